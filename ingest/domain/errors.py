@@ -61,7 +61,7 @@ class TransportFault(TransientFault):
 
 
 class CredentialFault(Fault):
-    """The external API refuses our credential: a person has to change something, and no order is to blame."""
+    """The external API rejects our credential: a person has to change something, and no order is to blame."""
 
     retry_reason = RetryReason.CREDENTIAL
 

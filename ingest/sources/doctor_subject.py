@@ -29,7 +29,7 @@ from ingest.upstream.client import UpstreamClient, require
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredApi:
-    """Keeps the port `ingest.operations.doctor.Api` with what a worker would use."""
+    """Implements the port `ingest.operations.doctor.Api` with the parts of a worker."""
 
     client: UpstreamClient
     upstream: Upstream

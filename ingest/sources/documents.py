@@ -49,7 +49,7 @@ async def open_decode(
 
 
 def identify_of(mapping: "CompiledMapping | None") -> Callable[[bytes], str | None]:
-    """Return the function that finds the ID of a document's order; it returns None if the document has none."""
+    """Return the function that finds the ID of a document's order, or None if the document contains none."""
     return document_id if mapping is None else mapping.identify
 
 
@@ -78,7 +78,7 @@ def with_parts(
 
 
 def mapping_of(settings: "Settings") -> "CompiledMapping | None":
-    """The mapping that the settings name; None for our own documents.
+    """The mapping that the settings name, or None for our own documents.
 
     Raises:
         ConfigError: if it cannot be used.

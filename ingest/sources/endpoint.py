@@ -26,7 +26,7 @@ _NEEDED: Mapping[AuthKind, Mapping[str, str]] = {
     "basic": {"user": "upstream_user", "password": "upstream_password"},
     "oauth2": {"client_id": "upstream_oauth2_client_id", "client_secret": "upstream_oauth2_client_secret"},
 }
-# Settings of one kind, which would have no effect with another.
+# Settings of one kind, without effect in another.
 _ONLY_FOR: Mapping[str, tuple[AuthKind, ...]] = {
     "upstream_token": ("bearer", "header"),
     "upstream_user": ("basic",),
@@ -73,7 +73,7 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
 
 
 def requested_url(settings: "Settings") -> str:
-    """Return the URL that requests are sent to; a bulk request has several IDs in the place of one."""
+    """Return the URL of requests. In a bulk request, several IDs take the place of one."""
     return settings.upstream_bulk_url.replace(BULK_PLACEHOLDER, PLACEHOLDER) or settings.upstream_url
 
 
@@ -98,7 +98,7 @@ def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
 
 
 def _kind(settings: "Settings") -> AuthKind:
-    # Before there was a choice, a token alone meant bearer.
+    # Before this setting existed, a token implied bearer.
     is_bearer = settings.upstream_auth == "none" and settings.upstream_token is not None
     return "bearer" if is_bearer else settings.upstream_auth
 
@@ -116,9 +116,7 @@ def _check_authorization(access: Access, url: str) -> None:
     if given in own:
         raise ConfigError(f"{PREFIX}UPSTREAM_HEADERS: {given} is set by {PREFIX}UPSTREAM_AUTH={access.kind}")
     if "@" in urlsplit(url).netloc and "authorization" in {given, *own}:
-        raise ConfigError(
-            f"{PREFIX}UPSTREAM_URL: contains a user, which is a credential of its own: remove one of them"
-        )
+        raise ConfigError(f"{PREFIX}UPSTREAM_URL: contains a user, which is another credential: remove one of them")
 
 
 def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:

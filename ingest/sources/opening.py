@@ -23,7 +23,7 @@ class Fetching(msgspec.Struct, frozen=True):
     """How the orders of a source are fetched.
 
     Attributes:
-        bulk: combines requests for orders; None without a list endpoint.
+        bulk: combines requests for orders. None without a list endpoint.
         upstream: fetches orders, with their parts.
     """
 
@@ -39,10 +39,10 @@ async def open_quota(
     now: Callable[[], datetime],
     on_exhausted: Callable[[float], None],
 ) -> AsyncIterator[tuple[FleetQuotaClient, FleetQuota | None]]:
-    """Open the pauses of the fleet, and the quota if the source has one; its lease ends when the block is left.
+    """Open the pauses of the fleet, and the quota if the source declares one. Its lease ends when the block is left.
 
     Args:
-        source: has the name and the limits.
+        source: provides the name and the limits.
         redis_url: where the quota is shared.
         metrics: get the granted rate and concurrency.
         now: the clock, for an API that names times and does not send its own.
@@ -74,7 +74,7 @@ async def open_quota(
 
 @asynccontextmanager
 async def fetching_by(client: UpstreamClient, source: Source, pace: Pace | None = None) -> AsyncIterator[Fetching]:
-    """Open bulk requests, if the source has a list endpoint, on a client.
+    """Open bulk requests on a client, if the source declares a list endpoint.
 
     Args:
         client: sends the requests.

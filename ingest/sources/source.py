@@ -18,9 +18,9 @@ class TransformOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         function: `package.module:function`.
-        processes: transform processes for each worker process; 0: it runs in the event loop.
+        processes: transform processes for each worker process. 0 runs it in the event loop.
         timeout: seconds of one call.
-        memory: bytes that a transform process may use; 0: no limit.
+        memory: bytes that a transform process may use. 0 for no limit.
     """
 
     function: str
@@ -40,11 +40,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         is_adaptive: whether the number of requests in flight follows the API's capacity.
         concurrency: orders in flight in each process.
         body_limit: bytes of one order document.
-        bulk: how orders are requested together; None: each with a request of its own.
-        mapping: from the API's documents to orders; None: they are orders already.
-        transform: called for each order; None: none.
+        bulk: how orders are requested together. None for one request per order.
+        mapping: from the API's documents to orders. None if they are orders already.
+        transform: called for each order. None for none.
         keeps_documents: whether the raw document is stored with each order.
-        results_age: seconds for which results are kept; 0: none are written.
+        results_age: seconds for which results are kept. 0 if none are written.
     """
 
     endpoint: Endpoint

@@ -1,4 +1,4 @@
-"""Reports each HTTP request of a transport, with its start and its end, to what learns from them how much the API can process."""
+"""Reports the start and the end of each HTTP request of a transport, to measure how much the API can process."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,7 +14,7 @@ OpenTransport = Callable[[Options], AbstractAsyncContextManager[Transport]]
 
 
 class Attempts(Protocol):
-    """Who learns of attempts. An attempt is one HTTP request; times are monotonic seconds. Each start is followed by one end."""
+    """Observes attempts. An attempt is one HTTP request, and times are in monotonic seconds. One end follows each start."""
 
     def record_start(self) -> None:
         """An attempt begins."""
@@ -23,14 +23,14 @@ class Attempts(Protocol):
         """It has brought a document."""
 
     def record_overload(self, started_at: float) -> None:
-        """It was refused because the API has too much to do, or was not answered in time."""
+        """It was rejected because the API is overloaded, or timed out."""
 
     def record_end(self) -> None:
         """It has ended in another way, or was cancelled."""
 
 
 def observed(opener: OpenTransport, attempts: Attempts | None) -> OpenTransport:
-    """The opener of transports whose requests are reported; without `attempts`, the same opener."""
+    """The opener of transports whose requests are reported. Without `attempts`, the same opener."""
     if attempts is None:
         return opener
 
@@ -43,7 +43,7 @@ def observed(opener: OpenTransport, attempts: Attempts | None) -> OpenTransport:
 
 
 class ObservedTransport:
-    """A transport that reports its requests; otherwise as the one that it uses."""
+    """A transport that reports its requests and otherwise acts as the transport that it wraps."""
 
     def __init__(self, transport: Transport, attempts: Attempts, clock: Callable[[], float] = time.monotonic) -> None:
         self._send = transport.send

@@ -1,6 +1,6 @@
 """Fetches order documents over HTTP, through one transport for the whole process.
 
-A fetch has no side effects: if it is cancelled or the process dies, nothing has happened.
+A fetch has no side effects. If it is cancelled or the process dies, nothing has happened.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class UpstreamClient:
         session: sends the requests.
         endpoint: the templates of URL and body.
         tries: immediate tries within one attempt.
-        is_paused: whether the API has asked to wait; then there are no further immediate tries.
+        is_paused: whether the API has requested a pause. Then there are no further immediate tries.
         draw: returns a uniform random number between its arguments, for the pauses between immediate tries.
     """
 
@@ -89,9 +89,9 @@ class UpstreamClient:
             limits: of a request and its response.
             seconds: request duration histograms by code.
             now: the clock for the time of a fetch.
-            quota: each request waits for it, whatever its purpose; None: unlimited.
+            quota: every request waits for it. None for no limit.
             is_paused: see the class.
-            attempts: learns of each request.
+            attempts: observes each request.
             on_replaced: called for each document in which characters were replaced.
 
         Raises:
@@ -126,7 +126,7 @@ class UpstreamClient:
 
         Raises:
             TokenFault: no access token could be obtained.
-            TokenRefused: the authorization server refuses to issue one.
+            TokenRefused: the authorization server does not issue one.
         """
         await self._session.authenticate()
 
@@ -170,18 +170,18 @@ class UpstreamClient:
     def _url(self, order_id: str) -> str:
         if not self._in_url:
             return self._before  # the ID is in the body
-        # Most IDs need no quoting, and the check costs a third of it. Those of a bulk request are separated by commas.
+        # Most IDs need no quoting, and the check costs a third of the quoting. The IDs of a bulk request are separated by commas.
         quoted = order_id if _UNRESERVED.fullmatch(order_id) else quote(order_id, safe=",")
         return self._before + quoted + self._after
 
 
 def _may_pass(fault: Fault) -> bool:
-    """Whether an immediate try may succeed. Requests for a token have pauses of their own."""
+    """Whether an immediate try may succeed. Requests for a token have their own pauses."""
     return isinstance(fault, TransientFault) and not isinstance(fault, TokenFault)
 
 
 def require(kind: Kind, *, has_proxy: bool = False) -> None:
-    """Import what a transport needs before processes are forked, which then share its memory."""
+    """Import the modules of a transport before processes are forked, which then share their memory."""
     transport_opener(kind)
     if kind == "native" and has_proxy:
         transport_opener("aiohttp")

@@ -1,4 +1,4 @@
-"""Reaches the external API's host step by step, so that a failure tells which step it was: name, connection, certificate.
+"""Connects to the external API's host step by step, so that a failure names its step: name, connection, certificate.
 
 No request is sent.
 """
@@ -45,8 +45,8 @@ class Reached:
 
     Attributes:
         seconds: until a connection was open, name and TLS included.
-        tls: the version of TLS; empty without.
-        expires_at: when its certificate does, Unix time; None without TLS.
+        tls: the version of TLS, or empty without it.
+        expires_at: the end of its certificate in Unix time, or None without TLS.
     """
 
     seconds: float
@@ -75,7 +75,7 @@ async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
         within: seconds for each step.
 
     Raises:
-        Unreachable: it says at which step and why.
+        Unreachable: names the step and the reason.
         UnusableFile: a certificate of ours cannot be used.
     """
     started = time.monotonic()
@@ -127,6 +127,6 @@ def _reached(writer: asyncio.StreamWriter, seconds: float) -> Reached:
 def _reason(error: OSError | UnicodeError) -> str:
     text = getattr(error, "strerror", None)
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno is not None:
-        # asyncio's own texts name addresses, of several attempts at once.
+        # asyncio's own texts name addresses of several attempts.
         return os.strerror(error.errno)
     return str(text or "it is not valid")

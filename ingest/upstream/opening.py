@@ -84,7 +84,7 @@ async def opened_session(
     attempts: Attempts | None = None,
     on_replaced: Callable[[], None] = ignored,
 ) -> AsyncIterator[ApiSession]:
-    """Open a session; `attempts` learns of each request to the API, and of none for a token.
+    """Open a session. `attempts` observes each request to the API, except requests for a token.
 
     Raises:
         ConfigError: a certificate or a file with a secret cannot be used.

@@ -1,7 +1,7 @@
-"""Fetches orders whose lists take requests of their own; such an order is complete, or a fault.
+"""Fetches orders whose lists need separate requests. Such an order is complete, or it has failed.
 
-Every page is a request like any other: it has the credential, counts against the quota, is tried again at once, and its fault is
-classified by the circuit breaker. The order's slot is held until the last page.
+Every page is a request like any other: it carries the credential, counts against the quota, is tried again immediately, and the circuit
+breaker classifies its fault. The order's slot is held until the last page.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _LARGE = 256 * 1024
 
 
 FetchAt = Callable[[FetchRequest, str], Awaitable[Fetched | Failed]]
-"""Fetches what is at a path or URL of the API."""
+"""Fetches from a path or URL of the API."""
 
 
 class Fetches(Protocol):
@@ -40,7 +40,7 @@ class PartsClient:
     """Keeps the port `Upstream`, for orders that come in parts.
 
     Args:
-        upstream: fetches the orders themselves, alone or with others.
+        upstream: fetches the orders themselves, one or several per request.
         fetch_at: fetches their pages.
         parts: the lists of an order.
         join: makes one document of all.
@@ -109,7 +109,7 @@ def _named(failed: Failed, part: Part) -> Failed:
 
 
 async def _off_loop(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result; of a large document, from a thread."""
+    """The function's result, from a thread if the document is large."""
     if size < _LARGE:
         return function(*arguments)
     return await asyncio.to_thread(function, *arguments)

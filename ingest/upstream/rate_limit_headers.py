@@ -1,4 +1,4 @@
-"""Reads what an API says of its quota in response headers, in each form that is in use. Pure functions.
+"""Reads the remaining quota of an API from response headers, in each form that is in use. Pure functions.
 
 | form | example |
 |---|---|
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-# A quota for a longer time says nothing about the next minutes.
+# A quota for a longer time does not limit the next minutes.
 LONGEST = 31 * 86_400.0
 _NUMBER = re.compile(r"[0-9]{1,15}")
 # A space belongs to one part only: if it could belong to several, a text that does not match would be tried in each way there is.
@@ -31,7 +31,7 @@ _LONGEST_TEXT = 300
 
 
 class Remaining(msgspec.Struct, frozen=True):
-    """What is left of a quota.
+    """The rest of a quota.
 
     Attributes:
         requests: that may still be sent.
@@ -48,10 +48,10 @@ class Remaining(msgspec.Struct, frozen=True):
 
 
 def remaining_of(headers: Mapping[str, str], now: float) -> Remaining | None:
-    """Return what is left of the quota, of several the one that lasts shortest; None if the headers do not say.
+    """Return the rest of the quota, or None without such headers. Of several quotas, the one that lasts shortest.
 
     Args:
-        headers: of a response; names are case-insensitive.
+        headers: the headers of a response. Names are case-insensitive.
         now: Unix seconds.
     """
     found = [*_standard(headers), *_fields(headers, "RateLimit-", now), *_fields(headers, "X-RateLimit-", now)]
@@ -73,7 +73,7 @@ def _standard(headers: Mapping[str, str]) -> Iterator[Remaining]:
 
 
 def _items(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the items of a list (RFC 9651) with their parameters; none if any is malformed."""
+    """Yield the items of a list (RFC 9651) with their parameters, or none if any is malformed."""
     if len(text) > _LONGEST_TEXT:
         return
     matches = [_ITEM.fullmatch(part) for part in re.split(r',(?=(?:[^"]*"[^"]*")*[^"]*$)', text)]

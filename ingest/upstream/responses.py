@@ -44,7 +44,7 @@ def fault_of(
     Args:
         status: status of the response.
         headers: its headers. Its Date takes precedence over `now`: a Retry-After date refers to the API's clock. A 429 without
-            Retry-After may say by its rate limit headers how long to wait.
+            Retry-After may give the time to wait in its rate limit headers.
         now: the local time.
         overrides: what statuses mean for this API, where that differs from the usual.
         with_certificate: whether a client certificate identifies us.
@@ -58,7 +58,7 @@ def fault_of(
     if override is not None:
         return _overridden(status, override, wait)
     if with_certificate and _is_refusal_by_nginx(status, headers):
-        return CredentialFault("HTTP 400: the external API refuses our client certificate, as nginx does")
+        return CredentialFault("HTTP 400: the external API rejects our client certificate, as nginx does")
     return _usual(status, wait)
 
 
@@ -69,9 +69,9 @@ def _usual(status: int, wait: float | None) -> Fault:
         case 204 | 205:
             return PermanentFault(DeadReason.INVALID_ORDER, f"HTTP {status} without a document")
         case 401 | 403:
-            return CredentialFault(f"HTTP {status}: the external API refuses our credential")
+            return CredentialFault(f"HTTP {status}: the external API rejects our credential")
         case 407:
-            return CredentialFault("HTTP 407: the proxy requires a credential, or refuses ours")
+            return CredentialFault("HTTP 407: the proxy requires a credential, or rejects ours")
         case 429:
             return ThrottledFault("HTTP 429", wait)
         case 503 if wait is not None:
@@ -86,7 +86,7 @@ def _usual(status: int, wait: float | None) -> Fault:
 
 
 def _is_refusal_by_nginx(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether nginx may refuse a client certificate: it does so with an HTML page, and closes the connection."""
+    """Return whether nginx may have rejected a client certificate, by an HTML page and a closed connection."""
     is_page = headers.get("Content-Type", "").lower().startswith("text/html")
     return status == 400 and is_page and headers.get("Connection", "").lower() == "close"
 
@@ -104,7 +104,7 @@ def _overridden(status: int, override: StatusOverride, wait: float | None) -> Fa
         case Action.THROTTLED:
             return ThrottledFault(f"HTTP {status}", override.after if wait is None else wait)
         case Action.CREDENTIAL:
-            return CredentialFault(f"HTTP {status}: the external API refuses our credential")
+            return CredentialFault(f"HTTP {status}: the external API rejects our credential")
         case _:
             assert_never(override.action)
 
@@ -124,7 +124,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
     Fractions of seconds, such as `2.0`, are accepted, as some APIs send them although the standard does not allow them.
 
-    None if the header is missing or invalid; at most one day.
+    None if the header is missing or invalid. At most one day.
     """
     if value is None:
         return None
@@ -138,7 +138,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
 
 def api_time(headers: Mapping[str, str], now: datetime) -> datetime:
-    """Return the time by the API's clock, which its dates refer to: that of the response's Date header, or else `now`."""
+    """Return the time by the API's clock, from the response's Date header, or else `now`."""
     return _http_date(headers.get("Date")) or now
 
 

@@ -39,11 +39,11 @@ class ApiSession:
     Args:
         transport: sends them.
         endpoint: the method of requests, the meaning of statuses, and whether a client certificate identifies us.
-        body_limit: bytes of a document, for messages; the transport applies it.
+        body_limit: the most bytes of a document, for messages. The transport applies it.
         seconds: request duration histograms by code.
         credential: their headers.
-        now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
-        quota: each request waits for it; None: unlimited.
+        now: the clock for the time of a fetch, the same for all workers, because the later fetch wins.
+        quota: each request waits for it. None for no limit.
         on_replaced: called for each document in which characters were replaced, see `clean_json`.
     """
 
@@ -189,4 +189,4 @@ def _target(url: str, response: NoDocument) -> str | None:
     try:
         return redirect_target(url, response.status, response.headers.get("Location"))
     except RefusedRedirect as refused:
-        raise TransientFault(f"HTTP {response.status}: redirect refused: it {refused}") from None
+        raise TransientFault(f"HTTP {response.status}: the redirect is not followed: it {refused}") from None

@@ -94,12 +94,12 @@ async def test_an_open_circuit_is_shown_with_its_cause_until_it_closes(
     await eventually(closed_somewhere)
 
     assert [one["circuit"]["error"] for one in found["consumers"]] == [
-        "HTTP 401: the external API refuses our credential"
+        "HTTP 401: the external API rejects our credential"
     ] * 2
     assert all(0 <= one["circuit"]["open_for"] < 60 for one in found["consumers"])
     assert "circuit" in shown
     assert "open in 2 of 2 processes" in shown
-    assert "HTTP 401: the external API refuses our credential since" in shown
+    assert "HTTP 401: the external API rejects our credential since" in shown
     assert "s3cr3t" not in shown + json.dumps(found)
     assert max(map(len, shown.splitlines())) <= 80
 

@@ -140,7 +140,7 @@ async def test_a_credential_that_the_api_refuses_is_a_fault_without_the_credenti
     (fault,) = await set_up.faults(Area.UPSTREAM, upstream_token=SecretStr("wr0ng"))
     accepted = await set_up.warnings(Area.UPSTREAM, upstream_token=SecretStr("right"))
 
-    assert fault == "order queued-1: HTTP 401: the external API refuses our credential"
+    assert fault == "order queued-1: HTTP 401: the external API rejects our credential"
     assert accepted == []
 
 

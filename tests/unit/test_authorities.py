@@ -27,5 +27,7 @@ def test_certificates_may_have_comments_of_any_characters(before: bytes) -> None
 
 @pytest.mark.parametrize("content", REFUSED.values(), ids=REFUSED)
 def test_a_file_that_is_cut_off_or_has_none_is_refused_as_a_whole(content: bytes) -> None:
-    with pytest.raises(UnusableFile, match="INGEST_UPSTREAM_CA_FILE: has no certificates in PEM format, or one is cut"):
+    with pytest.raises(
+        UnusableFile, match="INGEST_UPSTREAM_CA_FILE: contains no certificates in PEM format, or one is cut"
+    ):
         context_of(TlsMaterial(content))

@@ -366,7 +366,7 @@ async def test_an_answer_that_is_cut_to_a_page_loses_no_order_and_is_warned_of_o
 
     assert [each.body for each in fetched] == [document(order_id) for order_id in ids(50)]
     assert [len(asked) for asked in api.asked] == [50, 40, 30, 20, 10]
-    assert [entry["event"] for entry in logs] == ["bulk_answer_incomplete"]
+    assert [entry["event"] for entry in logs] == ["bulk_response_incomplete"]
 
 
 @virtual_time

@@ -382,7 +382,7 @@ async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others(
     "fault",
     [
         TransientFault("refused", reached=False),
-        CredentialFault("HTTP 401: refuses our credential"),
+        CredentialFault("HTTP 401: rejects our credential"),
         TransportFault("our HTTP client failed"),
         TokenFault("no token"),
         TokenRefused("no token"),
@@ -396,7 +396,7 @@ async def test_what_only_the_api_can_be_to_blame_for_is_no_outcome(fault: Fault)
     assert circuit.is_open
 
 
-@pytest.mark.parametrize("fault", [TransientFault("HTTP 500"), CredentialFault("HTTP 401: refuses our credential")])
+@pytest.mark.parametrize("fault", [TransientFault("HTTP 500"), CredentialFault("HTTP 401: rejects our credential")])
 async def test_a_fault_among_answers_to_others_is_a_failed_attempt(fault: Fault) -> None:
     circuit = a_circuit(hold=3600.0)
     bad = replace(DELIVERY, order_id="bad")

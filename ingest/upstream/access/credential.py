@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 AuthKind = Literal["none", "bearer", "basic", "header", "oauth2"]
 
-# Sent with every request, unless the user's own headers say otherwise.
+# Sent with every request, unless the user's own headers replace it.
 HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "order-ingest"}
 
 
@@ -19,7 +19,7 @@ class Credential(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """Those of the next request; None if `obtain` has to be asked for them. A mapping is never changed, only replaced."""
+        """The headers of the next request, or None if `obtain` has to be called. A mapping is never changed, only replaced."""
 
     async def obtain(self) -> Mapping[str, str]:
         """Return the headers of the next request.
@@ -56,7 +56,7 @@ class FixedCredential:
 
 
 def headers_with(own: Mapping[str, str], authorization: Mapping[str, str]) -> Mapping[str, str]:
-    """Return all headers of a request: the usual ones, the user's own in their place, and those of the credential."""
+    """Return all headers of a request: the usual headers, replaced by the user's own, and the headers of the credential."""
     headers: dict[str, tuple[str, str]] = {}
     for given in (HEADERS, own, authorization):
         headers |= {name.lower(): (name, value) for name, value in given.items()}

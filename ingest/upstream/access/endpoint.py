@@ -25,7 +25,7 @@ class Secret:
         setting: its name, for messages.
         value: as it was when the settings were read.
         file: where it came from, if it is to be read again when that changes.
-        check: returns the value to use; raises `ValueError` without quoting it.
+        check: returns the value to use, or raises `ValueError` without quoting the secret.
     """
 
     setting: str
@@ -39,7 +39,7 @@ class OAuth2(msgspec.Struct, frozen=True):
 
     Attributes:
         url: token endpoint of the authorization server.
-        scope: asked for, if any.
+        scope: the requested scope, if any.
         client_auth: where the client's ID and secret go: HTTP Basic, or the body.
         proxy: URL of the proxy to the authorization server.
     """
@@ -97,7 +97,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def fixed_headers(endpoint: Endpoint, values: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the headers of requests as far as they follow from the secrets, by role; an OAuth 2.0 token comes on top."""
+    """Return the headers that follow from the secrets, by role. An OAuth 2.0 token is added to them."""
     own = parse_headers(values.get("headers", ""))
     if endpoint.body is not None and "content-type" not in {name.lower() for name in own}:
         own = {"Content-Type": "application/json", **own}

@@ -1,11 +1,11 @@
 """A credential that expires: an OAuth 2.0 access token, requested when it is needed and renewed before it expires.
 
-A process has at most one request for a token at a time, which all orders share. In the last part of a token's life the next order
-starts a request for another one, and no order waits for it. For a token that the API refuses, another one is requested, and the order
-that it refused waits; the others use the token until then, as the API may refuse that one order. While the authorization server is
-unavailable, orders without a token fail with `TokenFault`, which uses up no attempt, and requests for a token are paused.
+All orders of a process share one request for a token. In the last part of a token's life, the next order starts a request for another
+one, and no order waits for it. If the API rejects a token, another one is requested, and the rejected order waits. Other orders use the
+token until then, because the API may reject only that order. While the authorization server is unavailable, orders without a token fail
+with `TokenFault`, which uses up no attempt, and requests for a token are paused.
 
-Everything is in memory: a process that restarts requests a token of its own.
+Everything is in memory. A process that restarts requests a new token.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ class OAuth2Credential:
     """The headers of requests, with an access token.
 
     Attributes:
-        headers: see `Credential`; None when a token has to be requested, or renewed soon.
+        headers: see `Credential`. None if a token has to be requested, or renewed soon.
 
     Args:
-        request: requests a token; raises `NoToken`.
+        request: requests a token, or raises `NoToken`.
         fixed: returns the other headers.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments.
@@ -79,7 +79,7 @@ class OAuth2Credential:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Self]:
-        """The credential in use; at the end, a request for a token is cancelled."""
+        """The credential in use. At the end, a pending request for a token is cancelled."""
         try:
             yield self
         finally:
@@ -128,7 +128,7 @@ class OAuth2Credential:
         return self._with_token if self._clock() < self._expires_at else None
 
     async def _response(self) -> None:
-        """Wait for the request for a token, if there is one. Cancelling one order does not cancel it: others wait for it, too."""
+        """Wait for the request for a token, if there is one. Cancelling one order does not cancel it, because others wait for it."""
         if self._requesting is not None:
             await asyncio.shield(self._requesting)
 
@@ -136,7 +136,7 @@ class OAuth2Credential:
         return self._failure() if self._failure is not None else TokenFault("no token from the authorization server")
 
     def _start(self) -> bool:
-        """Request a token, unless a request is running, or the last one has just failed; returns whether one was begun."""
+        """Request a token, unless a request is running or the last one has just failed; return whether one has begun."""
         if self._requesting is not None or self._clock() < self._paused_until:
             return False
         self._requesting = asyncio.create_task(self._replace())
@@ -167,7 +167,7 @@ class OAuth2Credential:
             return
         used = token.lifetime - min(token.lifetime * _UNUSED_SHARE, _UNUSED_SECONDS)
         # Counted from the request: the server has issued it since. If that took longer than the token lasts, from the response:
-        # it would never be used otherwise, and it is for the API to say whether it has expired.
+        # Otherwise it would never be used, and the API decides whether it has expired.
         now = self._clock()
         since = requested_at if now < requested_at + used else now
         self._expires_at = since + used
@@ -176,13 +176,13 @@ class OAuth2Credential:
         self._due = asyncio.get_running_loop().call_later(max(0.0, due_in), self._ask_again)
 
     def _ask_again(self) -> None:
-        """From now on, a request has to ask for its headers, and so renews the token."""
+        """From now on, a request has to obtain its headers, which renews the token."""
         self._due = None
         self.headers = None
 
     def _fail(self, error: NoToken) -> None:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * self._draw(0.5, 1.0)
-        # As long as the server asks for and not to the moment, which it may have told all processes.
+        # As long as the server requests, with jitter, because it may have sent the same time to all processes.
         told = min(error.after or 0.0, _LONGEST_AS_TOLD) * self._draw(1.0, _LATER_THAN_TOLD)
         self._paused_until = self._clock() + told + pause
         if not self._failures:

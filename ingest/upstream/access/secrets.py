@@ -8,7 +8,7 @@ from ingest.files.regular import open_regular
 from ingest.files.watch import WatchedFiles
 from ingest.upstream.access.endpoint import Secret
 
-# A secret is small; a file of another kind is not read to its end.
+# A secret is small. A file of another kind is not read to its end.
 _LARGEST = 64 * 1024
 
 
@@ -16,7 +16,7 @@ class Secrets:
     """Values by role.
 
     Attributes:
-        values: the current ones; the mapping is replaced when one of them changes.
+        values: the current values. The mapping is replaced when one of them changes.
 
     Args:
         secrets: as they were when the settings were read.
@@ -28,11 +28,11 @@ class Secrets:
         self.values: Mapping[str, str] = {role: secret.value for role, secret in secrets.items()}
 
     def observe(self, observer: Callable[[], None]) -> None:
-        """Call `observer` when a value has changed; a value that it refuses with a `ValueError` is not used."""
+        """Call `observer` when a value has changed. A value is not used if the observer raises `ValueError`."""
         self._observers.append(observer)
 
     async def start(self) -> None:
-        """Read the files before the first request: what the settings had may have been revoked since.
+        """Read the files before the first request, because the value in the settings may have been revoked since.
 
         Raises:
             ConfigError: a file cannot be used now.
@@ -41,14 +41,14 @@ class Secrets:
             await self._load()
         except (OSError, ValueError) as error:
             files = [secret for secret in self._secrets.values() if secret.file is not None]
-            # A file of headers may be empty at first; then there is no earlier value either.
+            # A file of headers may be empty at first. Then there is no earlier value either.
             if any(secret.value for secret in files):
                 names = ", ".join(f"{secret.setting}_FILE" for secret in files)
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 raise ConfigError(f"{names}: cannot be used: {reason}") from None
 
     def files(self) -> list[WatchedFiles]:
-        """Return the files to watch: all together, as a user and a password are changed together."""
+        """Return the files to watch, all together because a user and a password are changed together."""
         from_files = [secret for secret in self._secrets.values() if secret.file is not None]
         if not from_files:
             return []

@@ -10,7 +10,7 @@ from ingest.domain.fetch.request_headers import check_token
 
 LONGEST_LIFETIME = 86_400.0
 _SHORTEST_LIFETIME = 1.0
-# No common server takes a header this long; those that refuse it would refuse each order.
+# No common server accepts a header this long. A server that rejects it would reject each order.
 _LONGEST = 64 * 1024
 
 
@@ -19,7 +19,7 @@ class Token:
     """An access token.
 
     Attributes:
-        lifetime: seconds; None if the server did not say.
+        lifetime: seconds, or None if the server did not send it.
     """
 
     value: str = field(repr=False)
@@ -30,7 +30,7 @@ def read_token(body: bytes) -> Token:
     """Read a successful response (RFC 6749, section 5.1). Lifetimes are at least a second, and at most a day.
 
     Raises:
-        ValueError: there is no usable token; the message does not quote the response.
+        ValueError: there is no usable token. The message does not quote the response.
     """
     try:
         response: Any = msgspec.json.decode(body)

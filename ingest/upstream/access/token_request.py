@@ -23,8 +23,8 @@ class NoToken(Exception):
     """There is no token for now.
 
     Attributes:
-        fault: raises it for an order; each order needs an instance of its own.
-        after: seconds to wait as the server asked, if it did.
+        fault: raises it for an order. Each order needs its own instance.
+        after: seconds to wait, if the server requested it.
     """
 
     def __init__(self, fault: Callable[[], Fault], after: float | None = None) -> None:
@@ -38,9 +38,9 @@ class Authority:
 
     Args:
         transport: sends the requests. Redirects are not followed: the client's secret goes nowhere else.
-        options: what is asked for.
+        options: the parameters of the request.
         secrets: returns the current values of `client_id` and `client_secret`, and of `parameters`, if there are any.
-        now: the clock, for a server that asks to wait until a time and does not tell its own.
+        now: the clock, for a server that sends a time to wait for without its own time.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ def _declined(response: NoDocument, now: datetime) -> NoToken:
     if status in {408, 421, 425, 429} or status >= 500:
         after = retry_after(response.headers.get("Retry-After"), api_time(response.headers, now))
         return _unavailable(f"HTTP {status}", after)
-    error = f"the authorization server refuses to issue a token: HTTP {status}"
+    error = f"the authorization server does not issue a token: HTTP {status}"
     return NoToken(lambda: TokenRefused(error))
 
 

@@ -1,20 +1,20 @@
 """Fetches several orders with one HTTP request, from an API with a list endpoint.
 
-Orders that wait at the same time travel together. While no request is in flight, the calls of one turn of the event loop go at once:
-a single order waits for nobody. Otherwise calls that do not fill a request wait up to 10 ms for others, or a small request would be
-followed by one as small. They also wait while as many requests are in flight as all orders of the process would fill. A request that
-takes much longer than the last answer did does not count for that: one order that hangs does not hold up others.
+Waiting orders share a request. While no request is in flight, the calls of one iteration of the event loop are sent immediately, so that
+a single order does not wait. Otherwise calls that do not fill a request wait up to 10 ms for others, because a small request would be
+followed by another small one. They also wait while as many requests are in flight as all orders of the process would fill. A request
+that takes much longer than the last response does not count, so that one order that hangs does not hold up others.
 
-Each call ends with its own document or its own fault:
+Each call ends with the result of its own order:
 
-* An order that is missing from the answer does not exist. If the answer has others, it may have been cut to a page, so the missing
-  ones are requested once more, by themselves; only an empty answer says that they do not exist. One with other orders only is no
-  answer to the request: the API ignores the IDs, or they are read from the wrong member.
-* If the request as a whole fails, so do all of its calls, with `Fault.is_shared` and one `Exchange`: it counts as one failed request.
-  The flow decides whether the API is at fault, and calls again for half as many orders at a time if it is not. So an order that breaks
-  the answer for the others is isolated within log2(n) steps.
+* An order that is missing from the response does not exist. If the response contains other requested orders, it may have been cut to a
+  page, so the missing orders are requested once more. Only an empty response proves that they do not exist. A response with other
+  orders only is unrelated, because the API ignores the IDs, or they are read from the wrong member.
+* If the request as a whole fails, all of its calls fail with `Failed.is_shared` and one `Exchange`, which counts as one failed request.
+  The flow decides whether the API is at fault. If it is not, the flow calls again with half of the orders per request, so that an order
+  that breaks the response for others is isolated within log2(n) steps.
 
-A fetch has no side effects: if it is cancelled or the process dies, nothing has happened.
+A fetch has no side effects. If it is cancelled or the process dies, nothing has happened.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from ingest.domain.errors import NotSent
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.telemetry.logs import get_logger
-from ingest.upstream.bulk.bulk_answer import AnswerReader
-from ingest.upstream.bulk.bulk_request import Answer, Requester
+from ingest.upstream.bulk.bulk_request import BulkResponse, Requester
+from ingest.upstream.bulk.bulk_response import BulkResponseReader
 from ingest.upstream.bulk.bulk_waiting import Call, WaitingCalls
 
 _log = get_logger("upstream")
 
-# A request that takes this many times as long as the last answer did, and at least this many seconds, holds up no others.
+# A request that takes this many times as long as the last response did, and at least this many seconds, does not hold up others.
 _MUCH_LONGER = 4.0
 _LONG = 1.0
-# Longer than the flow takes to read the orders for the slots that an answer has freed.
+# Longer than the flow takes to read the orders for the slots that a response has freed.
 _GATHER = 0.01
-# A pause may end before its time, after an outage; nothing says so to the calls that wait.
+# A pause may end early, after an outage, without notice to the waiting calls.
 _LOOK_AGAIN = 0.5
 
 
@@ -53,14 +53,14 @@ class Pace(Protocol):
         """Requests that may be in flight."""
 
     def request_delay(self) -> float:
-        """Seconds until the next one may begin; 0 or less for now."""
+        """Seconds until the next one may begin, or 0 or less for now."""
 
     def record_request(self) -> None:
         """A request begins."""
 
 
 class ListClient(Protocol):
-    """Fetches what is at the URL of a list, `ingest.upstream.client`; the order ID of its requests is several, separated by commas."""
+    """Fetches the URL of a list, `ingest.upstream.client`. The order ID of its requests is several IDs, separated by commas."""
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch it, after some quick tries."""
@@ -74,11 +74,11 @@ class BulkOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         size: most orders in one request.
-        requests: requests at a time that are useful.
+        requests: the most concurrent requests.
         url_length: of the URL, without the IDs.
         body: most bytes of one document.
-        path: where the list is in the answer, and
-        id_path: the ID in a document: see `AnswerReader`.
+        path: where the list is in the response, and
+        id_path: the ID in a document: see `BulkResponseReader`.
     """
 
     size: int
@@ -94,8 +94,8 @@ class BulkUpstream:
 
     Args:
         client: sends the requests.
-        pace: how fast requests may follow each other; None: as fast as they can.
-        clock: monotonic seconds, those of the circuit breaker.
+        pace: how fast requests may follow each other. None for no limit.
+        clock: monotonic seconds, the same clock as that of the circuit breaker.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class BulkUpstream:
         self._pace = pace
         self._client = client
         self._most = options.requests
-        self._requester = Requester(AnswerReader(options.path, options.id_path, options.size), options.body)
+        self._requester = Requester(BulkResponseReader(options.path, options.id_path, options.size), options.body)
         self._clock = clock
         self._waiting = WaitingCalls(options.size, options.url_length)
         self._running: set[asyncio.Task[None]] = set()
@@ -131,7 +131,7 @@ class BulkUpstream:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[Self]:
-        """Open it on a client; at the end, the requests in flight are dropped."""
+        """Open it on a client. At the end, the requests in flight are dropped."""
         bulk = cls(client, options, pace, clock=clock)
         try:
             yield bulk
@@ -147,7 +147,7 @@ class BulkUpstream:
         await asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
-        """The process stops: what waits for a pause to end is not sent any more."""
+        """The process stops. Calls that wait for a pause to end are not sent any more."""
         self._is_closed = True
         self._send()
 
@@ -159,7 +159,7 @@ class BulkUpstream:
         return await call.result()
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
-        """See `Upstream`; the HTTP request is sent for this order alone."""
+        """See `Upstream`. The HTTP request is sent for this order only."""
         result = await self._requester.request((request,), self._client.fetch_once)
         if isinstance(result, Failed):
             return result
@@ -196,7 +196,7 @@ class BulkUpstream:
                 call.end(Failed(NotSent(), Exchange((call.request,), self._clock())))
 
     def _gathers(self) -> bool:
-        """Whether what waits should wait for more, until a timer ends."""
+        """Whether the waiting calls should wait for more, until a timer ends."""
         if not self._running or self._waiting.fills_request:
             return False
         if self._has_gathered:
@@ -206,7 +206,7 @@ class BulkUpstream:
         return True
 
     def _gathered(self) -> None:
-        """Send what waits, full or not."""
+        """Send the waiting calls, even if they do not fill a request."""
         self._has_gathered = True
         self._send()
         self._has_gathered = False
@@ -237,16 +237,16 @@ class BulkUpstream:
         began = loop.time()
         timer = loop.call_later(max(_LONG, _MUCH_LONGER * self._last_seconds), self._uncount, flight)
         try:
-            answer = await self._requester.request(flight.requests, self._client.fetch)
+            response = await self._requester.request(flight.requests, self._client.fetch)
         except asyncio.CancelledError:
             flight.cancel()
             raise
         except Exception as bug:  # noqa: BLE001  each caller reports it for its own order
             flight.fail(bug)
         else:
-            if isinstance(answer, Answer):
+            if isinstance(response, BulkResponse):
                 self._last_seconds = loop.time() - began
-            self._request_again(flight.deliver(answer), flight)
+            self._request_again(flight.deliver(response), flight)
         finally:
             timer.cancel()
 
@@ -255,7 +255,7 @@ class BulkUpstream:
             if call.is_missing and not self._has_warned:
                 # Others that were missing with it have come now.
                 self._has_warned = True
-                _log.warning("bulk_answer_incomplete", requested=len(flight.requests), missing=len(missing))
+                _log.warning("bulk_response_incomplete", requested=len(flight.requests), missing=len(missing))
             call.is_missing = True
             self._waiting.add(call)
 
@@ -273,7 +273,7 @@ class BulkUpstream:
 
 
 class _Flight:
-    """The calls of one HTTP request; when all callers have left, it is cancelled.
+    """The calls of one HTTP request, which is cancelled when all callers have left.
 
     Attributes:
         requests: of the calls, one for each order.
@@ -292,11 +292,11 @@ class _Flight:
         for call in calls:
             call.on_leave = self._leave
 
-    def deliver(self, answer: Answer | Failed) -> list[Call]:
-        """End the calls; returns those that are missing from the response."""
+    def deliver(self, response: BulkResponse | Failed) -> list[Call]:
+        """End the calls, and return the calls that are missing from the response."""
         missing = []
         for call in self._calls:
-            result = answer if isinstance(answer, Failed) else answer.of(call.request.order_id)
+            result = response if isinstance(response, Failed) else response.of(call.request.order_id)
             if result is None:
                 call.on_leave = None
                 missing.append(call)

@@ -1,4 +1,4 @@
-"""Sends one HTTP request for several orders, and says what became of each of them."""
+"""Sends one HTTP request for several orders, and finds the result of each of them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -6,13 +6,13 @@ from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
-from ingest.upstream.bulk.bulk_answer import CHECK, UNRELATED, AnswerReader, Listed
+from ingest.upstream.bulk.bulk_response import CHECK, UNRELATED, BulkResponseReader, Listed
 
 Fetch = Callable[[FetchRequest], Awaitable[Fetched | Failed]]
 
 
-class Answer:
-    """The answer to one request, divided.
+class BulkResponse:
+    """The divided response to one request.
 
     Args:
         exchange: the request.
@@ -29,28 +29,28 @@ class Answer:
         self._limit = limit
         self._is_single = len(exchange.requests) == 1
         self._has_any = any(request.order_id in listed.documents for request in exchange.requests)
-        # A single document without a readable ID may be the single one that was requested.
+        # A single document without a readable ID may be the requested one.
         is_alone = self._is_single and not listed.documents and len(listed.nameless) == 1
         self._alone = listed.nameless[0] if is_alone else None
         self._is_unrelated = bool(listed.documents or listed.nameless) and not self._has_any
 
     def of(self, order_id: str) -> Fetched | Failed | None:
-        """The result for an order; None if it should be requested again without those that the answer had.
+        """The result for an order, or None if it should be requested again without the orders in the response.
 
-        An answer may have been cut to a page, so what is missing need not be what does not exist.
+        A response may have been cut to a page, so that a missing order may exist.
         """
-        # It is for the decoder to say what is wrong with one that has no readable ID.
+        # The decoder reports the error in a document without a readable ID.
         document = self._documents.get(order_id, self._alone)
         if document is not None:
             return self._checked(document)
         if self._is_unrelated:
             return Failed(TransientFault(f"{UNRELATED}: {CHECK}"), self._exchange, is_shared=not self._is_single)
         if self._nameless:
-            error = "a document of the answer has no readable ID"
+            error = "a document of the response has no readable ID"
             return Failed(PermanentFault(DeadReason.INVALID_ORDER, error), self._exchange, is_shared=True)
         if self._has_any:
             return None
-        error = "the answer of the list endpoint does not have it"
+        error = "the response of the list endpoint does not contain it"
         return Failed(PermanentFault(DeadReason.NOT_FOUND, error), self._exchange)
 
     def _checked(self, document: bytes) -> Fetched | Failed:
@@ -68,11 +68,11 @@ class Requester:
         limit: most bytes of a document.
     """
 
-    def __init__(self, reader: AnswerReader, limit: int) -> None:
+    def __init__(self, reader: BulkResponseReader, limit: int) -> None:
         self._reader = reader
         self._limit = limit
 
-    async def request(self, requests: Sequence[FetchRequest], fetch: Fetch) -> Answer | Failed:
+    async def request(self, requests: Sequence[FetchRequest], fetch: Fetch) -> BulkResponse | Failed:
         """Request these orders together.
 
         Args:
@@ -89,7 +89,7 @@ class Requester:
             fault = result.fault
         else:
             try:
-                return Answer(exchange, result, self._reader.read(result.body), self._limit)
+                return BulkResponse(exchange, result, self._reader.read(result.body), self._limit)
             except Fault as unreadable:
                 # Its traceback would keep the response in memory.
                 fault = unreadable.with_traceback(None)

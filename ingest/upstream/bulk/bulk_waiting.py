@@ -1,6 +1,7 @@
-"""The calls that wait for the next bulk requests, and which of them go together.
+"""The calls that wait for the next bulk requests, in groups that share a request.
 
-Calls with different limits do not go together: those of a request that has failed are isolated from others, half as many at a time.
+Calls with different limits do not share a request. After a request has failed, its orders are isolated from others, half as many in each
+request.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ _LONGEST_URL = 7_900
 
 
 class Call:
-    """One order that somebody waits for.
+    """One order that a caller waits for.
 
     Attributes:
         request: the order.
-        is_missing: whether it was missing from an answer that had others.
+        is_missing: whether it was missing from a response with other requested orders.
         ended: what becomes of it.
-        on_leave: called if nobody waits any longer.
+        on_leave: called when the caller stops waiting.
     """
 
     __slots__ = ("ended", "is_missing", "on_leave", "request")
@@ -32,7 +33,7 @@ class Call:
         self.on_leave: Callable[[], None] | None = None
 
     async def result(self) -> Fetched | Failed:
-        """Wait for it. Cancelled, the request goes on if others wait for it."""
+        """Wait for the result. If the wait is cancelled, the request continues while others wait for it."""
         try:
             return await self.ended
         except asyncio.CancelledError:
@@ -79,7 +80,7 @@ class WaitingCalls:
         self._groups.setdefault((size, call.is_missing), []).append(call)
 
     def take(self) -> Sequence[Call]:
-        """Remove and return the calls of the next request; none if nothing waits.
+        """Remove and return the calls of the next request, or none if no call waits.
 
         Groups take turns. Calls for one order count once. Callers that have left are dropped.
         """

@@ -53,7 +53,7 @@ class AiohttpTransport:
     @classmethod
     @asynccontextmanager
     async def open(cls, options: Options) -> AsyncIterator[Self]:
-        """Open a transport with its session. The session does not limit connections, as the slots of the worker do."""
+        """Open a transport with its session. The session does not limit connections, because the slots of the worker do."""
         limits = options.limits
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -93,7 +93,7 @@ class AiohttpTransport:
         except aiohttp.ClientHttpProxyError as error:
             if error.status == 407:
                 raise NoDocument(407, error.headers or {}) from error
-            raise NoResponse(f"the proxy refuses the connection with HTTP {error.status}", reached=False) from error
+            raise NoResponse(f"the proxy rejects the connection with HTTP {error.status}", reached=False) from error
         except aiohttp.ClientConnectorError as error:
             raise _not_connected(error) from error
         except TimeoutError as error:
@@ -175,7 +175,7 @@ def _reason(error: BaseException | None) -> str:
         case aiohttp.http_exceptions.TransferEncodingError():
             return "its chunked encoding is incomplete or malformed"
         case aiohttp.http_exceptions.ContentEncodingError():
-            return "it is not compressed as its Content-Encoding says"
+            return "it is not compressed as its Content-Encoding declares"
         case ssl.SSLError():
             return reason_of_tls(error)
         case OSError(strerror=str(text)) if text:

@@ -4,13 +4,13 @@ import zlib
 
 from ingest.upstream.http.transport import NoResponse, TooLarge
 
-# Parts of a gzip body, each compressed by itself. Their number is limited, as the smallest have 20 bytes and no content.
+# Members of a gzip body, each compressed separately. Their number is limited, because the smallest have 20 bytes and no content.
 _MOST_PARTS = 100
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 def decompressed(coding: bytes, body: bytes, limit: int) -> bytes:
-    """Return a body without its content coding; `limit` is the most bytes of it.
+    """Return a body without its content coding. `limit` is its maximum size in bytes.
 
     Args:
         coding: the value of Content-Encoding, in lower case.
@@ -28,14 +28,14 @@ def decompressed(coding: bytes, body: bytes, limit: int) -> bytes:
             case b"gzip" | b"x-gzip":
                 return _gunzip(body, limit)
             case b"deflate":
-                # zlib's format by the standard; some servers send it without its head.
+                # zlib's format by the standard. Some servers send it without its header.
                 is_zlib = body[0] & 0x0F == 8 and len(body) > 1 and int.from_bytes(body[:2]) % 31 == 0
                 return _inflated(body, limit, zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)[0]
             case _:
                 pass
     except zlib.error:
         pass
-    raise NoResponse("the response body cannot be read: it is not compressed as its Content-Encoding says")
+    raise NoResponse("the response body cannot be read: it is not compressed as its Content-Encoding declares")
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
@@ -49,7 +49,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
 
 
 def _inflated(body: bytes, limit: int, window: int) -> tuple[bytes, bytes]:
-    """Return what one compressed stream contains, and what follows it."""
+    """Return the content of one compressed stream, and the data after it."""
     stream = zlib.decompressobj(window)
     content = stream.decompress(body, limit + 1)
     if len(content) > limit:

@@ -1,6 +1,6 @@
 """One connection to the external API: a request, its response, the next request.
 
-The connection is used again only after a response that ended as HTTP says, with nothing after it. A request that is cancelled
+The connection is used again only after a response that ended as HTTP requires, without data after it. A request that is cancelled
 ends its connection.
 """
 
@@ -24,7 +24,7 @@ class ClosedEarly(NoResponse):
 
 
 class Http1Connection(asyncio.Protocol):
-    """A connection; made by `loop.create_connection`.
+    """A connection, made by `loop.create_connection`.
 
     Args:
         body_limit: most bytes of a decompressed body.
@@ -72,7 +72,7 @@ class Http1Connection(asyncio.Protocol):
         self._on_headers: OnHeaders | None = None
         self._transport: Any = None
         self._answered: asyncio.Future[bytes] | None = None
-        # Bytes of an error's body that may still arrive; 0: none is waited for.
+        # Bytes of an error's body that may still arrive, or 0 if none are expected.
         self._unread = 0
         self.heard_at = self.deadline = 0.0
         self.is_open = self._is_reused = False
@@ -85,14 +85,14 @@ class Http1Connection(asyncio.Protocol):
     def request(
         self, sent: bytes, now: float, deadline: float, on_headers: OnHeaders | None
     ) -> "asyncio.Future[bytes]":
-        """Send a request; returns the future of its document."""
+        """Send a request, and return the future of its document."""
         self.heard_at, self.deadline, self._on_headers = now, deadline, on_headers
         answered = self._answered = self._loop.create_future()
         self._transport.write(sent)
         return answered
 
     def cancel(self, answered: "asyncio.Future[bytes]") -> None:
-        """Close at once if this request is running; by now the connection may have another one."""
+        """Close immediately if this request is running. The connection may have another one by now."""
         if self._answered is answered:
             self.abort()
 
@@ -102,12 +102,12 @@ class Http1Connection(asyncio.Protocol):
         return bool(is_busy) and now > min(self.deadline, self.heard_at + read_timeout)
 
     def abort(self) -> None:
-        """Close at once; a request that waits is left to its caller."""
+        """Close immediately, and leave a waiting request to its caller."""
         self._answered = None
         self._close()
 
     def fail(self, error: Exception) -> None:
-        """Close at once, and end the request that waits with this error."""
+        """Close immediately, and end the waiting request with this error."""
         answered, self._answered = self._answered, None
         self._close()
         if answered is not None and not answered.done():
@@ -116,7 +116,7 @@ class Http1Connection(asyncio.Protocol):
     # ---- called by the event loop ----
 
     def data_received(self, data: bytes) -> None:
-        """A part of the response; with nothing asked for, the connection is of no use."""
+        """A part of the response. Without a request, the connection is useless."""
         parser = self._parser
         if self._answered is None and not self._unread:
             self._close()
@@ -128,7 +128,7 @@ class Http1Connection(asyncio.Protocol):
             self.fail(NoResponse(str(error)))
             return
         except TooLarge:
-            self.fail(TooLarge())  # that one refers to what has arrived, see `_answer`
+            self.fail(TooLarge())  # the original refers to the data, see `_answer`
             return
         if parser.is_complete:
             if self._answered is not None:
@@ -143,7 +143,7 @@ class Http1Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by either side; without an error if the server has ended the connection."""
+        """Closed by either side, without an error if the server has ended the connection."""
         self.is_open = False
         if self._answered is not None:
             if exc is None and self._parser.end_of_file():
@@ -153,15 +153,15 @@ class Http1Connection(asyncio.Protocol):
         self._parser.forget()
         self._waiting.pop(self, None)
         self._on_end(self)
-        # Below it TLS has buffers of half a megabyte, and this connection is freed late, as its parser.
+        # TLS below it holds buffers of half a megabyte, and this connection is freed late, like its parser.
         self._transport = None
 
     # ----
 
     def _answer(self) -> None:
-        """End the request with what the response says."""
+        """End the request with the response."""
         answered = self._answered
-        assert answered is not None  # noqa: S101  its callers have asked
+        assert answered is not None  # noqa: S101  the callers have sent a request
         parser = self._parser
         if not answered.done():
             try:
@@ -189,7 +189,7 @@ class Http1Connection(asyncio.Protocol):
             self._close()
 
     def _leave_unread(self, size: int) -> None:
-        """End the request at an error's head; its body is received, and forgotten, for the sake of the connection."""
+        """End the request at an error's head. Its body is received and discarded, to keep the connection."""
         if self._answered is not None:
             self._answer()
             self._unread = _LONGEST_UNREAD

@@ -1,4 +1,4 @@
-"""A server of the external API as the native transport knows it: its addresses, its idle connections, the head of its requests."""
+"""A server of the external API for the native transport: its addresses, its idle connections, the head of its requests."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PORTS = {"http": 80, "https": 443}
 _ACCEPTED = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", "order-ingest"))
 
-# A server may announce a body that it does not send, and refuse many requests meanwhile.
+# A server may announce a body that it does not send, while it rejects many requests.
 _MOST_WAITING = 64
 
 
@@ -26,7 +26,7 @@ class Origin:
 
     Args:
         prefix: what its URLs begin with.
-        fixed: headers of all requests, unless a request has its own.
+        fixed: headers of all requests, unless a request sets its own.
 
     Attributes:
         root: the prefix with the slash that begins a path: another host's name may begin as this one's.
@@ -96,7 +96,7 @@ class Origin:
         return self._found if asyncio.get_running_loop().time() < self._known_until else None
 
     async def addresses(self) -> list[aiohappyeyeballs.AddrInfoType]:
-        """Return the addresses of the host; concurrent calls ask once, and share the answer.
+        """Return the addresses of the host. Concurrent calls share one lookup.
 
         Raises:
             NoResponse: the name cannot be resolved.
@@ -109,7 +109,7 @@ class Origin:
             await self._resolve(resolving)
         else:
             await asyncio.wait([resolving])
-            if resolving.cancelled():  # with the one who asked
+            if resolving.cancelled():  # with its first caller
                 return await self.addresses()
         if (reason := resolving.result()) is not None:
             raise NoResponse(f"the host name cannot be resolved: {reason}", reached=False)
@@ -142,7 +142,7 @@ class Origin:
             oldest.abort()
 
     async def _resolve(self, resolving: "asyncio.Future[str | None]") -> None:
-        """Ask for the addresses; the future is told why there are none."""
+        """Look up the addresses. The future gets the reason if there are none."""
         loop = asyncio.get_running_loop()
         try:
             self._found = [*await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)]
@@ -151,7 +151,7 @@ class Origin:
         except (socket.gaierror, UnicodeError) as error:
             resolving.set_result(getattr(error, "strerror", None) or "it is not a host name")
         finally:
-            resolving.cancel()  # has no effect once there is a result
+            resolving.cancel()  # without effect if there is a result
             self._resolving = None
 
     def _common_of(self, headers: Mapping[str, str]) -> str:
@@ -160,7 +160,7 @@ class Origin:
         lines = [f"{name}: {value}" for name, value in (*fixed, *headers.items())]
         # Checked here for all requests with these headers.
         if any(character in line for line in lines for character in "\r\n\0"):
-            raise ValueError("a header of the request has a line break")
+            raise ValueError("a header of the request contains a line break")
         return "\r\n".join([" HTTP/1.1", *lines, "", ""])
 
 

@@ -1,7 +1,7 @@
 """One HTTP/1.1 response as it arrives, parsed strictly and within limits.
 
-llhttp parses, by `httptools`. Whatever is ambiguous (two lengths, bytes after the end, an unknown coding) is an error and never a
-document. After an error, and after a response that says so, the connection is not used again.
+llhttp parses, by `httptools`. Ambiguous responses (two lengths, bytes after the end, an unknown coding) are errors, never documents. After
+an error, and after a response that requires it, the connection is not used again.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _USUAL_START = b"HTTP/1.1 "
 
 
 class Malformed(Exception):
-    """The response is not what HTTP allows; the message says why, without a byte of it."""
+    """The response is not valid HTTP. The message gives the reason, without a byte of it."""
 
 
 class ResponseParser:
@@ -34,7 +34,7 @@ class ResponseParser:
 
     Attributes:
         is_complete: whether the response to the request has ended.
-        is_declined: whether its head has arrived, and says that there is no document; what follows does not matter.
+        is_declined: whether its head has arrived and announces no document. The rest does not matter.
         can_continue: whether another request may be sent after it.
         has_begun: whether anything of a response has arrived.
     """
@@ -75,7 +75,7 @@ class ResponseParser:
         self.headers: list[tuple[bytes, bytes]] = []
 
     def feed(self, data: bytes) -> None:
-        """Parse what has arrived.
+        """Parse received data.
 
         Raises:
             Malformed: it is no response, or more than one.
@@ -103,7 +103,7 @@ class ResponseParser:
         return self.is_complete
 
     def forget(self) -> None:
-        """Drop what has arrived: the connection is closed. The parser refers to itself, and would be freed late."""
+        """Drop the data, because the connection is closed. The parser refers to itself, and would be freed late."""
         self._body = []
         self.headers = []
 
@@ -111,9 +111,9 @@ class ResponseParser:
         """Return the body of a complete response.
 
         Raises:
-            NoDocument: its status says that it has none.
+            NoDocument: its status means that it contains none.
             TooLarge: decompressed, it is over the limit.
-            NoResponse: it is not compressed as its Content-Encoding says.
+            NoResponse: it is not compressed as its Content-Encoding declares.
         """
         if self.is_declined:
             raise NoDocument(self.status, self.named_headers())
@@ -156,7 +156,7 @@ class ResponseParser:
             self._check_version()
         if status < 200:
             if status < 100 or status == 101:
-                raise Malformed("the status of the response is not one of HTTP, or was not asked for")
+                raise Malformed("the status of the response is not valid in HTTP, or was not requested")
             return
         self._in_body = True
         if status != 200 and not has_document(status):
@@ -174,7 +174,7 @@ class ResponseParser:
         self._body.append(part)
 
     def on_message_complete(self) -> None:
-        """The response has ended; it may have been an interim one."""
+        """The response has ended. It may have been an interim response."""
         if self._in_body:
             self.is_complete = True
             self.can_continue = self._parser.should_keep_alive() and (
@@ -197,19 +197,19 @@ class ResponseParser:
             self._body = [b"".join(self._body)]
 
     def _limit_overhead(self, size: int) -> None:
-        """Limit what is no part of a body: nothing else does for a head, a chunk's head or trailers that do not end."""
+        """Limit the data outside a body, because a head, a chunk's head or trailers may never end."""
         self._overhead += size
         if max(self._overhead, sum(len(name) + len(value) for name, value in self.headers)) > HEAD_LIMIT:
             raise Malformed("the head or the trailers of the response are too long")
 
     def _check_version(self) -> None:
-        """Refuse what is not HTTP/1, and chunks from an HTTP/1.0 server (RFC 9112, section 6.1)."""
+        """Reject data that is not HTTP/1, and chunks from an HTTP/1.0 server (RFC 9112, section 6.1)."""
         version = self._parser.get_http_version()
         if version not in ("1.1", "1.0") or (version == "1.0" and self._is_chunked):
             raise Malformed("the response is not valid HTTP/1.1")
 
 
 def _cause_of(error: Exception) -> BaseException:
-    """Return what a callback has raised. A variable of `feed` for it would keep what has arrived, in a reference cycle."""
+    """Return the exception of a callback. A variable of `feed` for it would keep the data in a reference cycle."""
     cause = error.__context__
     return cause if isinstance(cause, (Malformed, TooLarge)) else error

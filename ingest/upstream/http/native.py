@@ -1,7 +1,6 @@
-"""The transport on asyncio protocols, parsed by llhttp: HTTP/1.1 kept alive, for a fraction of aiohttp's processor time.
+"""The transport on asyncio protocols, parsed by llhttp: HTTP/1.1 with keep-alive, for a fraction of aiohttp's processor time.
 
-It does what an API needs: any method with headers and a body, HTTPS, gzip and deflate. Where a proxy is set, aiohttp sends the
-requests.
+It supports any method with headers and a body, HTTPS, gzip and deflate. If a proxy is set, aiohttp sends the requests.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ _CLOSED = "the transport was closed"
 
 @asynccontextmanager
 async def opened(options: Options) -> AsyncIterator[Transport]:
-    """Open a transport; on exit its connections are closed."""
+    """Open a transport. On exit its connections are closed."""
     if options.proxy is not None:
         from ingest.upstream.http.aiohttp import AiohttpTransport  # noqa: PLC0415  only for a proxy
 
@@ -46,14 +45,14 @@ async def opened(options: Options) -> AsyncIterator[Transport]:
 
 
 class NativeTransport:
-    """Connections of our own, one for each concurrent request, kept for `KEEP_ALIVE` seconds."""
+    """Our own connections, one for each concurrent request, kept for `KEEP_ALIVE` seconds."""
 
     def __init__(self, options: Options) -> None:
         self._loop = asyncio.get_running_loop()
         limits = self._limits = options.limits
         self._total = limits.total
         self._tls = context_of(options.tls) if options.is_tls else None
-        # By the prefix of their URLs; the one that was used last.
+        # By the prefix of their URLs, and the last one used.
         self._origins: dict[str, Origin] = {}
         self._origin: Origin | None = None
         self._connections: set[Http1Connection] = set()
@@ -93,7 +92,7 @@ class NativeTransport:
         return await self._send_on_new(origin, request, deadline, on_headers)
 
     async def close(self) -> None:
-        """Close all connections; requests that run end."""
+        """Close all connections, which ends running requests."""
         if self._watch is not None:
             self._watch.cancel()
         self._closed = asyncio.Event()
@@ -146,7 +145,7 @@ class NativeTransport:
         if self._closed is not None:
             connected.abort()
         self._check_open()
-        if not connected.is_open:  # by what it has sent unasked, or by its end
+        if not connected.is_open:  # the server has sent data without a request, or has closed it
             raise NoResponse("the connection was closed", reached=False)
         connected.retires_at = time() + random.uniform(*_LIFETIME)  # noqa: S311  so that they do not end together
         self._connections.add(connected)
@@ -171,7 +170,7 @@ class NativeTransport:
 
         try:
             if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
-                # With a single address, the loop alone connects in a third of the time.
+                # With a single address, the loop itself connects in a third of the time.
                 host, port = addresses[0][4][:2]
                 return (await loop.create_connection(new, host, port, **tls))[1]
             connected = await aiohappyeyeballs.start_connection(
@@ -204,7 +203,7 @@ class NativeTransport:
             self._closed.set()
 
     def _check(self) -> None:
-        """End the requests whose time is over, and connections that nobody has used for long."""
+        """End the requests that are overdue, and connections that were idle for long."""
         now, read = self._loop.time(), self._limits.read
         for origin in self._origins.values():
             origin.close_unused(now - KEEP_ALIVE)

@@ -47,7 +47,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _is_excepted(host: str, at: str, environ: Mapping[str, str]) -> bool:
-    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # noqa: PLC0415  large; missing in typeshed
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # noqa: PLC0415  large, and missing in typeshed
 
     excepted = _variable(environ, "no_proxy")
     return bool(proxy_bypass_environment(at, {"no": excepted})) or _is_in_network(host, excepted)

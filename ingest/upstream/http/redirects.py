@@ -9,16 +9,16 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 MAX_REDIRECTS = 5
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 _PORTS = {"http": 80, "https": 443}
-# Allowed in a URL besides letters and digits; with `%`, so that nothing is quoted twice.
+# Allowed in a URL in addition to letters and digits, including `%`, so that nothing is quoted twice.
 _ALLOWED = "-._~:/?#[]@!$&'()*+,;=%"
 
 
 class RefusedRedirect(ValueError):
-    """A redirect that is not followed; the message gives the reason, without parts that may be secret."""
+    """A redirect that is not followed. The message gives the reason, without parts that may be secret."""
 
 
 def redirect_target(url: str, status: int, location: str | None) -> str | None:
-    """Return the URL to which a response to `url` redirects; None if it is not a redirect.
+    """Return the URL to which a response to `url` redirects, or None if it is not a redirect.
 
     Raises:
         RefusedRedirect: the target has another scheme, host or port, or is not a URL.
@@ -35,12 +35,12 @@ def redirect_target(url: str, status: int, location: str | None) -> str | None:
         raise RefusedRedirect("does not lead to an HTTP URL")
     if target_origin != base_origin:
         raise RefusedRedirect(f"leads to another origin, {target_origin[0]}://{target_origin[1]}:{target_origin[2]}")
-    # The credentials of the configured URL are kept, whatever the response says.
+    # The credentials of the configured URL are kept, regardless of the response.
     return target._replace(netloc=base.netloc, fragment="").geturl()
 
 
 def repeats_method(method: str, status: int) -> bool:
-    """Return whether the request to the target has the same method and body; otherwise it is a GET (RFC 9110, section 15.4)."""
+    """Return whether the request to the target has the same method and body. Otherwise it is a GET (RFC 9110, section 15.4)."""
     return method == "GET" or status in (307, 308)
 
 

@@ -21,7 +21,7 @@ Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
 # A new transport that fails within this time is not replaced: the transport is not the cause.
 _SETTLING = 1.0
-# A failure is logged with its traceback at most this often; those in between are counted.
+# A failure is logged with its traceback at most this often. Further ones are counted.
 _LOG_EVERY = 60.0
 
 
@@ -71,14 +71,14 @@ class ReplaceableTransport:
             return
         try:
             await self.reopen()
-        except Exception:  # noqa: BLE001  any failure to open one; it is tried again
+        except Exception:  # noqa: BLE001  any failure to open one, which is tried again
             _log.exception("transport_not_replaced")
 
     async def reopen(self) -> None:
-        """Use a new transport from now on; requests that are running finish on the old one.
+        """Use a new transport from now on. Running requests finish on the old one.
 
         Raises:
-            Exception: it cannot be opened; then the old one stays in use.
+            Exception: it cannot be opened. Then the old one stays in use.
         """
         old = await self._open()
         closing = asyncio.create_task(self._close_later(old))
@@ -86,7 +86,7 @@ class ReplaceableTransport:
         closing.add_done_callback(self._retired.discard)
 
     async def _open(self) -> AsyncExitStack:
-        """Open a transport and use it; returns what closes the one before."""
+        """Open a transport and use it, and return the function that closes the previous one."""
         self._opened_at = self._clock()
         stack = AsyncExitStack()
         transport = await stack.enter_async_context(self._opener())
@@ -99,7 +99,7 @@ class ReplaceableTransport:
         finally:
             try:
                 await stack.aclose()
-            except Exception as error:  # noqa: BLE001  it has failed already; failing to close adds nothing
+            except Exception as error:  # noqa: BLE001  it has failed already, and a failure to close adds nothing
                 _log.debug("transport_not_closed", error=str(error))
 
     def report(self, error: Exception) -> None:

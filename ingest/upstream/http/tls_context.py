@@ -1,7 +1,7 @@
-"""Certificates for requests: which authority is trusted, and with which certificate we identify ourselves.
+"""Certificates for requests: the trusted authority, and the certificate that identifies us.
 
-The files are read once for a transport and kept in memory, so that a file that is being written is never used: a connection made
-later has the same certificates as the first one.
+The files are read once for a transport and kept in memory, so that a file that is being written is never used. A later connection uses the
+same certificates as the first one.
 """
 
 import os
@@ -19,7 +19,7 @@ from ingest.files.regular import open_regular
 
 
 class UnusableFile(ValueError):
-    """A file cannot be used; the message names the setting, and no content."""
+    """A file cannot be used. The message names the setting, without its content."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
     Attributes:
         ca: authorities to trust instead of the system's.
         cert: our certificate, with those that lead to its authority.
-        key: its private key, without a password; None if `cert` has it.
+        key: its private key, without a password, or None if `cert` contains it.
     """
 
     ca: Path | None = None
@@ -40,7 +40,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         return tuple(path for path in (self.ca, self.cert, self.key) if path is not None)
 
     def read(self) -> "TlsMaterial | None":
-        """Return what they contain, checked; None if none is set.
+        """Return their checked content, or None if none is set.
 
         Raises:
             UnusableFile: a file cannot be read, or used, or the key is not the certificate's.
@@ -66,7 +66,7 @@ class TlsMaterial:
 
 
 def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
-    """Return the TLS settings of a client; without material Python's current trust settings.
+    """Return the TLS settings of a client. Without material, they are Python's current trust settings.
 
     Raises:
         UnusableFile: the material cannot be used.
@@ -76,22 +76,22 @@ def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
     if material is not None and material.cert is not None:
         with _as_file(material.cert) as cert, _as_file(material.key or material.cert) as key:
             try:
-                # With a password, a key that needs one is an error; without, OpenSSL would ask for it on the terminal.
+                # With an empty password, a key that needs one is an error. Without one, OpenSSL would prompt for it on the terminal.
                 context.load_cert_chain(cert, key, password=lambda: b"")
             except (ssl.SSLError, ValueError) as error:
                 raise UnusableFile(_why_not(error)) from None
-        # Apache asks for a certificate after it has read a request, where only some paths need one.
+        # Apache requests a certificate after it has read a request, when only some paths need one.
         context.post_handshake_auth = True
     return context
 
 
 def reason_of_tls(error: ssl.SSLError) -> str:
-    """Return what OpenSSL says, such as `tlsv13 alert certificate required`."""
+    """Return OpenSSL's reason, such as `tlsv13 alert certificate required`."""
     return (error.reason or "TLS failure").replace("_", " ").lower()
 
 
 def is_alert(error: BaseException | None) -> bool:
-    """Return whether the server has ended the connection and says why. With TLS 1.3 it refuses us so, after our handshake."""
+    """Return whether the server has ended the connection with a reason. With TLS 1.3 it rejects us in this way, after our handshake."""
     return isinstance(error, ssl.SSLError) and "_ALERT_" in (error.reason or "")
 
 
@@ -104,8 +104,10 @@ def _trusting(ca: bytes | None) -> ssl.SSLContext:
         # Comments, and the mark that editors put in front, may be anything.
         context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError):
-        # Those before the error have been loaded: a file that is being written has to be refused as a whole.
-        raise UnusableFile("INGEST_UPSTREAM_CA_FILE: has no certificates in PEM format, or one is cut off") from None
+        # Certificates before the error have been loaded. A file that is being written has to be rejected as a whole.
+        raise UnusableFile(
+            "INGEST_UPSTREAM_CA_FILE: contains no certificates in PEM format, or one is cut off"
+        ) from None
     return context
 
 
@@ -113,7 +115,7 @@ def _why_not(error: Exception) -> str:
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     if reason == "KEY_VALUES_MISMATCH":
         return "INGEST_UPSTREAM_KEY_FILE: is not the key of the certificate in INGEST_UPSTREAM_CERT_FILE"
-    return "INGEST_UPSTREAM_CERT_FILE, INGEST_UPSTREAM_KEY_FILE: have no certificate and key in PEM format, or the key needs a password"
+    return "INGEST_UPSTREAM_CERT_FILE, INGEST_UPSTREAM_KEY_FILE: contain no certificate and key in PEM format, or the key needs a password"
 
 
 def _read(setting: str, path: Path | None) -> bytes | None:

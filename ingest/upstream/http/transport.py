@@ -15,7 +15,7 @@ from ingest.upstream.http.tls_context import TlsMaterial
 
 Kind = Literal["native", "aiohttp"]
 Method = Literal["GET", "POST"]
-# Called with the headers of a response that has a document.
+# Called with the headers of a response with a document.
 OnHeaders = Callable[[Mapping[str, str]], None]
 
 KEEP_ALIVE = 30
@@ -57,7 +57,7 @@ class NoDocument(Exception):
     """A response without a document: its status is not 2xx, or is one without content.
 
     Attributes:
-        headers: all of the response; names are case-insensitive, and the first of several with one name is found.
+        headers: all headers of the response. Names are case-insensitive, and the first of several with one name is found.
     """
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
@@ -67,7 +67,7 @@ class NoDocument(Exception):
 
 
 class TooLarge(Exception):
-    """The document is larger than the limit, by its Content-Length or by what was received; the rest was not read."""
+    """The document is larger than the limit, by its Content-Length or by the received data. The rest was not read."""
 
 
 class NoResponse(Exception):
@@ -86,7 +86,7 @@ class NoResponse(Exception):
 
 
 class NoResources(NoResponse):
-    """No connection could be opened, as we have no file descriptors or memory left. The transport may be used again."""
+    """No connection could be opened, because no file descriptors or memory are left. The transport may be used again."""
 
     def __init__(self, error: str) -> None:
         super().__init__(error, reached=False)
@@ -107,7 +107,7 @@ class Transport(Protocol):
         body: bytes | None = None,
         on_headers: OnHeaders | None = None,
     ) -> bytes:
-        """Return the decompressed body of a 2xx response; redirects are not followed.
+        """Return the decompressed body of a 2xx response. Redirects are not followed.
 
         The connection is used again only after a response whose status permits it, see `keeps_connection`.
 
@@ -117,14 +117,14 @@ class Transport(Protocol):
                 kept as long as the same object is given again.
             method: of the request.
             body: sent with a POST.
-            on_headers: called with the response's headers before the document is returned; names are case-insensitive.
+            on_headers: called with the response's headers before the document is returned. Names are case-insensitive.
 
         Raises:
             NoDocument: the status is not 2xx, or is 204 or 205, which have no body.
             TooLarge: the body is over the limit.
             NoResponse: no complete response was received.
             NoResources: there was nothing left to open a connection with.
-            TransportFailed: the transport has failed; any other exception means the same.
+            TransportFailed: the transport has failed. Any other exception means the same.
         """
 
 

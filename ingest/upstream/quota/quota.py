@@ -1,8 +1,7 @@
 """Keeps all requests of this process within the quota that it shares with others.
 
-`acquire` returns when a request may be sent, in the order of the calls; `release` says that it has ended. What this process may send is
-leased, several times a second while there is something to send, and from `QuotaLeases`; without requests, nothing is asked. Waiting
-is neither a timeout nor a fault.
+`acquire` returns when a request may be sent, in the order of the calls, and `release` ends it. The share of this process is leased from
+`QuotaLeases` several times a second while there are requests. Waiting is neither a timeout nor a fault.
 
 If the process dies here, its lease expires on the server.
 """
@@ -26,7 +25,7 @@ from ingest.upstream.rate_limit_headers import remaining_of
 from ingest.upstream.responses import api_time
 
 _log = get_logger("quota")
-# To say that the lease ends, when the process stops.
+# For the end of the lease, when the process stops.
 _LAST_WAIT = 1.0
 
 
@@ -34,10 +33,10 @@ class QuotaLeases(Protocol):
     """Who leases the quota: `ingest.queue.consume.quota`. Its methods raise `Unavailable` while it cannot be used."""
 
     async def lease(self, request: LeaseRequest) -> Lease:
-        """Renew this process's lease, and adapt it to what it wants now."""
+        """Renew this process's lease, and adapt it to the current demand."""
 
     async def end(self, unused: int) -> None:
-        """End the lease: what is left of it goes to the others now."""
+        """End the lease, which leaves the rest of it to the others."""
 
 
 class FleetQuota:
@@ -49,9 +48,9 @@ class FleetQuota:
         longest: seconds after which a request has ended.
         waits: how long requests wait for the quota.
         gauges: the granted rate and concurrency, by kind.
-        now: the clock, for an API that names times and does not tell its own.
+        now: the clock, for an API that names times without its own time.
         on_exhausted: called with the seconds for which the API's quota is used up, by its headers.
-        clock: seconds that go on while the machine sleeps.
+        clock: seconds that include the time that the machine sleeps.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class FleetQuota:
         """Wait until a request may be sent.
 
         Raises:
-            NotSent: the process stops, or the API has asked to wait meanwhile.
+            NotSent: the process stops, or the API has requested a pause.
         """
         if self._is_closed:
             raise NotSent
@@ -117,7 +116,7 @@ class FleetQuota:
         return self._share.read_ahead()
 
     def observe(self, headers: Mapping[str, str]) -> None:
-        """Slow the fleet down so that what is left of the API's quota, by its headers, lasts until it is full again."""
+        """Slow the fleet down so that the rest of the API's quota, by its headers, lasts until it is full again."""
         left = remaining_of(headers, api_time(headers, self._now()).timestamp())
         if left is None:
             return
@@ -127,11 +126,11 @@ class FleetQuota:
             self._share.told(left.rate, left.seconds, self._clock())
 
     def turn_away(self) -> None:
-        """The API asks to wait: what waits for the quota is not sent, as it may be its turn before that is over."""
+        """The API requests a pause: waiting requests are not sent, because their turn may come before the pause ends."""
         self._end_waiting(ASKED_TO_WAIT)
 
     def close(self) -> None:
-        """The process stops: what waits is not sent any more."""
+        """The process stops. Waiting requests are not sent any more."""
         self._is_closed = True
         self._end_waiting("the process stops")
 
@@ -181,7 +180,7 @@ class FleetQuota:
                 self._timer.cancel()
 
     async def end(self) -> None:
-        """End the lease, once no request is in flight; if that fails, it expires."""
+        """End the lease when no request is in flight. If that fails, it expires."""
         with suppress(TimeoutError, Unavailable):
             async with asyncio.timeout(_LAST_WAIT):
                 await self._leases.end(self._share.take_unused())
@@ -213,6 +212,6 @@ class FleetQuota:
                 _log.info("quota_available")
             self._is_unavailable = False
         self._gauges["rate"].set(self._share.granted_rate)
-        # Without a limit, all that is asked for is granted.
+        # Without a limit, every request is granted.
         self._gauges["concurrency"].set(self._share.limit_at(self._clock()) if self._limits.concurrency else 0.0)
         self._send_due()

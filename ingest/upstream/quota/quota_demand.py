@@ -11,7 +11,7 @@ class Demand:
     """The demand of one process.
 
     Attributes:
-        peak: requests that waited or were in flight at once, lately.
+        peak: the most requests that recently waited or were in flight.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Demand:
         self._begun += 1
 
     def learn(self, now: float, period: float, active: int) -> None:
-        """Once in a period: learn from what has begun since, given how many requests are in flight or waiting now."""
+        """Adapt, once in a period, to the requests that have begun since, given how many are in flight or waiting."""
         passed = now - self._learned_at
         rate = self._begun / max(passed, 1e-3)
         self._rate = rate if passed > _RECENT * period else (self._rate + rate) / 2

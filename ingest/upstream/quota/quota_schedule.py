@@ -11,7 +11,7 @@ class _Times(msgspec.Struct):
 
     Attributes:
         at: the first that is left.
-        left: how many; infinite for those of a safe share.
+        left: how many, or infinite for a safe share.
         valid: seconds for which one may be used late.
     """
 
@@ -28,7 +28,7 @@ class _Times(msgspec.Struct):
 class Schedule:
     """Times to begin requests, by our own clock, each to be used once and soon.
 
-    Times that are not used soon lapse, so that what was saved up is not sent at once.
+    Times that are not used soon lapse, so that saved times are not used together.
 
     Attributes:
         unused: how many have lapsed since `take_unused`.
@@ -52,7 +52,7 @@ class Schedule:
         self._end = -math.inf
 
     def delay(self, now: float) -> float:
-        """Seconds until the next time; 0 or less if it has come, infinite if there is none."""
+        """Seconds until the next time: 0 or less if it has come, infinite if there is none."""
         while self._blocks:
             block = self._blocks[0]
             late = now - block.valid - block.at
@@ -64,7 +64,7 @@ class Schedule:
         return math.inf
 
     def take(self) -> None:
-        """Use the next time, which has come: `delay` says so."""
+        """Use the next time, which has come according to `delay`."""
         block = self._blocks[0]
         block.at += block.spacing
         block.left -= 1
@@ -75,7 +75,7 @@ class Schedule:
         return sum(block.left for block in self._blocks)
 
     def end(self) -> float:
-        """When the last time is over; in the past if there is none."""
+        """The end of the last time, or a time in the past if there is none."""
         return self._end
 
     def take_unused(self) -> int:

@@ -1,11 +1,11 @@
-"""What one process may send of the quota that all processes share: by its lease, or by its safe share while there is none.
+"""The share of one process in the quota of all processes: by its lease, or its safe share while there is no lease.
 
-While the server of the leases is unavailable, each process goes on with its safe share: the quota divided by the processes last known
-(safe capacity, as in Doorman). Others may still have requests in flight by their last leases then, so a process takes no more concurrency
-than its own last lease until the longest request has ended. A process that was not a member for long enough has no safe share: others may
-not have counted it yet.
+While the server of the leases is unavailable, each process continues with its safe share, which is the quota divided by the last known
+number of processes (safe capacity, as in Doorman). Others may still have requests in flight by their last leases, so a process does not
+exceed the concurrency of its own last lease until the longest request has ended. A process that has only been a member for a short time
+has no safe share, because others may not have counted it.
 
-Pure: no clock of its own, no tasks.
+Pure, without a clock or tasks.
 """
 
 import math
@@ -17,15 +17,15 @@ from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.upstream.quota.quota_demand import Demand
 from ingest.upstream.quota.quota_schedule import Schedule
 
-# How long a lease is valid after the call that asked for it; the server counts it for longer.
+# How long a lease is valid after the call that requested it. The server counts it for longer.
 LEASE = 3.0
 # How often a lease that satisfies is renewed.
 _RENEW = 1.0
-# How often an unavailable server is tried; the server stops learning two seconds after the first has found it again, or later.
+# How often an unavailable server is tried. The server stops learning two seconds after the first process has reached it, or later.
 _RETRY = (0.25, 0.75)
-# How often one without free concurrency asks whether there is some, in periods: in step, some would always find that of others taken.
+# How often a process without free concurrency requests some, in periods. With jitter, because otherwise some would never get any.
 _LOOK = (0.75, 1.25)
-# Times to send are asked for this early, so that neither the round trip nor a busy event loop leaves a gap.
+# Times to send are requested this early, so that neither the round trip nor a busy event loop leaves a gap.
 _LEAD = 0.06
 _LEAD_SHARE = 0.6
 # A time to send may be used this late, or as late as the next one comes. What lapses is lost: sent later, it would come together with
@@ -44,13 +44,13 @@ class Share:
 
     Attributes:
         in_flight: requests that are being sent.
-        limit: requests that may be in flight by the last lease; 0 without one.
+        limit: requests that may be in flight by the last lease, or 0 without one.
         granted_rate: requests per second that were granted lately.
 
     Args:
         limits: of the fleet.
         longest: seconds after which a request has ended.
-        draw: a uniform random number between its arguments: processes do not ask in step.
+        draw: a uniform random number between its arguments, so that processes do not call in step.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Share:
     # -- requests -------------------------------------------------------------------------------------------
 
     def delay(self, now: float) -> float:
-        """Seconds until a request may begin, 0 or less for now; infinite until there is another lease, or one in flight ends."""
+        """Seconds until a request may begin: 0 or less for now, infinite until there is another lease or a request ends."""
         if now < self._paused_until:
             return self._paused_until - now
         if self._limits.concurrency and self.in_flight >= self.limit_at(now):
@@ -85,7 +85,7 @@ class Share:
         return 0.0 if now < self._valid_until or (self._is_safe() and self._is_trying(now)) else math.inf
 
     def begin(self) -> None:
-        """A request begins; `delay` says that it may."""
+        """A request begins, as `delay` permits."""
         self.in_flight += 1
         self._is_used = True
         self._demand.count()
@@ -112,17 +112,17 @@ class Share:
         return max(_A_FEW, math.ceil(self._limits.rate / self._lease.members * _READ_AHEAD))
 
     def told(self, rate: float, seconds: float, now: float) -> None:
-        """The API's headers say that what is left of its quota allows this rate until it is full again."""
+        """By the API's headers, the rest of its quota allows this rate until it is full again."""
         if rate < self._limits.rate:
             self._slowest, self._slow_until = max(rate, min(_SLOWEST, self._limits.rate)), now + seconds
         elif self._slowest < self._limits.rate:
-            # It has been filled: what was told before is over.
+            # The quota is full again, so that earlier headers no longer apply.
             self._slowest, self._slow_until = self._limits.rate, now + LEASE
 
     # -- leases ---------------------------------------------------------------------------------------------
 
     def due(self, now: float, waiting: int) -> float:
-        """When to ask next; infinite while there is nothing to ask for."""
+        """When to call next, or infinite while there is nothing to request."""
         if not waiting and not self.in_flight:
             return math.inf
         if self._retry_in is not None:
@@ -138,7 +138,7 @@ class Share:
         return max(earliest, due)
 
     def request(self, now: float, waiting: int) -> LeaseRequest:
-        """What to ask for now, given how many requests wait."""
+        """The request for a lease now, given how many requests wait."""
         self._demand.learn(now, self._lease.period, self.in_flight + waiting)
         tokens = 0.0
         if self._limits.rate and not self._is_safe():
@@ -166,7 +166,7 @@ class Share:
             self._paused_until = now + lease.paused
             self._schedule.clear()
         if lease.is_learning:
-            # Go on as if the server were unavailable, but ask when it says.
+            # Continue as if the server were unavailable, but call it at the time that it returned.
             self._keep_safe(now)
             self._lease = Lease(
                 members=self._lease.members, period=lease.period, asks_in=lease.asks_in, is_learning=True
@@ -206,7 +206,7 @@ class Share:
         return now < self._asked_at + LEASE
 
     def _keep_safe(self, now: float) -> None:
-        # All others have asked since this process became a member, or are none any more.
+        # All others have called since this process became a member, or have left.
         is_known = self._valid_until - LEASE - self._member_since >= LEASE
         if self._is_safe() or now > self._valid_until or not is_known:
             return
@@ -214,7 +214,7 @@ class Share:
         if self._limits.rate:
             self.granted_rate = self._limits.rate / self._lease.members
             spacing = 1 / self.granted_rate
-            # Others use up what they were leased for a period or so; and processes do not begin in step.
+            # Others use up their leases for about a period, and processes should not begin in step.
             at = max(now + self._lease.period, self._schedule.end()) + self._draw(0.5, 1.0) * spacing
             self._schedule.add(at, math.inf, spacing, _validity(spacing))
 
@@ -224,21 +224,21 @@ class Share:
         return bool(self._limits.concurrency) and self.in_flight >= self.limit_at(now)
 
     def _fitting(self, now: float, waiting: int) -> int:
-        """How many of those that wait may begin, as far as the concurrency goes; without any, one, as it may be granted next."""
+        """How many waiting requests may begin by their concurrency. Without any, one, which may be granted next."""
         if not self._limits.concurrency:
             return waiting
         return max(0, min(waiting, max(1, self.limit_at(now)) - self.in_flight))
 
     def _next_times(self, now: float, waiting: int) -> float:
-        """When to ask for more times to send: shortly before the last; at once, if all that was wanted last was granted."""
+        """When to request more times to send: shortly before the last, or immediately if the last request was granted completely."""
         if self._is_short or self._fitting(now, waiting) <= self._schedule.left(now):
             return self._schedule.end() - min(_LEAD, _LEAD_SHARE * self._lease.period)
         return -math.inf
 
     def _add(self, lease: Lease, waiting: int, now: float) -> None:
-        """Add times to send: first for requests that wait, then those for what is expected, over the rest of the period.
+        """Add times to send, first for waiting requests, then for expected ones over the rest of the period.
 
-        Times that have passed are a burst that was saved up: as many requests may begin at once.
+        Times in the past are a saved burst, and as many requests may begin immediately.
         """
         at, spacing = now + lease.starts_in, lease.spacing
         expected = lease.tokens - waiting

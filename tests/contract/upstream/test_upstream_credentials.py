@@ -236,7 +236,7 @@ async def test_a_client_that_the_authorization_server_refuses_is_a_credential_fa
     issuing.behave(client="somebody:else")
 
     async with connect(issuing.url_template, QUICK, access=oauth2(issuing.token_url)) as client:
-        with pytest.raises(TokenRefused, match="refuses to issue a token: HTTP 401") as fault:
+        with pytest.raises(TokenRefused, match="does not issue a token: HTTP 401") as fault:
             await delivered(client.fetch(REQUEST))
 
     assert not fault.value.uses_attempt

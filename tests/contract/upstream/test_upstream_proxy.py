@@ -109,7 +109,7 @@ async def test_a_proxy_that_refuses_to_connect_has_not_reached_the_api(connect: 
         proxying(refusal) as (proxy, _),
         connect("https://shop.example/{order_id}", LIMITS, None, proxy) as client,
     ):
-        with pytest.raises(TransientFault, match="the proxy refuses the connection with HTTP 502") as fault:
+        with pytest.raises(TransientFault, match="the proxy rejects the connection with HTTP 502") as fault:
             await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached

@@ -64,7 +64,7 @@ async def test_a_redirect_to_another_port_or_name_is_refused_and_nothing_is_sent
             moved = http(b"", location, "Content-Length: 0", status="302 Found")
             async with answering(moved) as (template, _), connect(template, LIMITS, TOKEN) as client:
                 with pytest.raises(
-                    TransientFault, match="HTTP 302: redirect refused: it leads to another origin"
+                    TransientFault, match="HTTP 302: the redirect is not followed: it leads to another origin"
                 ) as fault:
                     await delivered(client.fetch(FetchRequest(ORDER)))
             assert "s3cr3t" not in str(fault.value)

@@ -367,7 +367,7 @@ async def test_a_server_may_refuse_the_certificate_with_a_page_as_nginx_does(
         serving(refuse, mutual(server, client_party)) as port,
         connect(f"https://127.0.0.1:{port}/{{order_id}}", access=Access(tls=tls)) as client,
     ):
-        with pytest.raises(CredentialFault, match="refuses our client certificate"):
+        with pytest.raises(CredentialFault, match="rejects our client certificate"):
             await delivered(client.fetch(REQUEST))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import PermanentFault, TransientFault
-from ingest.upstream.bulk.bulk_answer import AnswerReader
+from ingest.upstream.bulk.bulk_response import BulkResponseReader
 
 A, B = b'{"id":"a", "n": 1.0}', b'{ "id" : "b" }'
 
@@ -25,7 +25,7 @@ A, B = b'{"id":"a", "n": 1.0}', b'{ "id" : "b" }'
     ],
 )
 def test_the_list_is_found_in_the_answer(path: str, body: bytes) -> None:
-    listed = AnswerReader(path, "id", 50).read(body)
+    listed = BulkResponseReader(path, "id", 50).read(body)
 
     assert listed.documents == {"a": A, "b": B}
     assert listed.nameless == []
@@ -54,7 +54,7 @@ def test_the_list_is_found_in_the_answer(path: str, body: bytes) -> None:
     ],
 )
 def test_the_id_of_a_document_is_text_or_an_integer(id_path: str, document: bytes, order_id: str | None) -> None:
-    listed = AnswerReader("", id_path, 50).read(b"[%b,%b]" % (document, document))
+    listed = BulkResponseReader("", id_path, 50).read(b"[%b,%b]" % (document, document))
 
     assert listed.documents == ({} if order_id is None else {order_id: document})
     assert listed.nameless == ([document] * 2 if order_id is None else [])
@@ -81,7 +81,7 @@ def test_the_id_of_a_document_is_text_or_an_integer(id_path: str, document: byte
 )
 def test_an_answer_without_a_list_is_refused_and_none_of_its_values_shown(path: str, body: bytes, what: str) -> None:
     with pytest.raises((PermanentFault, TransientFault), match=what) as fault:
-        AnswerReader(path, "id", 50).read(body)
+        BulkResponseReader(path, "id", 50).read(body)
 
     assert "s3cr3t" not in str(fault.value)
     if isinstance(fault.value, PermanentFault):
@@ -93,7 +93,7 @@ def test_a_truncated_answer_may_be_tried_again() -> None:
 
     for length in range(len(body)):
         with pytest.raises(TransientFault) as fault:
-            AnswerReader("", "id", 50).read(body[:length])
+            BulkResponseReader("", "id", 50).read(body[:length])
         assert fault.value.retry_reason is RetryReason.TRUNCATED
         assert fault.value.reached
 
@@ -115,7 +115,7 @@ MUCH = 2_000_000
     ids=["numbers", "objects", "lists", "numbers in an object", "members", "a long name", "deep"],
 )
 def test_of_a_malicious_answer_little_is_built(body: bytes) -> None:
-    reader = AnswerReader("", "id", 50)
+    reader = BulkResponseReader("", "id", 50)
     tracemalloc.start()
     try:
         with pytest.raises((PermanentFault, TransientFault)):
@@ -135,7 +135,7 @@ def test_in_a_large_answer_the_first_list_that_is_not_empty_is_the_one(before: b
     large = b'{"id":"b","x":"%b"}' % (b"[{" * 200_000)
     body = b'{ %b "orders" : [%b , %b], "links": [1]}' % (before, A, large)
 
-    listed = AnswerReader("", "id", 50).read(body)
+    listed = BulkResponseReader("", "id", 50).read(body)
 
     assert listed.documents == {"a": A, "b": large}
 
@@ -144,4 +144,4 @@ def test_a_large_answer_with_what_is_no_document_is_refused_as_a_whole_and_so_re
     large = b'{"id":"b","x":"%b"}' % (b"x" * 300_000)
 
     with pytest.raises(PermanentFault, match="Expected `object`"):
-        AnswerReader("", "id", 50).read(b"[%b,[]]" % large)
+        BulkResponseReader("", "id", 50).read(b"[%b,[]]" % large)

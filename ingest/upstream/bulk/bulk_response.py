@@ -1,10 +1,10 @@
-"""Divides the answer to a bulk request into the documents of its orders, byte for byte. Pure functions.
+"""Divides the response to a bulk request into the documents of its orders, byte for byte. Pure functions.
 
-An answer is a JSON array of documents, or an object in which a path leads to one. A document that is no order, or has no readable ID,
-is no obstacle to the others.
+A response is a JSON array of documents, or an object in which a path leads to one. A document that is not an order, or has no readable
+ID, does not affect the others.
 
-An answer may be as large as many documents, and malicious: what is built of it is bounded by the number of orders requested, or by
-`_SMALL`. What cannot be read within that is refused as a whole, and so requested again in halves.
+A response may be as large as many documents, and malicious. The memory for it is bounded by the number of requested orders, or by
+`_SMALL`. A response that cannot be read within that is rejected as a whole, and requested again in halves.
 """
 
 import re
@@ -20,14 +20,14 @@ _WHITESPACE = b" \t\r\n"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 # Bytes of which anything may be built: up to 60 times as many in memory.
 _SMALL = 256 * 1024
-# Elements of a list beside the orders requested: duplicates, and orders that nobody requested.
+# Elements of a list in addition to the requested orders: duplicates and unrequested orders.
 _MORE = 100
 _LONGEST_ID = 64
 _NULL = msgspec.Raw(b"null")
-# Nothing can be concluded from such an answer. The circuit breaker says whether the API answers all requests so, or one only.
-UNRELATED = "the list endpoint has answered with other orders than those requested"
+# Nothing can be concluded from such a response. The circuit breaker decides whether the API sends it to all requests, or to one.
+UNRELATED = "the list endpoint has sent other orders than the requested ones"
 CHECK = "check INGEST_UPSTREAM_BULK_URL and INGEST_UPSTREAM_BULK_ID"
-# No group is possessive here: Python before 3.11.5 does not match such patterns right. What is repeated in a group is bounded instead.
+# No group is possessive here, because Python before 3.11.5 mismatches such patterns. Repetition within a group is bounded instead.
 _NAME = rb'"(?P<name>[^"\\]{0,200}+(?:\\.[^"\\]{0,200}+){0,20})"\s*+:\s*+'
 _SHORT = rb'(?:"[^"\\]*+(?:\\.[^"\\]*+){0,1000}"|[-+.\w]++|\[\s*+\]|\{[^][{}]*+\})'
 # The first list that is not empty in an object, behind members that are neither.
@@ -37,22 +37,22 @@ _FIRST_LIST = re.compile(
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What one answer contains.
+    """The content of one response.
 
     Attributes:
-        documents: by order ID; of several with one ID, the first.
-        nameless: what has no readable ID.
+        documents: by order ID. Of several with one ID, the first.
+        nameless: documents without a readable ID.
     """
 
     documents: dict[str, bytes]
     nameless: list[bytes]
 
 
-class AnswerReader:
-    """Reads answers of one API.
+class BulkResponseReader:
+    """Reads responses of one API.
 
     Args:
-        path: names of the members that lead to the list, separated by dots; if empty, the answer is the list itself, or has
+        path: names of the members that lead to the list, separated by dots; if empty, the response is the list itself, or has
             exactly one member that is a list.
         id_path: the same for the ID within a document: text or an integer.
         size: orders in a request.
@@ -71,11 +71,11 @@ class AnswerReader:
         self._members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     def read(self, body: bytes) -> Listed:
-        """Divide an answer.
+        """Divide a response.
 
         Raises:
             TransientFault: it is truncated, or has far more documents than were requested.
-            PermanentFault: it is not JSON, has no list, or too much in it.
+            PermanentFault: it is not JSON, contains no list, or contains too much.
         """
         self._count = 0
         try:
@@ -116,12 +116,12 @@ class AnswerReader:
         return lists[0]
 
     def _ids_in(self, found: bytes | msgspec.Raw) -> list[msgspec.Raw]:
-        """The IDs of all documents, in their order; `null` for what has none."""
+        """The IDs of all documents, in their order, with `null` for a document without one."""
         self._count = 0
         try:
             return [_inner(each, len(self._id_path)) for each in self._ids.decode(found)]
         except msgspec.ValidationError:
-            # Also for one that is not an object; then each is read by itself.
+            # Also for an element that is not an object. Then each is read separately.
             if self._count > self._most or len(memoryview(found)) > _SMALL:
                 raise
         return [self._id_of(item) for item in self._items.decode(found)]
@@ -144,12 +144,12 @@ class AnswerReader:
 
 
 def _decoder(path: list[str], leaf: Any) -> Any:
-    """A decoder that builds only what the path leads to."""
+    """A decoder that builds only the value at the path."""
     return msgspec.json.Decoder(_level(path, leaf, {}) if path else leaf)
 
 
 def _level(path: list[str], leaf: Any, namespace: dict[str, Any]) -> Any:
-    """A type that reads only the member that the path names; without it, that is `null`."""
+    """A type that reads only the member that the path names, or `null` without it."""
     inner, missing = (_level(path[1:], leaf, {}) | None, None) if path[1:] else (leaf, _NULL)
     return msgspec.defstruct(
         "Level", [("inner", inner, missing)], rename={"inner": path[0]}, namespace=namespace, gc=False
@@ -166,7 +166,7 @@ def _inner(value: Any, depth: int) -> msgspec.Raw:
 
 
 def _text_of(raw_id: msgspec.Raw) -> str | None:
-    """An ID as text; None if it is neither text nor an integer."""
+    """An ID as text, or None if it is neither text nor an integer."""
     text = bytes(raw_id)
     if text[:1] != b'"':
         return text.decode() if len(text) <= _LONGEST_ID and text.removeprefix(b"-").isdigit() else None
@@ -178,7 +178,7 @@ def _text_of(raw_id: msgspec.Raw) -> str | None:
 
 def _fault_of(error: Exception, body: bytes) -> Fault:
     if "truncated" in str(error) or is_truncated(body):
-        return TransientFault(f"the answer is truncated after {len(body)} bytes", reason=RetryReason.TRUNCATED)
-    # Errors of msgspec name types and paths; others may quote the document.
+        return TransientFault(f"the response is truncated after {len(body)} bytes", reason=RetryReason.TRUNCATED)
+    # Errors of msgspec name types and paths. Others may quote the document.
     text = str(error) if isinstance(error, msgspec.DecodeError) else "nested too deeply, or not UTF-8"
-    return PermanentFault(DeadReason.INVALID_ORDER, f"the answer to a bulk request cannot be read: {text[:200]}")
+    return PermanentFault(DeadReason.INVALID_ORDER, f"the response to a bulk request cannot be read: {text[:200]}")
