@@ -1,1 +1,1 @@
-"""Redis: the only room that knows streams, consumer groups and Lua."""
+"""Redis: the only package with stream commands, consumer groups and Lua."""

@@ -15,7 +15,7 @@ async def test_every_command_reports_that_the_server_is_not_redis(cli: Cli, answ
         done = await asyncio.to_thread(cli.run, *command, env={"INGEST_REDIS_URL": f"redis://127.0.0.1:{port}/0"})
 
     assert done.returncode == 1
-    assert "what answers there is no Redis" in done.stdout + done.stderr
+    assert "the server is not Redis" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 

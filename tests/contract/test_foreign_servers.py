@@ -41,7 +41,7 @@ def proxy(own_valkey: ValkeyServer) -> AsyncIterator[Proxy]:
 async def test_at_the_start_it_is_told_at_once(answer: Serve) -> None:
     for account in ("", ":password@"):
         async with listening(answer) as port:
-            with pytest.raises(QueueRefused, match="what answers there is no Redis"):
+            with pytest.raises(QueueRefused, match="the server is not Redis"):
                 async with Consumer.open(f"redis://{account}127.0.0.1:{port}/0", "orders", GROUP, "one", 1.0):
                     pass
 
@@ -56,7 +56,7 @@ async def test_a_sentinel_is_told_from_the_redis_that_it_watches(own_valkey: Val
 
     with (
         Sentinel(own_valkey.directory / "sentinel", binary=own_valkey._binary) as sentinel,
-        pytest.raises(QueueRefused, match="what answers there is a Sentinel"),
+        pytest.raises(QueueRefused, match="the server is a Sentinel"),
     ):
         async with Consumer.open(sentinel.url, "orders", GROUP, "one", 1.0):
             pass

@@ -500,6 +500,6 @@ async def test_an_error_is_told_in_redis_own_words(monitor: Monitor, redis: Redi
     await redis.set(keys.clock, "not a hash")
 
     with pytest.raises(
-        UserError, match=r"^Redis refuses: WRONGTYPE Operation .* value; `ingest doctor` tells which key$"
+        UserError, match=r"^Redis rejects a command: WRONGTYPE Operation .* value; `ingest doctor` names the key$"
     ):
         await monitor.consumers()

@@ -260,7 +260,7 @@ async def test_a_key_of_another_type_is_not_waited_for(
     await redis.set(keys.stream, "not a stream")
 
     async with Producer.connect(redis_url, queue_name) as producer:
-        with pytest.raises(UserError, match="`ingest doctor` tells which key"):
+        with pytest.raises(UserError, match="`ingest doctor` names the key"):
             await producer.enqueue(["a"])
 
 
@@ -270,14 +270,14 @@ async def test_a_right_to_a_key_that_is_missing_leads_to_who_names_the_key(
     await own_redis.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">pw", "~other", "+@all")
 
     async with Producer.connect(f"redis://limited:pw@127.0.0.1:{own_valkey.port}/0", "orders") as producer:
-        with pytest.raises(QueueRefused, match="`ingest doctor` tells which key"):
+        with pytest.raises(QueueRefused, match="`ingest doctor` names the key"):
             await producer.enqueue(["a"])
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_a_password_that_is_missing_is_named(own_valkey: ValkeyServer, protocol: int) -> None:
     async with Producer.connect(f"redis://127.0.0.1:{own_valkey.port}/0?protocol={protocol}", "orders") as producer:
-        with pytest.raises(QueueRefused, match="it requires a password, and none is given"):
+        with pytest.raises(QueueRefused, match="requires a password, and none is given"):
             await producer.enqueue(["a"])
 
 
@@ -285,7 +285,7 @@ async def test_a_right_that_is_missing_is_not_waited_for(own_valkey: ValkeyServe
     await own_redis.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">pw", "~*", "+@all", "-xadd")
 
     async with Producer.connect(f"redis://limited:pw@127.0.0.1:{own_valkey.port}/0", "orders") as producer:
-        with pytest.raises(QueueRefused, match="Redis refuses: "):
+        with pytest.raises(QueueRefused, match="Redis rejects a command: "):
             await producer.enqueue(["a"])
 
 
@@ -305,7 +305,7 @@ async def test_a_node_of_a_cluster_that_has_not_our_keys_is_not_waited_for(kind:
             await eventually(is_whole)
 
         async with Producer.connect(one.url, "orders") as producer:
-            with pytest.raises(QueueRefused, match="one of a cluster"):
+            with pytest.raises(QueueRefused, match="on another node"):
                 await producer.enqueue(["a"])
 
 

@@ -23,7 +23,7 @@ class Mute(Consumer):
 
     async def report_outage(self, circuit: Outage | None, lifetime: float) -> None:
         del circuit, lifetime
-        raise QueueRefused("Redis refuses: NOPERM")
+        raise QueueRefused("Redis rejects a command: NOPERM")
 
 
 async def test_a_worker_whose_reports_are_refused_goes_through_an_outage_like_any_other(scene: Scene) -> None:

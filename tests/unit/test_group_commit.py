@@ -127,12 +127,12 @@ async def test_each_call_gets_its_own_error() -> None:
 
 
 async def test_a_refusal_reaches_all_callers_of_the_batch_each_with_an_exception_of_its_own() -> None:
-    script = FakeScript(QueueRefused("Redis refuses: NOPERM"))
+    script = FakeScript(QueueRefused("Redis rejects a command: NOPERM"))
     commit = commit_to(script)
 
     results = await asyncio.gather(*(commit.submit(single(name)) for name in "abc"), return_exceptions=True)
 
-    assert [str(result) for result in results] == ["Redis refuses: NOPERM"] * 3
+    assert [str(result) for result in results] == ["Redis rejects a command: NOPERM"] * 3
     assert len(set(map(id, results))) == 3
     await commit.submit(single("d"))
 

@@ -58,7 +58,7 @@ class GroupAccess:
 
     @translating
     async def ensure_group(self) -> bool:
-        """Create each lane's stream and group where they are missing; return whether any were."""
+        """Create each lane's stream and group where they are missing, and return whether any were."""
         return any([await self._ensure_lane(lane) for lane in self.lanes])
 
     async def _ensure_lane(self, lane: Lane) -> bool:
@@ -66,7 +66,7 @@ class GroupAccess:
             try:
                 await self.control.xgroup_create(lane.stream, self.group, id="0", mkstream=True)
             except ResponseError as error:
-                # Out of memory, Redis refuses to create a group before it looks whether there is one.
+                # Out of memory, Redis rejects the creation of a group before it checks whether the group exists.
                 if "BUSYGROUP" in str(error) or (is_out_of_memory(error) and await self._has_group(lane)):
                     return False
                 raise
@@ -89,7 +89,7 @@ class GroupAccess:
                 _log.warning("group_restored", stream=lane.stream, group=self.group)
 
     async def call(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run a script that needs the group; one that is missing is created again."""
+        """Run a script that needs the group, which is created again if it is missing."""
         for _ in range(2):
             try:
                 with translated():

@@ -1,4 +1,4 @@
-"""How a consumer shows that it lives, keeps what it holds, and leaves."""
+"""How a consumer shows that it is alive, keeps its deliveries, and leaves."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class QueueLiveness:
 
     @translating
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
-        """Renew the lease of held entries; return those that this consumer has lost."""
+        """Renew the lease of held entries, and return the entries that this consumer has lost."""
         lost: set[EntryRef] = set()
         for lane, ids in self._access.by_lane(entries):
             for start in range(0, len(ids), MOST_IDS):
@@ -49,7 +49,7 @@ class QueueLiveness:
 
     @translating
     async def leave(self) -> int:
-        """Remove this consumer from the group unless entries are pending under its name; others may claim those at once.
+        """Remove this consumer from the group unless entries are pending under its name. Others may claim these immediately.
 
         Returns:
             How many of them it has not released.

@@ -1,4 +1,4 @@
-"""What one consumer does for the whole group. Done by several at once, it does no harm."""
+"""The maintenance that one consumer does for the whole group. Several may do it concurrently."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class QueueMaintenance:
 
     @translating
     async def sweep(self, idle: float) -> Sweep:
-        """Look at one page of what the group has in flight: release what nobody has renewed for `idle` seconds.
+        """Examine one page of the group's entries in flight, and release entries that were not renewed for `idle` seconds.
 
         What has left the pending list without an ack is put back. The next call, of whatever consumer, goes on there: through
         the express lane first, then the main one. While this consumer's own heartbeat has not been kept for a lifetime,
@@ -43,7 +43,7 @@ class QueueMaintenance:
 
     @translating
     async def move_due(self, most: int) -> int:
-        """Move up to `most` scheduled entries whose time has come to the express lane; return how many."""
+        """Move up to `most` scheduled entries that are due to the express lane, and return how many."""
         keys = [
             self._access.keys.express,
             self._access.keys.retry,
@@ -61,7 +61,7 @@ class QueueMaintenance:
 
     @translating
     async def trim(self, most: int) -> int:
-        """Delete up to `most` entries that every group has finished, where finishing could not; return how many."""
+        """Delete up to `most` entries that every group has finished but could not delete, and return how many."""
         deleted = 0
         try:
             for lane in self._access.lanes:
@@ -88,7 +88,7 @@ class QueueMaintenance:
 
     @translating
     async def remove_stale(self, idle: float) -> int:
-        """Remove consumers without a heartbeat that hold nothing and were idle for `idle` seconds; return how many."""
+        """Remove consumers without a heartbeat or entries that were idle for `idle` seconds, and return how many."""
         try:
             stale = await self._idle_consumers(idle)
         except NoGroup:

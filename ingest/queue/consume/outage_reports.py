@@ -1,6 +1,6 @@
 """What worker processes report of outages, one key each: written while a circuit is open, and gone soon after it has closed.
 
-A key expires by itself, so that a process that dies leaves nothing behind. Nobody acts on it: it is for `ingest status`.
+A key expires by itself, so that a process that dies leaves nothing behind. Only `ingest status` reads it.
 """
 
 import msgspec
@@ -18,14 +18,14 @@ def report_key(keys: Keys, consumer: str) -> str:
 
 
 def report_of(outage: Outage | None, lifetime: float) -> tuple[bytes, int]:
-    """What is written, and for how many milliseconds: without an outage nothing, for the shortest time."""
+    """The value to write, and its milliseconds. Without an outage, an empty value for the shortest time."""
     if outage is None:
         return b"", _SHORTEST_MS
     return msgspec.json.encode(outage), max(1, int(lifetime * 1000))
 
 
 def read_report(raw: bytes | None) -> Outage | None:
-    """The report that was written; None if there is none that can be read."""
+    """The report, or None if there is none that can be read."""
     try:
         return msgspec.json.decode(raw, type=Outage) if raw else None
     except (msgspec.DecodeError, UnicodeDecodeError):

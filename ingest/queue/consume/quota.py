@@ -31,7 +31,7 @@ class FleetQuotaClient:
         connection: for nothing else.
         scripts: lease, end, pause.
         key: of the quota.
-        limits: its limits; all processes that share it have the same.
+        limits: its limits, the same for all processes that share it.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FleetQuotaClient:
 
     @translating
     async def lease(self, request: LeaseRequest) -> Lease:
-        """Renew this process's lease, and adapt it to what it wants now."""
+        """Renew this process's lease, and adapt it to the current demand."""
         limits = self._limits
         contribution, self._contribution = self._contribution, ""
         arguments = [
@@ -78,13 +78,13 @@ class FleetQuotaClient:
 
     @translating
     async def end(self, unused: int) -> None:
-        """End the lease: what is left of it goes to the others now."""
+        """End the lease, which leaves the rest of it to the others."""
         contribution, self._contribution = self._contribution, ""
         await self._run(self._end, [contribution, repr(self._limits.rate), unused])
 
     @translating
     async def pause(self, seconds: float) -> float:
-        """Pause all processes for `seconds` (0: only ask); returns for how many seconds they pause."""
+        """Pause all processes for `seconds` (0 only reads), and return for how many seconds they pause."""
         return int(await self._run(self._pause, [int(seconds * 1000)])) / 1000
 
     async def _run(self, script: AsyncScript, arguments: list[str | bytes | int]) -> Any:

@@ -1,4 +1,4 @@
-"""Where a consumer's deliveries come from: new entries of both lanes, and what it or others have left behind."""
+"""The source of a consumer's deliveries: new entries of both lanes, and entries that it or others have left behind."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from ingest.queue.layout.lanes import MainShare, kept
 from ingest.queue.layout.shared_numbers import RELEASED_IDLE_MS
 from ingest.queue.redis.connection import NoGroup, translated, translating
 
-# Entries that one script hands over, with what they contain: few enough that Redis answers others within milliseconds.
+# Entries that one script returns with their content, few enough that Redis responds to others within milliseconds.
 _MOST_FROM_SCRIPT = 100
 _MOST_DEAD = 20
 
@@ -37,7 +37,7 @@ class QueueReading:
 
     @translating
     async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        """Read up to `count` new entries, waiting up to `block` seconds for the first; 0 does not wait.
+        """Read up to `count` new entries, waiting up to `block` seconds for the first. 0 does not wait.
 
         The express lane's come first; while both lanes have a backlog, about every tenth is the main lane's. Where the server
         can, the same command claims released entries, before new ones, unless `claims` is false; never what somebody holds: whether a holder is
@@ -55,7 +55,7 @@ class QueueReading:
             return []
 
     async def _read_both(self, count: int, block: float, *, claims: bool) -> list[Delivery]:
-        """Read up to `count` entries of each lane, and release at once what is too much."""
+        """Read up to `count` entries of each lane, and immediately release entries that exceed the room."""
         command: list[str | int] = ["XREADGROUP", "GROUP", self._access.group, self._access.name, "COUNT", count]
         if block:
             command += ["BLOCK", max(1, int(block * 1000))]
@@ -100,9 +100,9 @@ class QueueReading:
         """Claim up to `count` entries pending under this name, other than the `known`; none only if there are no others.
 
         Args:
-            count: most entries; never more than a hundred at once.
+            count: most entries, up to a hundred in each call.
             known: entries that this process holds.
-            counted: whether this is another delivery of them; not if they were delivered to this process in a lost reply.
+            counted: whether this is another delivery of them. It is not if they were delivered to this process in a lost reply.
         """
         for lane in self._access.lanes:
             held = {entry.id for entry in known if entry.stream == lane.stream}
@@ -112,7 +112,7 @@ class QueueReading:
 
     async def _claim_own_of(self, lane: Lane, count: int, held: set[str], *, counted: bool) -> list[Delivery]:
         after = "-"
-        # What a process holds may be ten thousand entries: looked through in pages, as nothing else is given to it meanwhile.
+        # A process may hold ten thousand entries, which are examined in pages, because it gets no others in the meantime.
         while page := await self._own_pending(lane, after):
             after = f"({page[-1]}"
             unknown = [entry_id for entry_id in page if entry_id not in held][:count]
@@ -155,7 +155,7 @@ class QueueReading:
         return await self._ours([delivery for deliveries in found for delivery in deliveries])
 
     async def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Those that are meant for this group; the others are finished for it."""
+        """The deliveries for this group. The others are finished for it."""
         group = self._access.group.encode()
         others = [delivery.entry for delivery in deliveries if delivery.fields.get(GROUP, group) != group]
         if not others:
@@ -171,7 +171,7 @@ def _by_stream(reply: Any) -> dict[bytes, Any]:
 
 
 def _read(lane: Lane, entries: Sequence[Any]) -> list[Delivery]:
-    """What was read of a lane: a claiming read gives the idle time and the earlier deliveries of each entry, too."""
+    """The entries that were read of a lane. A claiming read adds the idle time and the earlier deliveries of each entry."""
     return [
         to_delivery(lane.stream, entry_id, pairs(fields), more[1] + 1 if more else 1)
         for entry_id, fields, *more in entries

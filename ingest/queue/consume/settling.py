@@ -1,7 +1,7 @@
-"""What ends a delivery: acking its entry, or moving it to where its outcome says.
+"""The end of a delivery: acking its entry, or moving it according to its outcome.
 
 Every move is one script, so it happens whole or not at all, and every script may be sent again after a lost reply:
-what was done already is not done twice.
+a completed step is not done twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from ingest.queue.redis.connection import NoGroup, translated, translating
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
-# What a move answers for an entry that is neither pending nor in the stream, and was not moved before.
+# The reply of a move for an entry that is neither pending nor in the stream, and was not moved before.
 _GONE = 2
 # Of the documents of entries that are released with one script, which reads the entries.
 _MOST_BYTES = 2 << 20
@@ -32,7 +32,7 @@ class QueueSettling:
 
     Args:
         access: the group.
-        results_age: seconds for which results are kept; 0: they are not kept.
+        results_age: seconds for which results are kept, or 0 for none.
 
     Attributes:
         keeps_results: whether results are kept.
@@ -45,7 +45,7 @@ class QueueSettling:
 
     @translating
     async def ack(self, entries: Sequence[EntryRef]) -> int:
-        """Finish entries whose rows are committed; return how many of them this consumer still owned."""
+        """Finish entries whose rows are committed, and return how many of them this consumer still owned."""
         acked = 0
         for lane, ids in self._access.by_lane(entries):
             ids.sort()  # about as Redis keeps them, so that one look finds many
@@ -66,7 +66,7 @@ class QueueSettling:
 
     @translating
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
-        """As `ack`, and tell in the same step what has become of the orders; return how many this consumer still owned."""
+        """As `ack`, and publish the results of the orders in the same step; return how many entries this consumer still owned."""
         acked = 0
         for lane in self._access.lanes:
             own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
@@ -91,7 +91,7 @@ class QueueSettling:
     async def reschedule(
         self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
     ) -> bool:
-        """Move the entry to the retry set, due in `after` seconds; False if it is no longer this consumer's to move.
+        """Move the entry to the retry set, due in `after` seconds. False if this consumer no longer owns it.
 
         An entry that Redis has lost (a failover, a flush) is put there all the same. That of an order that was erased is
         finished instead.
@@ -114,9 +114,9 @@ class QueueSettling:
 
     @translating
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
-        """Move the entry to the dead letters; False if it is no longer this consumer's to move.
+        """Move the entry to the dead letters. False if this consumer no longer owns it.
 
-        The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it. The entry of
+        The order of an entry that Redis has lost goes to the retry set instead, because its outcome is unknown. The entry of
         an order that was erased is finished, without a dead letter.
         """
         fields = flat(dead_letter_fields(delivery, reason, error, self._access.name))
@@ -144,7 +144,7 @@ class QueueSettling:
 
     @translating
     async def release(self, deliveries: Sequence[Delivery]) -> int:
-        """Release entries for immediate redelivery, uncounted; return how many were still held.
+        """Release entries for immediate redelivery, uncounted, and return how many were still held.
 
         The order of an entry that Redis has lost goes to the retry set.
         """

@@ -12,11 +12,11 @@ _MOST_FIELDS = 500
 
 
 def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
-    """The delivery of an entry; what a foreign producer wrote wrong is read as not given."""
+    """The delivery of an entry. Invalid fields of a foreign producer are ignored."""
     name = entry_id.decode()
     added_ms = min(int(name.partition("-")[0]), LATEST_MS)
     if len(fields) == 1 and ORDER_ID in fields:
-        # Nearly all: what our producers announce has no other field.
+        # Nearly all, because our producers write no other field.
         return Delivery(EntryRef(stream, name), _order_id(fields[ORDER_ID]), added_ms / 1000, 1, count, None, fields)
     if PACKED in fields:
         fields = unpacked_fields(fields)
@@ -36,7 +36,7 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
 
 
 def flat(fields: Mapping[bytes, bytes]) -> list[bytes]:
-    """The fields of an entry as a script takes them; of a wide one, most are packed into one."""
+    """The fields of an entry as a script takes them. Most fields of a wide entry are packed into one."""
     if len(fields) > _MOST_FIELDS:
         rest = [part for name, value in fields.items() if name not in KNOWN for part in (name, value)]
         fields = {name: value for name, value in fields.items() if name in KNOWN} | {
@@ -46,7 +46,7 @@ def flat(fields: Mapping[bytes, bytes]) -> list[bytes]:
 
 
 def unpacked_fields(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """All fields of a packed entry; what is not packed as `flat` does it stays as it is."""
+    """All fields of a packed entry. A field that `flat` has not packed stays as it is."""
     try:
         packed = pairs(unpacked(fields[PACKED]))
     except (msgspec.DecodeError, ValueError):
@@ -55,7 +55,7 @@ def unpacked_fields(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
 
 
 def unpacked(packed: bytes) -> list[bytes]:
-    """The parts of a MessagePack array of strings, as text or bytes; the text need not be UTF-8.
+    """The parts of a MessagePack array of strings, as text or bytes. The text need not be UTF-8.
 
     Raises:
         msgspec.DecodeError: if it is something else.
@@ -86,5 +86,5 @@ def _order_id(raw: bytes | None) -> str | None:
 
 
 def _whole_number(raw: bytes | None, digits: int) -> int | None:
-    # The bound keeps a time within what a date can say (13 digits of ms: the year 2286), an attempt within an integer.
+    # The limit keeps a time within the range of dates (13 digits of ms: the year 2286), and an attempt within an integer.
     return int(raw) if raw is not None and raw.isdigit() and len(raw) <= digits else None

@@ -1,4 +1,4 @@
-"""The names of a queue's keys; braces keep them in one Cluster slot."""
+"""The names of a queue's keys. Braces keep them in one Cluster slot."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ class Lane(msgspec.Struct, frozen=True):
 
     Attributes:
         stream: its entries.
-        released: its entries that anybody may claim at once.
+        released: its entries that any consumer may claim immediately.
         settled: its entries that are finished, and kept for other groups.
         waiting: prefix, by order ID, of the records of its entries that are not to be announced twice while they wait.
         suffix: goes after an entry ID where entries of both lanes are named together: of the express lane, as of the main one
@@ -28,28 +28,28 @@ class Keys(msgspec.Struct, frozen=True):
     """The keys of one queue, and of one consumer group of it.
 
     Attributes:
-        stream: the entries of the main lane; one is deleted when acked, so its length is the lane's backlog.
-        express: the entries of the express lane, which are read first; created by the first who needs it.
+        stream: the entries of the main lane. They are deleted when acked, so that its length is the lane's backlog.
+        express: the entries of the express lane, which are read first. It is created by its first user.
         clock: hash that keeps the queue's clock from going back.
         pushed: when the last document was accepted, in microseconds by that clock.
-        records: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
+        records: prefix of the keys that remember completed steps: batches of a producer, moves of a consumer, pages of a
             replay or drop.
         waiting: prefix, by order ID, of the records of the main lane's entries that are not to be announced twice while they wait.
         express_waiting: the same of the express lane.
         erased: sorted set of the orders that were erased, by the time (ms) of it, for all groups.
-        probe: never exists; commands are tried on it.
+        probe: never exists, and is used to try commands.
         retry: the group's sorted set of entries that wait, by due time in ms.
         retry_entries: hash with the fields of those entries.
         retry_announced: sorted set of those entries by the time (ms) at which their order was first announced.
         dead: the group's dead-letter stream.
-        results: the group's stream of what has become of orders.
+        results: the group's stream of the results of orders.
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
         standing: the group's sorted set of consumers by the time (ms) from which they may reclaim from others.
-        released: the group's sorted set of entries of the main lane that anybody may claim at once.
+        released: the group's sorted set of entries of the main lane that any consumer may claim immediately.
         express_released: the same of the express lane.
         settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
         express_settled: the same of the express lane.
-        circuit: prefix, by consumer, of the group's keys that say why a consumer's circuit is open.
+        circuit: prefix, by consumer, of the group's keys with the reason why a consumer's circuit is open.
         maintenance: hash with the consumer that leads the group's maintenance, until when, how far its sweep has come, and where it
             ends in each lane.
     """
@@ -81,7 +81,7 @@ class Keys(msgspec.Struct, frozen=True):
     def of(cls, queue: str, group: str = DEFAULT_GROUP) -> "Keys":
         """The keys of the queue with that name, and of one of its groups."""
         base = f"ingest:{{{queue}}}"
-        # The default group's retries, dead letters and results have the plain names.
+        # The default group's retries, dead letters and results use the plain names.
         suffix = "" if group == DEFAULT_GROUP else f":{group}"
         return cls(
             stream=f"{base}:stream",

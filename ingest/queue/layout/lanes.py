@@ -1,14 +1,14 @@
-"""How much of what a consumer reads comes from the express lane while both lanes have a backlog, and how much from the main one."""
+"""The shares of the express lane and of the main lane in a read, while both lanes have a backlog."""
 
 from collections.abc import Sequence
 from typing import Any
 
-# Of what is read while both lanes have a backlog, every tenth entry is the main lane's.
+# While both lanes have a backlog, every tenth entry comes from the main lane.
 _MAIN_SHARE = 0.1
 
 
 class MainShare:
-    """What the main lane is owed, so that the express lane does not starve it.
+    """The entries owed to the main lane, so that the express lane does not starve it.
 
     With few free slots a read is for one or two entries, so the share is kept over reads, not within each.
     """

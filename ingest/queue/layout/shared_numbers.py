@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ingest.domain.deliveries.entry_fields import KNOWN, LISTED, OF_DEAD_LETTERS, OF_MOVES, OF_RETRIES
 
-# An entry that was released counts as idle since 1970. Nothing else has been idle for this long, some 30 years.
+# A released entry counts as idle since 1970. No other entry was idle for this long, about 30 years.
 RELEASED_IDLE_MS = 10**12
 # How long a move, a batch or a page that was done is remembered, so that the same call sent again after a lost reply does nothing.
 RECORD_SECONDS = 600

@@ -1,1 +1,1 @@
-"""Connections to Redis, scripts, and what the server supports."""
+"""Connections to Redis, scripts, and the server's capabilities."""

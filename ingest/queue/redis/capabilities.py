@@ -1,4 +1,4 @@
-"""What the server can do beyond Redis 7.0, found out by trying, not by its version: forks count differently."""
+"""The server's capabilities beyond Redis 7.0, found by trying instead of by its version, because forks count differently."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _ABSENT = ("unknown command", "syntax error", "Invalid stream ID", "NOPERM", "no
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """Commands that make a move cheaper or sooner; each has a fallback that keeps every invariant.
+    """Commands that make a move cheaper or faster. Each has a fallback that keeps every invariant.
 
     Attributes:
         acks_and_deletes: `XACKDEL` (Redis 8.2).
@@ -28,7 +28,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 async def probe(client: Redis, key: str) -> Capabilities:
-    """Try each command on `key`, which does not exist and is not made. What an ACL forbids counts as absent.
+    """Try each command on `key`, which does not exist and is not created. A command that an ACL forbids counts as absent.
 
     Raises:
         QueueUnavailable: if Redis cannot be used right now.
@@ -44,7 +44,7 @@ async def probe(client: Redis, key: str) -> Capabilities:
 
 
 async def probe_for_producers(client: Redis, key: str) -> Capabilities:
-    """`probe` for those who only add entries: what they never send is not tried, as their users may not send it.
+    """`probe` for producers. Commands that they never send are not tried, because their users may not be allowed to send them.
 
     Raises:
         QueueUnavailable: if Redis cannot be used right now.
@@ -61,7 +61,7 @@ async def _is_known(client: Redis, *command: Any) -> bool:
         try:
             await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
         except ResponseError as error:
-            # Out of memory, Redis does not look at what exactly it refuses: better the way that works everywhere.
+            # Out of memory, Redis does not check the command, so that the fallback is used.
             if is_out_of_memory(error) or any(text in str(error) for text in _ABSENT):
                 return False
             if "NOGROUP" not in str(error):

@@ -27,7 +27,7 @@ _ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN",
 _NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
 
 # Options of a URL that are not the user's to choose: reads block for longer than a usual timeout, replies are read as bytes, nothing is
-# repeated below the caller, and each client knows how many connections it needs. Other programs may share the URL, and need them.
+# repeated below the caller, and each client sets its number of connections. Other programs may share the URL, and need them.
 _OURS = {"socket_timeout", "max_connections", "timeout", "decode_responses", "encoding", "encoding_errors", "legacy_responses", "retry", "retry_on_error"}  # fmt: skip
 
 
@@ -40,12 +40,12 @@ class NoQueueThere(redis_errors.RedisError):
 
 
 def code_of(error: redis_errors.ResponseError) -> str:
-    """The word that an error reply begins with; redis-py cuts some of them from the text."""
+    """The first word of an error reply. redis-py cuts some of them from the text."""
     return getattr(error, "status_code", None) or str(error).partition(" ")[0]
 
 
 def close_last_answered() -> None:
-    """Close the connection that this task has read the last reply from: one that made no sense."""
+    """Close the connection from which this task has read the last reply, which made no sense."""
     if (connection := _last_answered.get()) is not None:
         connection.hang_up()
 
@@ -57,14 +57,14 @@ else:
 
 
 class CheckedConnection(_Base):
-    """What goes before each of redis-py's classes of connections."""
+    """The base before each of redis-py's classes of connections."""
 
     # Whether the server has answered anything since the handshake.
     _has_served = False
 
     @property
     def is_connected(self) -> bool:
-        """Whether a command can be sent; where not, sending it connects first.
+        """Whether a command can be sent. Otherwise, sending it connects first.
 
         Not once the transport is closing, though it is still there until the event loop's next turn: what is written to it is lost.
         And asyncio's own event loop, in Python 3.12 and in releases of 3.13, then waits for a socket that is about to be closed. The
@@ -74,18 +74,18 @@ class CheckedConnection(_Base):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the server has closed the connection, as many do with one that is idle for some time."""
+        """Whether the server has closed the connection, which many servers do after some idle time."""
         return self._reader is not None and self._reader.at_eof()
 
     async def disconnect(self, *arguments: Any, **options: Any) -> None:
-        """Close the connection; also one that is closing already is then forgotten."""
+        """Close the connection, even one that is closing already."""
         writer = self._writer
         await super().disconnect(*arguments, **options)
         if self._writer is writer:
             self._reader = self._writer = None
 
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
-        """The next reply; one of a server that is not the one to ask closes the connection."""
+        """The next reply. A reply of a server that is not the right one closes the connection."""
         _last_answered.set(self)
         try:
             reply = await super().read_response(*arguments, **options)
@@ -100,23 +100,23 @@ class CheckedConnection(_Base):
         return reply
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:  # noqa: FBT001, FBT002  redis-py's own
-        """Make sure that what was connected to is a Redis that can hold a queue."""
+        """Make sure that the server is a Redis that can hold a queue."""
         try:
             await super().on_connect_check_health(check_health)
             about = await self._about()
         except _NONSENSE as error:
-            raise NoQueueThere("what answers there is no Redis") from error
+            raise NoQueueThere("the server is not Redis") from error
         finally:
             self._has_served = False
         if about is None:
             return
         if not isinstance(about, list | dict) or b"server" not in about:
-            raise NoQueueThere("what answers there is no Redis")
+            raise NoQueueThere("the server is not Redis")
         if b"sentinel" in (about.values() if isinstance(about, dict) else about):
-            raise NoQueueThere("what answers there is a Sentinel; give the URL of the Redis that it watches")
+            raise NoQueueThere("the server is a Sentinel; give the URL of the Redis that it watches")
 
     async def _about(self) -> Any:
-        """What the server says of itself; None if it may not, and says that as Redis does."""
+        """The server's reply about itself, or None if the user may not read it and the reply is Redis' own."""
         await self.send_command("HELLO", check_health=False)
         try:
             return await self.read_response()
@@ -126,7 +126,7 @@ class CheckedConnection(_Base):
             raise
 
     def hang_up(self) -> None:
-        """Drop the connection at once; its next user opens it again."""
+        """Drop the connection immediately. Its next user opens it again."""
         if self._writer is not None:
             self._writer.transport.abort()
 
@@ -137,7 +137,7 @@ class _CheckingTcp(CheckedConnection, Connection):
 
 class _CheckingTls(_CheckingTcp, SSLConnection):
     def _connection_arguments(self) -> Mapping[str, Any]:
-        # redis-py keeps what it has read first: a file that was rotated, or was wrong for a moment, would never be read again.
+        # redis-py keeps the first content, so that a file that was rotated, or was invalid for a moment, would never be read again.
         given = self.ssl_context
         if given.context is None or given.ca_certs or given.ca_path or given.certfile:
             given.context = _tls_context(given)
@@ -156,7 +156,7 @@ def _tls_context(given: RedisSSLContext) -> ssl.SSLContext:
         context.verify_flags &= ~flag
     if given.certfile or given.keyfile:
         with _file_named("ssl_certfile or ssl_keyfile"):
-            # Without a password, OpenSSL would ask for it on the terminal.
+            # Without a password, OpenSSL would prompt for it on the terminal.
             context.load_cert_chain(given.certfile or "", given.keyfile, given.password or (lambda: b""))
     if given.min_version is not None:
         context.minimum_version = given.min_version
@@ -187,7 +187,7 @@ _CHECKING: Mapping[type, type] = {
 
 
 def connection_options(url: str, **defaults: Any) -> dict[str, Any]:
-    """What a pool needs to make connections to `url`, none of which repeats anything by itself; options that are `_OURS` are ignored."""
+    """The options of a pool for connections to `url`, which repeat no command themselves. Options in `_OURS` are ignored."""
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
         "driver_info": _driver_info(),
@@ -200,5 +200,5 @@ def connection_options(url: str, **defaults: Any) -> dict[str, Any]:
 
 @cache
 def _driver_info() -> DriverInfo:
-    """What each connection calls itself. redis-py would parse the metadata of its package for each: over a millisecond."""
+    """The name of each connection. redis-py would parse the metadata of its package for each, more than a millisecond."""
     return DriverInfo()

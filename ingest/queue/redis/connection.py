@@ -35,16 +35,16 @@ CONTROL_CONNECTIONS = 4
 # Error replies of a server that is starting, failing over, out of memory or busy, or has forgotten a script as soon as it was sent it:
 # waiting helps.
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOSCRIPT"}  # fmt: skip
-# What Redis says to the first command, for which other advice is of no use here.
+# Replies of Redis to the first command, to which its other advice does not apply.
 _NO_PASSWORD = ("HELLO must be called", "Authentication required")
 
 
 class QueueFull(QueueUnavailable):
-    """Redis is at its memory limit; reads and acks still work."""
+    """Redis is at its memory limit. Reads and acks still work."""
 
 
 class QueueRefused(UserError, QueueUnavailable):
-    """Redis refuses what we need: wrong credentials, an ACL, a key of another type."""
+    """Redis rejects a command: wrong credentials, an ACL, a key of another type."""
 
 
 class NoGroup(Exception):
@@ -71,7 +71,7 @@ class _ControlPool(BlockingConnectionPool):
 
 
 def control_client(url: str, connections: int = CONTROL_CONNECTIONS) -> Redis:
-    """A client for commands that answer at once, used by many tasks."""
+    """A client for commands that do not block, used by many tasks."""
     pool = _ControlPool(
         max_connections=connections,
         timeout=COMMAND_TIMEOUT,
@@ -81,12 +81,12 @@ def control_client(url: str, connections: int = CONTROL_CONNECTIONS) -> Redis:
 
 
 async def close_idle(client: Redis) -> None:
-    """Close the connections of a control client that no command uses; the next commands open them again."""
+    """Close the unused connections of a control client. The next commands open them again."""
     await cast("_ControlPool", client.connection_pool).close_idle()
 
 
 async def replies(commands: Pipeline) -> list[Any]:
-    """Send them; the first error that Redis answers is raised as it is. redis-py would quote the command, and change the error's text."""
+    """Send them, and raise the first error reply unchanged. redis-py would quote the command, and change the error's text."""
     found: list[Any] = await commands.execute(raise_on_error=False)
     for reply in found:
         if isinstance(reply, Exception):
@@ -113,7 +113,7 @@ class _Translation(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self._task = task = asyncio.current_task()
-        # One that has been asked for and not delivered yet comes at the next await: that is the one to watch.
+        # A cancellation that was requested and not delivered comes at the next await, where it has to get through.
         self._cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -126,16 +126,18 @@ class _Translation(AbstractContextManager[None]):
 
 
 def _translation_of(error: BaseException) -> Exception | None:
-    """What to raise instead; None: the error itself."""
+    """The exception to raise instead, or None for the error itself."""
     match error:
         case redis_errors.AuthenticationError() if str(error).startswith(_NO_PASSWORD):
-            return QueueRefused("Redis refuses: it requires a password, and none is given")
+            return QueueRefused("Redis requires a password, and none is given")
         case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
-            return QueueRefused(f"Redis refuses: {_with_advice(str(error)) if is_about_keys(error) else error}")
+            return QueueRefused(
+                f"Redis rejects a command: {_with_advice(str(error)) if is_about_keys(error) else error}"
+            )
         case NoQueueThere():
             return QueueRefused(str(error))
         case redis_errors.InvalidResponse():
-            return QueueRefused("what answers there is no Redis")
+            return QueueRefused("the server is not Redis")
         case redis_errors.ConnectionError() | redis_errors.TimeoutError() | OSError():
             nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
             return QueueUnavailable(plain(str(error)) or nameless)
@@ -145,7 +147,7 @@ def _translation_of(error: BaseException) -> Exception | None:
             # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
             return QueueUnavailable("the connection was closed")
         case TypeError() | ValueError() | AttributeError() | LookupError():
-            # What a reply of another shape than the command's raises where it is read.
+            # Exceptions of a reply with another shape than the command's, where it is read.
             close_last_answered()
             return QueueRefused(f"Redis has sent a reply that does not fit the command ({type(error).__name__})")
         case _:
@@ -164,7 +166,7 @@ def translating(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[A
 
 
 def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
-    """Whether Redis refuses a write because it is at its memory limit."""
+    """Whether Redis rejects a write because it is at its memory limit."""
     return isinstance(error, redis_errors.OutOfMemoryError) or "OOM command" in str(error)
 
 
@@ -175,7 +177,7 @@ def is_about_keys(error: redis_errors.RedisError) -> bool:
 
 def _with_advice(text: str) -> str:
     """An error about a key, which Redis does not name."""
-    return f"{text.rstrip('.')}; `ingest doctor` tells which key"
+    return f"{text.rstrip('.')}; `ingest doctor` names the key"
 
 
 def _translate_reply(error: redis_errors.ResponseError) -> Exception:
@@ -190,6 +192,6 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return QueueUnavailable(text)
     if code in ELSEWHERE:
         return QueueRefused(
-            "this Redis is one of a cluster and has not our keys; give the URL of a Redis without cluster mode"
+            "Redis Cluster: the keys of this queue are on another node; give the URL of a Redis without cluster mode"
         )
-    return QueueRefused(f"Redis refuses: {_with_advice(text) if code == 'WRONGTYPE' else text}")
+    return QueueRefused(f"Redis rejects a command: {_with_advice(text) if code == 'WRONGTYPE' else text}")

@@ -1,4 +1,4 @@
-"""One connection to Redis for one command at a time, for what is sent most often.
+"""One connection to Redis for one command after the other, for the commands that are sent most often.
 
 redis-py's client and pool cost as much again as its connection, for what is not needed here: taking a connection, checking
 it, retrying, post-processing the reply.
@@ -20,7 +20,7 @@ from ingest.queue.redis.connection import COMMAND_TIMEOUT
 
 
 class DirectConnection:
-    """Sends commands over one connection, made when it is needed; raises redis-py's exceptions, see `translated`.
+    """Sends commands over one connection, made when it is needed. It raises redis-py's exceptions, see `translated`.
 
     Whatever ends a command early, its cancelling too, closes the connection: no reply is taken for another's.
 
@@ -48,7 +48,7 @@ class DirectConnection:
     async def open(
         cls, url: str, within: float, on_loss: Callable[[], Awaitable[None]] | None = None
     ) -> AsyncIterator[Self]:
-        """A connection whose commands are answered `within` seconds; `on_loss` is called when it is lost."""
+        """A connection with replies within `within` seconds. `on_loss` is called when it is lost."""
         # No timeout of the connection's own, which would make a task of each sending.
         pool = ConnectionPool(**connection_options(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT))
         connection = cls(pool.make_connection(), within, on_loss)  # type: ignore[no-untyped-call]
@@ -105,19 +105,19 @@ class DirectConnection:
             self._watching = loop.call_at(self._due, self._watch)
 
     async def close_if_idle(self) -> None:
-        """Close the connection unless a command uses it; the next command opens it again."""
+        """Close the connection unless a command uses it. The next command opens it again."""
         if not self._turn.locked():
             await self.disconnect()
 
     async def disconnect(self) -> None:
-        """Close the connection; the next command opens it again."""
+        """Close the connection. The next command opens it again."""
         if self._watching is not None and self._due == math.inf:
             self._watching.cancel()
             self._watching = None
         await self._connection.disconnect(nowait=True)
 
     async def run(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
-        """Run a script; Redis is sent its text only if it does not know it."""
+        """Run a script. Redis is sent its text only if it does not have it."""
         try:
             return await self.call("EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:

@@ -1,4 +1,4 @@
-"""The Lua scripts, each one atomic step, loaded from the files beside this one."""
+"""The Lua scripts, each one atomic step, loaded from their files."""
 
 from functools import cache
 from importlib.resources import files
@@ -10,7 +10,7 @@ from redis.commands.core import AsyncScript
 from ingest.queue.layout.shared_numbers import ENTRY_FIELDS, PRELUDE
 from ingest.queue.redis.capabilities import Capabilities
 
-# Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
+# Files that are put before a script, in this order. A part that depends on the server's capabilities is named by its role.
 _PARTS = {
     "enqueue": ("now", "padded", "still_waits", "added_once"),
     "ack": ("released", "held", "padded", "finish_alone", "finish"),
@@ -51,7 +51,7 @@ _PARTS = {
     "quota_end": ("now", "quota"),
     "quota_pause": ("now",),
 }
-# Some scripts have to run in a server that is out of memory, so that workers, and people, can make room; they take next to none.
+# Some scripts have to run in a server that is out of memory, so that workers and operators can make room. They take very little.
 _FLAGS = {
     "heartbeat": "allow-oom",
     "move_due": "allow-oom",
@@ -72,7 +72,7 @@ _FLAGS = {
 
 
 class Scripts(msgspec.Struct, frozen=True):
-    """All scripts of a consumer, bound to one client; Redis is sent a script's text only when it does not know it yet."""
+    """All scripts of a consumer, bound to one client. Redis is sent a script's text only when it does not have it."""
 
     ack: AsyncScript
     ack_results: AsyncScript
