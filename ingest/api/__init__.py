@@ -1,4 +1,4 @@
-"""HTTP: orders, webhooks and operations. Parses requests, calls operations and the queue, writes answers; decides nothing else.
+"""HTTP: orders, webhooks and operations. It parses requests, calls operations and the queue, and writes responses.
 
 Data: connection -> `server` (limits, access, problems) -> a route's handler -> queue or operations -> answer.
 """

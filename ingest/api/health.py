@@ -1,4 +1,4 @@
-"""`/healthz`, which touches no server, and `/readyz`, which asks those that the API needs."""
+"""`/healthz`, which uses no server, and `/readyz`, which checks the servers that the API needs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,9 +21,9 @@ _LIVE = Documentation(
 )
 _READY = Documentation(
     summary="Whether orders can be accepted",
-    text="For readiness probes and load balancers: asks the servers that are needed, at most once a second.",
+    text="For readiness probes and load balancers. Checks the required servers, at most once per second.",
     answers={200: Answer("All servers that are needed can be used.", _OK)},
-    problems={503: "A server that is needed cannot be used; `servers` says which."},
+    problems={503: "A required server cannot be used. `servers` names it."},
 )
 
 
@@ -54,7 +54,7 @@ class Health:
     async def ready(self, request: web.Request, caller: Caller) -> web.Response:
         """Redis can be used."""
         del request, caller
-        # Anybody may ask, as often as they like: the servers are asked once a second.
+        # Open to everyone at any rate, because the servers are checked once per second.
         now = asyncio.get_running_loop().time()
         if self._checking is None or (self._checking.done() and now - self._checked_at > _REUSED_FOR):
             self._checked_at = now

@@ -359,4 +359,4 @@ async def test_a_redis_that_refuses_us_is_logged_with_and_without_a_key(
 
     assert (status, answer["code"]) == (503, "queue_unavailable")
     output = capsys.readouterr()
-    assert "Redis refuses" in output.out + output.err
+    assert "Redis denies access" in output.out + output.err

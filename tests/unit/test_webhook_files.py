@@ -45,7 +45,7 @@ HMAC = '[sources.shop]\nprofile = "hmac"\nsecret_files = ["secret"]\norder_id = 
     ("text", "expected"),
     [
         ("", "needs the key `sources`"),
-        ("[sources]", "has no source: write a table [sources.NAME] for each"),
+        ("[sources]", "contains no source: write a table [sources.NAME] for each"),
         ("sources = 1", "line 1, sources: Expected `object`, got `int`"),
         ("[sources", "not TOML: "),
         (f"{SHOP}coalesce = {'1' * 5_000}", "not TOML: Exceeds the limit (4300 digits)"),
@@ -60,7 +60,7 @@ HMAC = '[sources.shop]\nprofile = "hmac"\nsecret_files = ["secret"]\norder_id = 
         (SHOP.replace('["secret"]', '"secret"'), "line 3, sources.shop.secret_files: Expected `array`, got `str`"),
         (SHOP.replace('"secret"', '"nowhere"'), "secret_files: cannot read /nowhere: No such file or directory"),
         (SHOP.replace('"secret"', '"."'), "secret_files: cannot read : Is a directory"),
-        (SHOP.replace('"secret"', '"empty"'), "secret_files: /empty has no secret"),
+        (SHOP.replace('"secret"', '"empty"'), "secret_files: /empty contains no secret"),
         (SHOP.replace('"secret"', '"binary"'), "secret_files: /binary is not UTF-8 text"),
         (SHOP.replace('"secret"', '"/dev/zero"'), "cannot read /dev/zero: Not a regular file"),
         (SHOP + "tolerance = 5", "line 4, sources.shop.tolerance: there is no signed timestamp that this could be for"),
@@ -113,7 +113,7 @@ def test_a_mistake_is_told_with_its_line_and_field(folder: Path, text: str, expe
     [
         ("private", "/private: a secret is a private key (whsk_…), which only the sender may have"),
         ("short-key", "/short-key: a public key has not 32 bytes"),
-        ("no-bytes", "/no-bytes: a secret has fewer than 16 bytes"),
+        ("no-bytes", "/no-bytes: a secret is shorter than 16 bytes"),
         ("secret", "/secret: a secret is not whsec_ or whpk_ with base64 behind it"),
     ],
 )

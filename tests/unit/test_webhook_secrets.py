@@ -39,7 +39,7 @@ def test_a_comment_is_no_secret(tmp_path: Path) -> None:
 def test_a_secret_that_could_be_guessed_is_an_error(tmp_path: Path, secret: str, parse: ParseKey) -> None:
     (tmp_path / "a").write_text(f"0011223344556677\n{secret}\n")
 
-    with pytest.raises(ValueError, match="fewer than 8"):
+    with pytest.raises(ValueError, match="shorter than 8"):
         SecretFiles([tmp_path / "a"], parse)
 
 
@@ -53,7 +53,7 @@ def test_a_byte_order_mark_is_no_part_of_a_secret(tmp_path: Path) -> None:
 def test_a_byte_order_mark_alone_is_no_secret(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a").write_bytes(content)
 
-    with pytest.raises(ValueError, match="has no secret"):
+    with pytest.raises(ValueError, match="contains no secret"):
         SecretFiles([tmp_path / "a"], text_key())
 
 

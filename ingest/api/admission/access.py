@@ -50,7 +50,7 @@ _UNKNOWN = _Known(bytes(32), Caller("", frozenset()), None)
 
 
 class Access:
-    """Admits those who have a key.
+    """Admits callers with a key.
 
     Args:
         keys: in force.
@@ -152,10 +152,10 @@ class Access:
 async def open_access(
     path: Path, buckets: SharedBuckets, denied: Mapping[str, Counter], check_every: float = CHECK_EVERY
 ) -> AsyncIterator[Access]:
-    """Admission by the keys of a file, which is read again when it changes; a file that cannot be used changes nothing.
+    """Admission by the keys of a file, which is reloaded when it changes. A file that cannot be used changes nothing.
 
     Raises:
-        ConfigError: the file cannot be used now: a process that starts must not go on with keys that may have been revoked.
+        ConfigError: the file cannot be used, because a process must not start with keys that may have been revoked.
     """
     access = Access(await asyncio.to_thread(read_keys, path), buckets, denied)
 

@@ -1,7 +1,7 @@
 """Admits programs of the host itself to an API without keys, and no page that a browser on that host shows.
 
 A page may send requests to a loopback address. Its own name may even resolve to that address (DNS rebinding), and then the
-browser treats the API as part of the page's site. The `Host` header still has the page's name.
+browser treats the API as part of the page's site. The `Host` header still contains the page's name.
 """
 
 import ipaddress

@@ -4,7 +4,7 @@ from aiohttp import hdrs
 from multidict import MultiMapping, istr
 
 _X_API_KEY = istr("X-API-Key")
-# A key has 35 characters. What is much longer is not even hashed.
+# A key is 35 characters long. Much longer values are not even hashed.
 _LONGEST = 256
 
 
@@ -13,7 +13,7 @@ class NoKey(Exception):
 
 
 class NotPresentable(Exception):
-    """The headers can be no key; the message tells why, and not what they are."""
+    """The headers contain no key. The message gives the reason without their values."""
 
 
 def presented_key(headers: MultiMapping[str]) -> str:
@@ -21,12 +21,12 @@ def presented_key(headers: MultiMapping[str]) -> str:
 
     Raises:
         NoKey: there is none.
-        NotPresentable: there are several, or what is there is not a key.
+        NotPresentable: there are several, or the value is not a key.
     """
     authorization = headers.getall(hdrs.AUTHORIZATION, ())
     own = headers.getall(_X_API_KEY, ())
     if len(authorization) + len(own) > 1:
-        raise NotPresentable("more than one header has a key: send one of Authorization and X-API-Key")
+        raise NotPresentable("more than one header contains a key: send one of Authorization and X-API-Key")
     if own:
         return _checked(own[0])
     if not authorization:

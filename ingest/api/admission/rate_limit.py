@@ -1,7 +1,7 @@
 """The rate limit of each key, over all processes of one command: a token bucket, kept as the time when it is full again (GCRA).
 
-The times are in memory that the processes share, each with a lock that the system releases when its holder dies. Nobody waits long
-for it: a process that does not get it, as another was interrupted while it had it, goes on without, and one request may go uncounted.
+The times are in memory that the processes share, each with a lock that the system releases when its holder dies. No process waits long
+for it. A process that does not get the lock, because its holder was interrupted, continues without it, and one request may go uncounted.
 """
 
 import fcntl
@@ -29,12 +29,12 @@ _TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What came of a request for a token.
+    """The result of a request for a token.
 
     Attributes:
         is_admitted: whether there was one.
-        remaining: tokens that may be taken at once.
-        seconds: until all tokens are available again; without any, until the next one is.
+        remaining: tokens that may be taken immediately.
+        seconds: until all tokens are available again or, without any, until the next one is.
     """
 
     is_admitted: bool
@@ -43,7 +43,7 @@ class Taken:
 
 
 class _Times:
-    """One time for each bucket, with a lock. A process that is forked has them, too."""
+    """One time for each bucket, with a lock. Forked processes share them."""
 
     def __init__(self) -> None:
         self.cells = memoryview(mmap.mmap(-1, _CELLS * 8)).cast("d")
@@ -120,13 +120,13 @@ class Bucket:
 
 
 class SharedBuckets:
-    """The memory of all buckets; made before the processes are forked, which then share it."""
+    """The memory of all buckets, made before the processes are forked, which then share it."""
 
     def __init__(self) -> None:
         self._times = _Times()
 
     def of(self, keys: Iterable[ApiKey]) -> dict[bytes, Bucket]:
-        """Return the buckets of the keys that have a limit, by digest: in each process the same ones for the same keys."""
+        """Return the buckets of the keys that have a limit, by digest, the same in each process for the same keys."""
         buckets: dict[bytes, Bucket] = {}
         used: set[int] = set()
         for key in sorted(keys, key=lambda key: key.digest):

@@ -12,7 +12,7 @@ _EVERY = 60.0
 
 
 class Rejections:
-    """What was logged when. Names come from the file of keys and from our routes, so there are few.
+    """The last time at which each rejection was logged. Names come from the file of keys and from our routes, so there are few.
 
     Args:
         clock: monotonic seconds.

@@ -1,4 +1,4 @@
-"""What a route says of itself, for the OpenAPI document."""
+"""The OpenAPI documentation of a route."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A part of a request beside its body.
+    """A part of a request other than its body.
 
     Attributes:
         name: of the parameter.
         place: `path`, `query` or `header`.
-        text: what it is for.
+        text: its purpose.
         schema: of its value.
         is_required: whether requests must have it.
     """
@@ -33,7 +33,7 @@ class Answer:
 
     Attributes:
         text: when it is given.
-        content: a type of msgspec or a JSON schema; None for an answer without a body.
+        content: a type of msgspec or a JSON schema, or None for a response without a body.
         media_type: of the body.
     """
 
@@ -49,7 +49,7 @@ class Documentation:
     Attributes:
         summary: one line.
         text: more, in Markdown.
-        parameters: beside the body.
+        parameters: other than the body.
         bodies: by media type: a type of msgspec or a JSON schema.
         answers: by status.
         problems: by status: when the answer is that error. What any route may answer is added.

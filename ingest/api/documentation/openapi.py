@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, written from the routes; and the route that serves it."""
+"""The OpenAPI 3.1 document, generated from the routes, and the route that serves it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -14,7 +14,7 @@ from ingest.api.http.routing import Caller, Route
 _REF = "#/components/schemas/{name}"
 _PROBLEM: dict[str, Any] = {
     "type": "object",
-    "description": "What is wrong, as RFC 9457 describes it; `code` names the kind of problem for programs.",
+    "description": "The problem, in the form of RFC 9457. `code` names the kind of problem for programs.",
     "required": ["type", "title", "status", "code", "detail"],
     "properties": {
         "type": {"type": "string"},
@@ -30,13 +30,13 @@ _ANY = {
     408: "The request did not come in time.",
     413: "The body is too large.",
     417: "The request expects something else than `100-continue`.",
-    500: "An unexpected error; it has been logged under the answer's `X-Request-Id`.",
-    503: "Too busy, or a server that is needed is unavailable; `Retry-After` says when to try again.",
+    500: "An unexpected error. It was logged under the response's `X-Request-Id`.",
+    503: "Too busy, or a required server is unavailable. `Retry-After` gives the time to wait.",
 }
 _WITH_KEY = {
     401: "There is no valid API key.",
     403: "The API key lacks the scope.",
-    429: "The API key's rate limit is reached, or the queue is full; `Retry-After` says when to try again.",
+    429: "The API key's rate limit is reached, or the queue is full. `Retry-After` gives the time to wait.",
 }
 _REQUEST_ID: dict[str, Any] = {
     "X-Request-Id": {"description": "Names the request in the log.", "schema": {"type": "string"}}
@@ -45,11 +45,11 @@ _RETRY_AFTER: dict[str, Any] = {
     "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
 }
 _CHALLENGE: dict[str, Any] = {
-    "WWW-Authenticate": {"description": "What is missing (RFC 6750).", "schema": {"type": "string"}}
+    "WWW-Authenticate": {"description": "The missing credential (RFC 6750).", "schema": {"type": "string"}}
 }
 # Of keys that have a limit.
 _RATE_LIMIT: dict[str, Any] = {
-    "RateLimit": {"description": "What is left of the key's rate limit.", "schema": {"type": "string"}},
+    "RateLimit": {"description": "The rest of the key's rate limit.", "schema": {"type": "string"}},
     "RateLimit-Policy": {"description": "The key's rate limit.", "schema": {"type": "string"}},
 }
 _FURTHER: Mapping[int, dict[str, Any]] = {
@@ -90,7 +90,7 @@ DESCRIPTION = Documentation(
 
 
 def document_of(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document; routes without documentation are left out."""
+    """The document, without routes that are not documented."""
     documented = [(route, route.documentation) for route in routes if route.documentation is not None]
     types = _types(documentation for _, documentation in documented)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
@@ -103,7 +103,7 @@ def document_of(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "order-ingest",
             "version": version("order-ingest"),
-            "description": "Announces orders to the queue, and shows what has become of them.",
+            "description": "Enqueues orders, and shows their state.",
         },
         "paths": paths,
         "components": {
@@ -150,7 +150,7 @@ def _operation(route: Route, documentation: Documentation, schema_of: Mapping[ty
         content = {media_type: {"schema": schema(body)} for media_type, body in documentation.bodies.items()}
         operation["requestBody"] = {"required": True, "content": content}
     if route.scope is not None:
-        # In OpenAPI 3.1 any scheme may name what the caller has to be allowed.
+        # In OpenAPI 3.1 any scheme may name the scope that the caller needs.
         operation["security"] = [{"bearer": [route.scope.value]}, {"header": [route.scope.value]}]
     return operation
 

@@ -1,4 +1,4 @@
-"""What the routes of orders and operations say of themselves, for the OpenAPI document."""
+"""The OpenAPI documentation of the routes of orders and operations."""
 
 from ingest.api.documentation.documentation import ORDER_ID, Answer, Documentation, Parameter, Schema
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
@@ -10,8 +10,8 @@ _TIME: Schema = {"type": "string", "format": "date-time"}
 _TEXT: Schema = {"type": "string"}
 _OPTIONAL: Schema = {"type": ["string", "null"]}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
-_LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request; null after the last page."
-_MALFORMED = {422: "A parameter is unknown, repeated or malformed; `parameter` names it."}
+_LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request, or null after the last page."
+_MALFORMED = {422: "A parameter is unknown, repeated or malformed. `parameter` names it."}
 _ENTRIES: Schema = {"type": "array", "items": {"type": "object", "required": ["state", "entry_id"]}}
 _INGESTION: Schema = {
     "type": "object",
@@ -66,8 +66,8 @@ def _several(name: str, text: str) -> Parameter:
 
 SHOW = Documentation(
     summary="Find an order",
-    text="The stored order, and what is happening to it: see the page on finding orders. Where the queue is too long to be searched, "
-    "or Redis is unavailable, the state is `unknown`.",
+    text="The stored order and its state in the queue: see the page on finding orders. If the queue is too long to be searched, or "
+    "Redis is unavailable, the state is `unknown`.",
     parameters=[ORDER_ID],
     answers={
         200: Answer(
@@ -102,8 +102,8 @@ PAGE = Documentation(
 )
 ERASE = Documentation(
     summary="Erase an order for good",
-    text="Its row, raw document, retries and dead letters are removed; what is queued or in flight ends without effect; it is not "
-    "stored again. It need not exist. After a 503, repeat the request: the order may be erased already.",
+    text="Removes its row, raw document, retries and dead letters. Queued entries and entries in flight end without effect, and the "
+    "order is not stored again. It need not exist. After a 503, repeat the request, because the order may be erased already.",
     parameters=[ORDER_ID],
     answers={
         200: Answer(
@@ -122,7 +122,7 @@ QUEUE = Documentation(
     summary="The state of the queue",
     answers={
         200: Answer(
-            "Depth, pending entries, retries, dead letters, age of the oldest order; by lane.", {"type": "object"}
+            "Depth, pending entries, retries, dead letters, and age of the oldest order, by lane.", {"type": "object"}
         )
     },
     problems=_MALFORMED,
@@ -136,7 +136,7 @@ CONSUMERS = Documentation(
 )
 RETRIES = Documentation(
     summary="List orders that wait for a retry",
-    text="The soonest first. A page may have fewer elements than the limit, or none, before the last one.",
+    text="The soonest first. A page before the last one may contain fewer elements than the limit, or none.",
     parameters=[
         *_limit(500),
         _several("order_id", "Only these orders."),
@@ -161,7 +161,7 @@ DEAD_LETTER = Documentation(
 )
 DEAD_LETTERS = Documentation(
     summary="List dead letters",
-    text="The newest first, without documents. A page may have fewer elements than the limit, or none, before the last one.",
+    text="The newest first, without documents. A page before the last one may contain fewer elements than the limit, or none.",
     parameters=[
         *_limit(500),
         _several("id", "Only dead letters with this ID, or of this order."),

@@ -13,8 +13,8 @@ document itself at `/openapi.json`. How to run the API, with examples: [Use the 
 API](../how-to/http-api.md).
 
 Errors are `application/problem+json` (RFC 9457); `code` names the kind of problem for programs, and
-`detail` tells people what is wrong. Each answer has `X-Request-Id`, which the log lines of its
-request have, too. Every route may also answer:
+`detail` describes the error for people. Each response carries `X-Request-Id`, which is also in the log lines
+of the request. Every route may also respond with:
 
 """
 

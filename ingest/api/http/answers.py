@@ -16,8 +16,8 @@ def answer(content: Any) -> web.Response:
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """A dataclass by its fields; times in UTC."""
-    assert is_dataclass(value)  # noqa: S101  ours alone come here
+    """A dataclass by its fields, with times in UTC."""
+    assert is_dataclass(value)  # noqa: S101  only our own types are passed
     return {field.name: _shown(getattr(value, field.name)) for field in fields(value)}
 
 

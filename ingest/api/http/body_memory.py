@@ -1,7 +1,7 @@
-"""Memory for the bodies that are being received: who gets it when there is not enough.
+"""Memory for the bodies that are being received, and who gets it when there is not enough.
 
-A body takes memory as it comes, not as it is announced. Callers who are admitted by their key come first: a quarter of the memory is
-theirs alone. When there is none left, requests whose bodies come slowly are ended, those of callers who are not admitted yet first,
+A body takes memory as it comes, not as it is announced. Callers who are admitted by their key come first, and a quarter of the memory is
+reserved for them. When there is none left, requests whose bodies come slowly are ended, first those of callers who are not admitted yet,
 such as senders of webhooks, whose signature is checked when the whole body is there.
 """
 
@@ -38,7 +38,7 @@ class Receiving(Protocol):
 
     Attributes:
         taken: bytes of memory that it has.
-        caller: the name of the key that admits it; empty while nobody is known.
+        caller: the name of the key that admits it, or empty while the caller is unknown.
     """
 
     taken: int
@@ -50,9 +50,9 @@ class Receiving(Protocol):
 
 
 class BodyMemory:
-    """What the bodies of all requests of a process that are being read or worked on may take.
+    """The memory that the bodies of all requests of a process may use while they are read or processed.
 
-    Bodies that come whole with their header are not counted: they are not larger than what is read at once.
+    Bodies that come whole with their header are not counted, because they are not larger than one read.
 
     Args:
         size: bytes.
@@ -77,7 +77,7 @@ class BodyMemory:
         self._logged_at = float("-inf")
 
     def take(self, request: Receiving, size: int) -> None:
-        """Take memory for a request; it is released when the request has been answered.
+        """Take memory for a request. It is released after the response.
 
         Raises:
             Problem: 503 if there is not enough.
@@ -91,11 +91,11 @@ class BodyMemory:
         self._holding[id(request)] = request
 
     def give_back(self, request: Receiving, size: int) -> None:
-        """Release a part of what a request has taken."""
+        """Release a part of the memory of a request."""
         self._note(request, -size)
 
     def release(self, request: Receiving) -> None:
-        """Release what a request has taken."""
+        """Release the memory of a request."""
         self._note(request, -request.taken)
         self._holding.pop(id(request), None)
 
@@ -108,7 +108,7 @@ class BodyMemory:
                 del self._of_callers[request.caller]
 
     def _drop_slow(self, request: Receiving, needed: int) -> bool:
-        """End other requests that come slowly, until that much is free; returns whether it is."""
+        """End other requests that come slowly, until that much is free, and return whether it is."""
         for is_admitted in (False, True):
             for other in list(self._holding.values()):
                 if needed <= self._free:

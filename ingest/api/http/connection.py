@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
 
 
 class Connections:
-    """The connections of one process; called for each new one by the event loop.
+    """The connections of one process. The event loop calls it for each new one.
 
     Args:
         server: handles the requests.
@@ -208,7 +208,7 @@ class Connections:
         return self._by_protocol[request.protocol]
 
     def add(self, connection: Connection) -> bool:
-        """Whether there is room for one more connection. Closes one that is idle or slow if that makes room."""
+        """Whether there is room for one more connection. It closes an idle or slow one if that makes room."""
         if len(self._open) >= self.limits.connections and not self._close_one():
             return False
         self._open[connection] = None
@@ -221,7 +221,7 @@ class Connections:
         self._changed.set()
 
     async def finish(self, overdue: asyncio.Event) -> int:
-        """Close idle connections, and wait until the others have ended or `overdue` is set; return how many are left."""
+        """Close idle connections, wait until the others have ended or `overdue` is set, and return how many are left."""
         waiting = asyncio.ensure_future(overdue.wait())
         try:
             while self._open and not overdue.is_set():

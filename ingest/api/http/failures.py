@@ -28,10 +28,10 @@ def as_problems() -> Iterator[None]:
     except RowsRefused as error:
         raise Problem(422, "invalid_parameter", "the database cannot hold one of the values") from error
     except StoreLocked as error:
-        detail = "another transaction has locked what the request needs"
+        detail = "another transaction has locked data that the request needs"
         raise busy(503, "store_unavailable", detail, _RETRY_AFTER) from error
     except StoreTooSlow as error:
-        detail = "the query took too long: use fewer or other filters, or ask for an index"
+        detail = "the query took too long: use fewer or other filters, or add an index"
         raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error
     except (StoreUnavailable, ConfigError) as error:
         # A DSN that cannot be used is only found when it is: the file of an authority may be missing.
@@ -43,6 +43,6 @@ def as_problems() -> Iterator[None]:
 
 
 def _log_refusal(server: str, error: Exception) -> None:
-    # A person has to do something about it; an outage passes, and is logged elsewhere.
+    # An operator has to fix it. An outage ends by itself, and is logged elsewhere.
     if isinstance(error, UserError):
         _log.error("unavailable", server=server, error=str(error))

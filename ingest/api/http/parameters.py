@@ -1,4 +1,4 @@
-"""Reads the query of a request, strictly: what is not known, repeated or malformed is refused by its name."""
+"""Reads the query of a request strictly. An unknown, repeated or malformed parameter is rejected by its name."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ class Parameters:
         repeated: names that may be given several times.
 
     Raises:
-        Problem: 422 for another name, or one that is repeated or too long.
+        Problem: 422 for another name, or for a name that is repeated or too long.
     """
 
     def __init__(self, request: web.Request, single: Sequence[str], repeated: Sequence[str] = ()) -> None:
@@ -42,7 +42,7 @@ class Parameters:
                 raise _invalid(name, f"at most {_LONGEST} characters, and no NUL")
 
     def text(self, name: str) -> str | None:
-        """A value; None if it is not given."""
+        """A value, or None if it is not given."""
         values = self._values.get(name)
         return values[0] if values else None
 
@@ -51,7 +51,7 @@ class Parameters:
         return frozenset(self._values.get(name, ()))
 
     def time(self, name: str) -> datetime | None:
-        """A time; without an offset it is in UTC."""
+        """A time. Without an offset it is in UTC."""
         text = self.text(name)
         if text is None:
             return None
@@ -72,7 +72,7 @@ class Parameters:
         return int(text)
 
     def cursor(self, kind: Any) -> Any:
-        """The parameter `cursor`, as `cursor_of` has made it of a value of this type; None if it is not given."""
+        """The parameter `cursor`, as `cursor_of` made it of a value of this type, or None if it is not given."""
         text = self.text("cursor")
         if text is None:
             return None

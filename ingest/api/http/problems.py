@@ -19,17 +19,17 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 
 class Problem(Exception):
-    """An answer that is an error; handlers raise it.
+    """A response that is an error, raised by handlers.
 
     Args:
         status: the HTTP status.
         code: names the kind of problem for programs, such as `backlog_full`; part of the API.
-        detail: tells a person what is wrong with this request; never a secret, a body or an internal name.
+        detail: describes the error of this request for people, without a secret, a body or an internal name.
         headers: go with the answer, such as Retry-After.
         members: further members of the problem, such as where in the body the error is.
 
     Attributes:
-        key: the name of the API key that was not admitted; for the log only.
+        key: the name of the API key that was not admitted, only for the log.
     """
 
     key = ""

@@ -17,11 +17,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What is read of a body.
+    """The limits on a body.
 
     Attributes:
         size: bytes of a body that is read whole.
-        seconds: for a body that is read whole, or for each batch of one that is streamed.
+        seconds: for a body that is read whole, or for each batch of a streamed one.
         memory: of all bodies.
     """
 
@@ -32,12 +32,12 @@ class BodyLimits:
 
 @dataclass(slots=True)
 class RequestState:
-    """What is known of a request while it is processed: implements `ingest.api.http.body_memory.Receiving`.
+    """The state of a request while it is processed. It implements `ingest.api.http.body_memory.Receiving`.
 
     Attributes:
         sender: the client's connection.
         taken: bytes of memory for its body.
-        caller: the name of the key that admits it; empty while the caller is unknown.
+        caller: the name of the key that admits it, or empty while the caller is unknown.
     """
 
     sender: Connection
@@ -109,7 +109,7 @@ def _compressed() -> Problem:
 
 def too_large(limit: int) -> Problem:
     """413."""
-    return Problem(413, "body_too_large", f"the body has more than {limit:,} bytes", limit=limit)
+    return Problem(413, "body_too_large", f"the body is larger than {limit:,} bytes", limit=limit)
 
 
 def too_slow(seconds: float) -> Problem:

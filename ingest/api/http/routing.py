@@ -1,4 +1,4 @@
-"""What a route is: a method and a path, who may call it, and the function that answers."""
+"""A route: a method, a path, the required scope, and the function that responds."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ __all__ = ["Caller", "Respond", "Route", "Scope"]
 
 
 def _always(scope: Scope) -> None:
-    """The caller may go on."""
+    """The caller may continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Caller:
 
     Attributes:
         name: of the key, for audit and metrics; `anonymous` if the API runs open.
-        scopes: what the caller may do.
-        headers: of every answer to this request, such as those of a rate limit.
-        check: raises `Problem` if the caller does not have a scope any more: for a request that takes long.
+        scopes: the permitted operations.
+        headers: of every response to this request, such as the headers of a rate limit.
+        check: raises `Problem` if the caller has lost a scope, for a request that takes long.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Caller:
 
 
 Respond = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
-"""Responds to one request of a caller; raises `Problem` for each error."""
+"""Responds to one request of a caller, or raises `Problem` for an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Route:
     Attributes:
         method: of HTTP, upper case.
         path: as aiohttp writes it, such as `/v1/orders/{order_id}`.
-        scope: what a key needs; None for routes that need no key.
+        scope: the scope that a key needs, or None for routes that need no key.
         handler: answers.
-        documentation: what the OpenAPI document says of it; every route has one.
+        documentation: its part of the OpenAPI document, which every route declares.
     """
 
     method: str

@@ -63,7 +63,7 @@ class Server:
         groups: contain the routes.
         access: admits callers.
         metrics: count requests.
-        memory: of bodies; released after each request.
+        memory: of bodies, released after each request.
         is_stopping: whether connections are to be closed after their responses.
         limits: of connections.
         clock: monotonic seconds.
@@ -188,7 +188,7 @@ class Server:
                 response.force_close()
             return response
         except RequestPayloadError:
-            return Problem(400, "bad_request", "the body does not end as its header says").response()
+            return Problem(400, "bad_request", "the body does not end as its header declares").response()
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:  # noqa: BLE001  one request's bug must not show its insides, nor stop the others
@@ -208,7 +208,7 @@ def all_routes(groups: Iterable[Group]) -> list[Route]:
 
 
 def _by_status(seconds: Mapping[str, Histogram]) -> Mapping[int, Histogram]:
-    """The histograms by status as a number; those that are counted together under `_OTHER`."""
+    """The histograms by status as a number, with other statuses under `_OTHER`."""
     return {int(code) if code.isdigit() else _OTHER: histogram for code, histogram in seconds.items()}
 
 

@@ -10,11 +10,11 @@ _SETTINGS = "INGEST_API_CERT_FILE"
 
 
 class ServerTls:
-    """TLS of one process; connections that are made later use the files' current content.
+    """TLS of one process. Later connections use the files' current content.
 
     Args:
         cert: PEM file of the certificate, with those that lead to its authority.
-        key: PEM file of its private key; None if `cert` has it.
+        key: PEM file of its private key, or None if `cert` contains it.
     """
 
     settings = _SETTINGS
@@ -30,7 +30,7 @@ class ServerTls:
         return (self._cert,) if self._key is None else (self._cert, self._key)
 
     async def load(self) -> None:
-        """Use the files as they are now; if they cannot be used, nothing changes.
+        """Use the current files. If they cannot be used, nothing changes.
 
         Raises:
             ValueError: the content cannot be used.
@@ -42,7 +42,7 @@ class ServerTls:
 
 
 def checked_tls(cert: str | None, key: str | None) -> ServerTls | None:
-    """What the settings ask for; None for HTTP without TLS.
+    """The configured TLS, or None for HTTP without TLS.
 
     Raises:
         ConfigError: the files cannot be used.
@@ -73,7 +73,7 @@ def _load(context: ssl.SSLContext, cert: Path, key: Path | None = None) -> None:
     for path in (cert, key or cert):
         open_regular(path).close()  # for an error that names the file
     try:
-        # With a password, a key that needs one is an error; without, OpenSSL would ask for it on the terminal.
+        # With an empty password, a key that needs one is an error. Without one, OpenSSL would prompt for it on the terminal.
         context.load_cert_chain(cert, key, password=lambda: b"")
     except ssl.SSLError as error:
         reason = (error.reason or "not a certificate and its key").replace("_", " ").lower()

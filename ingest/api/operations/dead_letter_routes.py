@@ -25,10 +25,10 @@ _LIMIT, _MOST = 100, 500
 
 
 class DeadLetterRoutes:
-    """`/v1/dead-letters` and what is below it.
+    """`/v1/dead-letters` and the routes below it.
 
     Args:
-        dead_letters: of the queue; to be told `refuse_to_wait`.
+        dead_letters: of the queue, constructed with `refuse_to_wait`.
         audit_log: records changes.
         limits: of bodies.
     """
@@ -50,7 +50,7 @@ class DeadLetterRoutes:
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The next dead letters, the newest first, without documents and unknown fields.
 
-        A page may have fewer of those that match, or none.
+        A page may contain fewer matching dead letters, or none.
         """
         del caller
         given = Parameters(request, ("since", "until", "limit", "cursor"), ("id", "reason"))
@@ -103,7 +103,7 @@ class DeadLetterRoutes:
 
 
 def refuse_to_wait(reason: str) -> NoReturn:
-    """What `DeadLetters` is told for requests, which do not wait for Redis."""
+    """The `on_wait` of `DeadLetters` for requests, which do not wait for Redis."""
     raise QueueUnavailable(reason)
 
 

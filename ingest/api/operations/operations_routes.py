@@ -1,4 +1,4 @@
-"""Routes for the people who operate the queue: its state, its consumers, and what waits for another attempt."""
+"""Routes for operators of the queue: its state, its consumers, and its retries."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -84,7 +84,7 @@ class RetryRoutes:
         ]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
-        """The next retries, the soonest first; a page may have fewer of those that match, or none."""
+        """The next retries, the soonest first. A page may contain fewer matching retries, or none."""
         del caller
         given = Parameters(request, ("limit", "cursor"), ("order_id", "reason"))
         limit, after = given.limit(_LIMIT, _MOST), _position(given.cursor(tuple[str, str]))

@@ -1,4 +1,4 @@
-"""The bodies of requests that change dead letters and retries: what is selected, never everything by omission."""
+"""The bodies of requests that change dead letters and retries. A selection never includes everything by omission."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ class RetriesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         ids: orders.
         reasons: why they are tried again.
-        everything: all retries; without criteria, it has to be said.
+        everything: all retries, required without criteria.
         dry_run: only count them.
     """
 
@@ -34,7 +34,7 @@ class RetriesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
     def selection(self) -> RetrySelection:
-        """What is selected.
+        """The selection.
 
         Raises:
             Problem: 422.
@@ -54,7 +54,7 @@ class DeadLettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reasons: of the dead letters.
         since: dead-lettered at this time or later.
         until: dead-lettered before this time.
-        everything: all dead letters; without criteria, it has to be said.
+        everything: all dead letters, required without criteria.
         dry_run: only count them.
     """
 
@@ -66,7 +66,7 @@ class DeadLettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
     def selection(self) -> Selection:
-        """What is selected.
+        """The selection.
 
         Raises:
             Problem: 422.

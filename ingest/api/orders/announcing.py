@@ -50,14 +50,14 @@ class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
 _decode = msgspec.json.Decoder(OrderIds).decode
 _DOCUMENTATION = Documentation(
     summary="Announce orders",
-    text="Takes order IDs into the queue. 202 means that the queue has them, as durably as `INGEST_DURABILITY` says.\n\n"
-    "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500; then "
+    text="Enqueues order IDs. 202 means that the queue has them, with the durability of `INGEST_DURABILITY`.\n\n"
+    "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500. Then "
     "send the request again.\n\n"
-    "As NDJSON, each line is an order ID (as a JSON string, or as it is unless it is a JSON literal other than an integer of "
-    "digits, such as `null` or `1e3`) or an object with `order_id` and, if you like, "
-    "`source`; up to 100,000 lines of up to 1,024 bytes. Lines are accepted as they come. An error says in `accepted` and "
-    "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; continue after them. A "
-    "body without any order, such as an empty file, is refused (`no_orders`).",
+    "As NDJSON, each line is an order ID (as a JSON string, or as plain text unless it is a JSON literal other than an integer of "
+    "digits, such as `null` or `1e3`) or an object with `order_id` and an optional `source`. A body may contain up to 100,000 lines "
+    "of up to 1,024 bytes. Lines are accepted as they come. In an error, `accepted` and `duplicates` count the orders that were "
+    "accepted before it, and `line` is the invalid line. Continue after them. A body without any order, such as an empty file, is "
+    "rejected (`no_orders`).",
     parameters=[
         Parameter(
             "Idempotency-Key",
@@ -139,7 +139,7 @@ class Announcing:
         try:
             async with aclosing(lines.batches()) as batches:
                 async for batch in batches:
-                    # The body may take many times INGEST_API_BODY_TIMEOUT, and the key be revoked meanwhile.
+                    # The body may take many times INGEST_API_BODY_TIMEOUT, and the key may be revoked in that time.
                     caller.check(Scope.ENQUEUE)
                     key = None if call is None else f"{call.name}:{number}"
                     added = await self._queueing.announce(_with_origins(batch, caller), key=key)
@@ -154,9 +154,9 @@ class Announcing:
         else:
             if number:
                 return Accepted(accepted, duplicates)
-            # As for an empty list: an export that has failed is not to pass for one that was announced.
-            problem = Problem(422, "no_orders", "the body has no order: each line is one")
-        # What is queued stays queued: the caller goes on behind it.
+            # As for an empty list, because a failed export must not pass for an enqueued one.
+            problem = Problem(422, "no_orders", "the body contains no order: write one in each line")
+        # Queued orders stay queued, and the caller continues behind them.
         problem.members |= {"accepted": accepted, "duplicates": duplicates}
         raise problem
 

@@ -23,19 +23,19 @@ _log = get_logger("api")
 HEADER = "Idempotency-Key"
 # A String of RFC 9651: printable ASCII in quotes. Many clients leave the quotes out.
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,200})"', re.ASCII)
-# When to ask for the answer of a call that is being worked on.
+# When to check for the response of a call in progress.
 _SOON = 2.0
 _BARE = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,200}", re.ASCII)
 
 Work = Callable[[Begun], Awaitable[Accepted]]
-"""Does what the request asks for; `Begun.name` is its key for the producer."""
+"""Executes the request. `Begun.name` is its key for the producer."""
 
 
 class Payload(Protocol):
-    """What a request asks for."""
+    """The content of a request."""
 
     async def fingerprint(self) -> str:
-        """Return what tells this payload from another; reads what is still unread of it."""
+        """Return the fingerprint of the payload, and read the rest of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class WholeBody:
 
 
 def key_of(headers: MultiMapping[str]) -> str | None:
-    """The key that a request has; None if it has none.
+    """The idempotency key of a request, or None if it contains none.
 
     Raises:
         Problem: 400 if it is malformed.
@@ -83,7 +83,7 @@ class Idempotency:
         self._calls = calls
 
     async def once(self, name: str, payload: Payload, work: Work) -> Accepted:
-        """Do the work, or return what it came to when it was done before.
+        """Do the work, or return its result if it was done before.
 
         Args:
             name: of the call: see `name_of`.
@@ -91,7 +91,7 @@ class Idempotency:
             work: is done if no request with this key has been.
 
         Raises:
-            Problem: 409, 422, or what the work raises.
+            Problem: 409, 422, or an error of the work.
         """
         match await self._begin(name):
             case Done(fingerprint=known, answer=answer):

@@ -21,13 +21,13 @@ MOST_LINES = 100_000
 # As many go to Redis in one step.
 BATCH = 500
 _LINE_SIZE = 1024
-# Bytes of a body that are divided into lines at a time: these take several times as much while Redis does not answer.
+# Bytes of a body that are divided into lines together. The lines take several times as much while Redis does not respond.
 _PIECE = 16 * 1024
 # As many times its bytes.
 _COST = 8
 # Some editors begin a file with it.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An ID as a JSON string or as it is: what nearly every line has. Digits are an ID; any other JSON literal is none.
+# An ID as a JSON string or as plain text, the content of nearly every line. Digits are an ID, and other JSON literals are not.
 _LITERAL = rb"(?:null|true|false|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
 _ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
 
@@ -54,7 +54,7 @@ class InvalidLine(Exception):
 
     Attributes:
         line: its number, from 1.
-        problem: what is wrong.
+        problem: the error.
     """
 
     def __init__(self, line: int, problem: str) -> None:
@@ -67,7 +67,7 @@ class Lines:
     """The lines of one body.
 
     Args:
-        request: has the body.
+        request: contains the body.
         limits: of it.
     """
 
@@ -81,14 +81,14 @@ class Lines:
         self._digest = blake2b(digest_size=16)
 
     async def fingerprint(self) -> str:
-        """Of the whole body; reads what is still unread."""
+        """Of the whole body, after the rest of it was read."""
         with suppress(InvalidLine):
             async for _ in self.batches():
                 pass
         return self._digest.hexdigest()
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """The orders, `BATCH` at a time whatever pieces the body comes in; those before an invalid line come first.
+        """The orders, `BATCH` in each list, however the body is divided. Orders before an invalid line come first.
 
         Raises:
             InvalidLine: at the first line that is none.
@@ -113,7 +113,7 @@ class Lines:
             batch = []
 
     async def _fill(self, lines: AsyncIterator[bytes], batch: list[str | Announcement]) -> bool:
-        """Add orders to a batch until it is full; False if there are no more."""
+        """Add orders to a batch until it is full, and return False if there are no more."""
         async for line in lines:
             if order := self._order(line):
                 batch.append(order)

@@ -70,7 +70,7 @@ class OrderRoutes:
         return answer({"orders": orders[:limit], "next_cursor": next_cursor})
 
     async def erase(self, request: web.Request, caller: Caller) -> web.Response:
-        """Erase an order for good; it need not exist, and may have been erased before."""
+        """Erase an order permanently. It need not exist, and may have been erased before."""
         order_id = order_id_of(request)
         Parameters(request, ())
         with as_problems():

@@ -29,8 +29,8 @@ class Decode(Protocol):
 
 _DOCUMENTATION = Documentation(
     summary="Push a whole order",
-    text="Takes an order into the queue that need not be fetched: a worker stores it like any other, unless it has a newer "
-    "version. The document has the shape that the external API's have: our own, or with `INGEST_MAPPING` the source's.",
+    text="Enqueues an order that need not be fetched. A worker stores it like any other, unless it has stored a newer "
+    "version. The document has the external API's shape, which is our own, or with `INGEST_MAPPING` the source's.",
     parameters=[ORDER_ID],
     bodies={JSON: {"type": "object", "description": "The order's document: see the page on order documents."}},
     answers={202: Answer("The order is in the queue.", ACCEPTED)},

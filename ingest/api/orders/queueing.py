@@ -18,7 +18,7 @@ from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("api")
 JSON = "application/json"
-# What a 202 says.
+# The schema of a 202.
 ACCEPTED: dict[str, Any] = {
     "type": "object",
     "required": ["accepted", "duplicates"],
@@ -27,7 +27,7 @@ ACCEPTED: dict[str, Any] = {
         "duplicates": {
             "type": "integer",
             "minimum": 0,
-            "description": "Orders that needed no entry, as an earlier announcement still waits.",
+            "description": "Orders that needed no entry, because an earlier one still waits.",
         },
     },
 }
@@ -39,18 +39,18 @@ class Queueing:
 
     Attributes:
         producer: takes orders into the queue.
-        accepted: counts what has been put into the queue.
+        accepted: counts enqueued orders.
     """
 
     producer: Producer
     accepted: Counter
 
     async def announce(self, orders: Orders, *, key: str | None = None, express: bool = False) -> Accepted:
-        """Put orders into the queue; when this returns, Redis has them.
+        """Enqueue orders. When this returns, Redis has them.
 
         Raises:
             Problem: 422, 429 or 503.
-            InvalidOrderId: if an ID is not valid; then nothing has been sent.
+            InvalidOrderId: if an ID is not valid. Then nothing was sent.
         """
         try:
             accepted = await self.producer.try_announce(orders, idempotency_key=key, express=express)
@@ -87,7 +87,7 @@ def unavailable(retry_after: float) -> Problem:
 
 
 def busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
-    """An answer that says when to try again."""
+    """A response with a time after which to try again."""
     return Problem(status, code, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after)))})
 
 

@@ -1,9 +1,9 @@
-"""Webhooks: signed announcements of shops and other services.
+"""Webhooks: signed requests of shops and other services.
 
-Read in this order: `declaration` (what the file of sources may say), `profiles` (what is known of each kind of sender), `places`
-(where in a request a value is), `schemes` (what a request claims), `keys` and `secret_files` (who can have signed it), `sources`
-(one source, compiled), `load` (the file, with the line of every error), `reception` (decides what a request is), `routes` (HTTP).
+Read in this order: `declaration` (the file of sources), `profiles` (the known senders), `places` (the place of a value in a request),
+`schemes` (the claim of a request), `keys` and `secret_files` (who can have signed it), `sources` (one source, compiled), `load` (the file,
+with the line of every error), `reception` (classifies a request), `routes` (HTTP).
 
-Data: raw body and headers -> signature checked -> event, order ID, document -> queue -> answer. Nothing of a body is parsed before
+Data: raw body and headers -> signature checked -> event, order ID, document -> queue -> response. No part of a body is parsed before
 its signature has been checked.
 """

@@ -1,4 +1,4 @@
-"""What the file of webhook sources may say: its keys and their types.
+"""The keys and types of the file of webhook sources.
 
 docs/reference/webhooks.md describes them for users.
 """
@@ -30,11 +30,11 @@ class Signature(Strict, frozen=True, kw_only=True):
     """`[sources.NAME.signature]`: how the sender signs, for the profile `hmac`.
 
     Attributes:
-        header: has the signature.
+        header: contains the signature.
         algorithm: the hash function of the HMAC.
         encoding: of the signature.
-        prefix: what the header has before the signature.
-        signed: what is signed: a text with {body}, and {timestamp} and {id} if they are signed.
+        prefix: the text in the header before the signature.
+        signed: the signed text with {body}, and {timestamp} and {id} if they are signed.
         timestamp_header: has {timestamp}, in Unix time.
         timestamp_unit: its unit: seconds or milliseconds.
         id_header: has {id}.
@@ -53,7 +53,7 @@ class Signature(Strict, frozen=True, kw_only=True):
 
 
 class Source(Strict, frozen=True, kw_only=True):
-    """`[sources.NAME]`: one sender; what is None is as the profile has it.
+    """`[sources.NAME]`: one sender. The profile provides a value that is None.
 
     Attributes:
         profile: what kind of sender.
@@ -63,7 +63,7 @@ class Source(Strict, frozen=True, kw_only=True):
         events: patterns of events that are orders.
         ignore: patterns of events that are no orders, although one of `events` matches.
         order_id: where the ID of the order is.
-        remove_prefix: what is before the ID there.
+        remove_prefix: the text before the ID.
         document: where in the body the order itself is.
         delivery_id: where the ID is that the sender gives to each event.
         express: whether workers are to read the orders before those that wait.

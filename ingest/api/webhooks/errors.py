@@ -9,7 +9,7 @@ class SourceError(ValueError):
 
     Attributes:
         keys: where in the file, from its top.
-        what: what is wrong there; never a secret.
+        what: the error, never a secret.
     """
 
     def __init__(self, what: str, keys: Keys = ()) -> None:
@@ -28,7 +28,7 @@ class Refused(Exception):
     Attributes:
         result: why, for metrics.
         code: why, for programs.
-        detail: why, for people; never a part of the body.
+        detail: the reason for people, without any part of the body.
     """
 
     def __init__(self, result: WebhookResult, code: str, detail: str) -> None:

@@ -25,7 +25,7 @@ class Key(Protocol):
 
 
 ParseKey = Callable[[str], Key]
-"""From a secret, as it is written in its file, to a key; raises `ValueError` that does not tell the secret."""
+"""Converts a secret, as it is written in its file, to a key. The `ValueError` that it raises does not contain the secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Ed25519Key:
 
 
 def is_signed(claim: Claim, body: bytes, keys: Sequence[Key]) -> bool:
-    """Whether a body is signed by one of several keys; takes the same time whichever it is."""
+    """Whether a body is signed by one of several keys, in the same time for each."""
     fits = False
     for key in keys:
         fits |= key.fits(claim, body)
@@ -111,7 +111,7 @@ def encoded_key(encoding: str, algorithm: str) -> ParseKey:
 
 def _hmac_key(secret: bytes, algorithm: str) -> HmacKey:
     if len(secret) < _SHORTEST:
-        raise ValueError(f"a secret has fewer than {_SHORTEST} bytes")
+        raise ValueError(f"a secret is shorter than {_SHORTEST} bytes")
     return HmacKey(secret, algorithm)
 
 
@@ -132,7 +132,7 @@ def standard_key(secret: str) -> Key:
         raise ValueError(f"a secret is not {_SYMMETRIC} or {_PUBLIC} with base64 behind it") from None
     if not is_public:
         if len(decoded) < _SHORTEST_STANDARD:
-            raise ValueError(f"a secret has fewer than {_SHORTEST_STANDARD} bytes")
+            raise ValueError(f"a secret is shorter than {_SHORTEST_STANDARD} bytes")
         return HmacKey(decoded)
     if len(decoded) != 32:
         raise ValueError("a public key has not 32 bytes")

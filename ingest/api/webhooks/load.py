@@ -1,4 +1,4 @@
-"""Loads the file of webhook sources; each error names line and field."""
+"""Loads the file of webhook sources. Each error names line and field."""
 
 import re
 import tomllib
@@ -24,7 +24,7 @@ def load_sources(path: str) -> list[Source]:
     """The sources in a file, with their secrets.
 
     Raises:
-        ConfigError: one of them cannot be used; one line that names the setting, the line and the field.
+        ConfigError: one of them cannot be used. Its one line names the setting, the line and the field.
     """
     text = _text_of(path)
     try:
@@ -35,7 +35,7 @@ def load_sources(path: str) -> list[Source]:
 
 
 def compile_sources(text: str, folder: Path) -> list[Source]:
-    """Compile the text of a file; paths of secrets are relative to its folder.
+    """Compile the text of a file. Paths of secrets are relative to its folder.
 
     Raises:
         SourceError: it cannot be used.
@@ -47,14 +47,14 @@ def compile_sources(text: str, folder: Path) -> list[Source]:
     sources = data.get("sources")
     _convert(data if not isinstance(sources, dict) else {**data, "sources": {}}, declaration.SourcesFile, ())
     if not sources:
-        raise SourceError("has no source: write a table [sources.NAME] for each")
+        raise SourceError("contains no source: write a table [sources.NAME] for each")
     return [_compile(name, table, folder) for name, table in sources.items()]
 
 
 def _compile(name: str, table: Any, folder: Path) -> Source:
     keys: Keys = ("sources", name)
     if not _NAME.fullmatch(name):
-        raise SourceError("a name is 1 to 64 of a-z 0-9 _ -, as it is a part of the URL", keys)
+        raise SourceError("a name is 1 to 64 of a-z 0-9 _ -, because it is a part of the URL", keys)
     try:
         return compile_source(name, _convert(table, declaration.Source, keys), folder)
     except SourceError as error:

@@ -1,8 +1,8 @@
-"""Where in a request a value is: a path into its JSON body, or a header.
+"""The place of a value in a request: a path into its JSON body, or a header.
 
-A path is keys and indexes, written as in mappings: `data.object.lines[0].id`, with quotes around a key that has more than letters and
-digits, - and _. `$` is the whole body. What a path leads to is read from the text of the body, so that long numbers and the
-digits of amounts stay as they were sent.
+A path is keys and indexes, written as in mappings: `data.object.lines[0].id`, with quotes around a key with characters other than letters,
+digits, - and _. `$` is the whole body. The value is read from the text of the body, so that long numbers and the digits of amounts stay as
+they were sent.
 """
 
 import re
@@ -42,7 +42,7 @@ class Place(Protocol):
     """Where a value is."""
 
     def read(self, headers: Headers, body: bytes) -> str | None:
-        """The value; None if there is none, or it is neither a text nor an integer."""
+        """The value, or None if it is missing, or neither a text nor an integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class HeaderPlace:
     names: tuple[str, ...]
 
     def read(self, headers: Headers, body: bytes) -> str | None:
-        """The value of the first header that the request has; None also if it has that one twice."""
+        """The value of the first header in the request, or None if it occurs twice."""
         del body
         return single(headers, *self.names)
 
@@ -90,7 +90,7 @@ class PathPlace:
             return None
 
     def find(self, body: bytes) -> bytes | None:
-        """The JSON text at the path; None if there is nothing, or null."""
+        """The JSON text at the path, or None if it is missing or null."""
         found = body
         for step in self.steps:
             try:
@@ -125,7 +125,7 @@ def checked_json(body: bytes) -> bytes:
 
 
 def single(headers: Headers, *names: str) -> str | None:
-    """The value of the first of several headers that a request has; None if it has none of them, or that one twice."""
+    """The value of the first of several headers in a request, or None if there are none or it occurs twice."""
     for name in names:
         if values := headers.getall(name, []):
             return values[0] if len(values) == 1 else None

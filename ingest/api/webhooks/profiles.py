@@ -1,4 +1,4 @@
-"""What is known of each kind of sender: how it signs, and where it says what has happened to which order."""
+"""The known senders: how each of them signs, and where it puts the event and the order ID."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ _WOOCOMMERCE_PING = re.compile(rb"webhook_id=[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One kind of sender; what is None is for each source to say, or there is none.
+    """One kind of sender. A value that is None has to be declared by each source, or does not exist.
 
     Attributes:
         scheme: how it signs.
@@ -21,11 +21,11 @@ class Profile:
         has_timestamp: whether it signs a timestamp.
         event: where the name of the event is.
         events: patterns of the events that are orders.
-        ignore: patterns of those of them that are not.
+        ignore: patterns of events to ignore.
         order_id: where the ID of the order is.
         delivery_id: where the ID is that is the same when an event is sent again.
         signature_header: what every request has that is not a ping.
-        ping: what a request without a signature may have as its body.
+        ping: the possible bodies of a request without a signature.
     """
 
     scheme: Scheme
@@ -40,7 +40,7 @@ class Profile:
     ping: re.Pattern[bytes] | None = None
 
     def is_ping(self, headers: Headers, body: bytes) -> bool:
-        """Whether a request only asks if there is anybody; it is not signed, and says nothing."""
+        """Whether a request only checks that the URL exists. It is not signed and carries no event."""
         if self.ping is None or headers.getall(self.signature_header, []):
             return False
         return self.ping.fullmatch(body) is not None
@@ -95,10 +95,10 @@ PROFILES: dict[str, Profile] = {
         events=("order.*",),
         ignore=("order.deleted",),
         order_id=PathPlace("id", ("id",)),
-        # Two deliveries of one second share their ID; orders in the body have the time of their last change.
+        # Two deliveries of one second share their ID, and orders in the body contain the time of their last change.
         delivery_id=BodyDigest(),
         signature_header="X-WC-Webhook-Signature",
         ping=_WOOCOMMERCE_PING,
     ),
 }
-"""All but `hmac`, of which each source says everything itself."""
+"""All but `hmac`, which each source declares completely."""

@@ -1,4 +1,4 @@
-"""Decides what a request of a source is: an announcement, something else to be acknowledged, or refused. Pure but for the secrets."""
+"""Classifies a request of a source: an order, another event to acknowledge, or a rejection. Pure except for the secrets."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ class Announced:
 
     Attributes:
         announcement: for the queue.
-        idempotency_key: the same for every delivery of one event; None if the event has no ID.
+        idempotency_key: the same for every delivery of one event, or None if the event has no ID.
     """
 
     announcement: Announcement
@@ -32,10 +32,10 @@ class Announced:
 
 
 def read_webhook(source: Source, headers: Headers, body: bytes, now: float) -> Announced | None:
-    """What a request announces; None if it is no order, and only has to be acknowledged.
+    """The order in a request, or None if it carries none and only has to be acknowledged.
 
     Args:
-        source: whom the request says to be of.
+        source: the source that the request names.
         headers: of the request.
         body: as it was sent.
         now: Unix time.
@@ -59,7 +59,7 @@ def read_webhook(source: Source, headers: Headers, body: bytes, now: float) -> A
 
 def _check_signature(source: Source, headers: Headers, body: bytes, now: float) -> None:
     claim = source.profile.scheme.claim(headers)
-    # Also without a claim: how long the answer takes tells nothing.
+    # Even without a claim, so that the response time reveals nothing.
     if not is_signed(claim or _UNSIGNED, body, source.secrets.keys) or claim is None:
         raise Refused(WebhookResult.BAD_SIGNATURE, "bad_signature", "no signature of this request fits")
     if claim.timestamp is not None and not abs(now - claim.timestamp) <= source.tolerance:

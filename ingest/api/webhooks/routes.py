@@ -1,4 +1,4 @@
-"""`POST /v1/webhooks/{source}`: answers senders, counts, logs, and puts what they announce into the queue."""
+"""`POST /v1/webhooks/{source}`: responds to senders, counts, logs, and enqueues their orders."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("webhooks")
 
-# A body takes some 8 ms for each MB: from here on it is read in a thread, so that other requests are answered meanwhile.
+# A body takes about 8 ms for each MB. Larger ones are read in a thread, so that other requests are not delayed.
 _LARGE = 256 * 1024
 # Shopify gives up after five seconds.
 _ANSWER_WITHIN = 2.0
@@ -61,11 +61,11 @@ _DOCUMENTATION = Documentation(
 )
 
 ReadBody = Callable[[web.Request], Awaitable[bytes]]
-"""Reads a body within limits; raises `Problem` beyond them."""
+"""Reads a body within limits, or raises `Problem`."""
 
 
 class Announcer(Protocol):
-    """Takes orders into the queue; the producer is one."""
+    """Enqueues orders. The producer implements it."""
 
     async def try_announce(
         self,
@@ -76,7 +76,7 @@ class Announcer(Protocol):
         coalesce: float = 0.0,
         count_repeats: bool = False,
     ) -> Accepted:
-        """Queue orders, or raise at once why that is not possible."""
+        """Queue orders, or raise immediately if that is not possible."""
 
 
 class WebhookRoutes:
@@ -87,8 +87,8 @@ class WebhookRoutes:
         announcer: takes orders into the queue.
         read_body: reads a body within limits.
         counters: by source and result.
-        accepted: counts what has been put into the queue.
-        coalesce: seconds in which an order that still waits is not queued again, where a source does not say.
+        accepted: counts enqueued orders.
+        coalesce: seconds in which an order that still waits is not queued again, unless a source sets it.
         now: Unix time.
         monotonic: the clock for log lines.
     """
@@ -116,7 +116,7 @@ class WebhookRoutes:
         self._logged: dict[tuple[str, str], float] = {}
 
     def routes(self) -> Sequence[Route]:
-        """The route; signatures take the place of API keys."""
+        """The route. Signatures take the place of API keys."""
         return [Route("POST", "/v1/webhooks/{source}", None, self.receive, _DOCUMENTATION)]
 
     async def receive(self, request: web.Request, caller: Caller) -> web.Response:
@@ -124,7 +124,7 @@ class WebhookRoutes:
         del caller
         source = self._sources.get(request.match_info["source"])
         if source is None:
-            # From the header alone: anybody can send bodies here, which would take the memory of those that are signed.
+            # From the header only, because anyone can send bodies here, which would take the memory of signed ones.
             raise Problem(404, "unknown_source", "there is no such source of webhooks")
         try:
             body = await self._read_body(request)
@@ -184,7 +184,7 @@ class WebhookRoutes:
         if last is not None and now - last < _LOG_EVERY:
             return
         self._logged[source.name, refused.code] = now
-        # What is signed and cannot be read will not be read when it is sent again: the file of sources has to be changed.
+        # A signed request that cannot be read cannot be read when it is sent again. The file of sources has to be changed.
         log = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
         log("webhook_refused", source=source.name, reason=refused.code, problem=refused.detail)
 

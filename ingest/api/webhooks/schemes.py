@@ -1,7 +1,7 @@
-"""How each kind of sender signs: what a request claims, from its headers alone.
+"""The signature schemes: reads a claim from the headers of a request.
 
 Standard Webhooks: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md; Stripe:
-https://docs.stripe.com/webhooks#verify-manually; Shopify and WooCommerce sign the body alone.
+https://docs.stripe.com/webhooks#verify-manually; Shopify and WooCommerce sign only the body.
 """
 
 import re
@@ -22,7 +22,7 @@ _DIGITS = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
 class Kind(Enum):
-    """What a signature is made with."""
+    """The parts of a signature."""
 
     HMAC = "HMAC"
     ED25519 = "ed25519"
@@ -33,13 +33,13 @@ _STANDARD_VERSIONS = {"v1": Kind.HMAC, "v1a": Kind.ED25519}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request claims; nothing of it is true before a signature fits.
+    """The claim of a request. Nothing in it is trusted before a signature is valid.
 
     Attributes:
         signatures: any one of which has to fit.
-        before: what is signed before the body.
-        after: what is signed after the body.
-        timestamp: when it was signed, Unix time; None if that is not signed.
+        before: the signed text before the body.
+        after: the signed text after the body.
+        timestamp: when it was signed in Unix time, or None if that is not signed.
     """
 
     signatures: tuple[tuple[Kind, bytes], ...]
@@ -53,10 +53,10 @@ class Scheme(Protocol):
 
     @property
     def id_header(self) -> str:
-        """The header whose value is signed as the ID of the event; "" if there is none."""
+        """The header whose value is signed as the ID of the event, or "" if there is none."""
 
     def claim(self, headers: Headers) -> Claim | None:
-        """What a request claims; None if it is not signed in this way."""
+        """The claim of a request, or None if it is not signed in this way."""
 
 
 class StandardScheme:
@@ -65,7 +65,7 @@ class StandardScheme:
     id_header = "webhook-id"
 
     def claim(self, headers: Headers) -> Claim | None:
-        """Read the three headers; signatures of unknown versions are left out."""
+        """Read the three headers, without signatures of unknown versions."""
         webhook_id, timestamp = single(headers, self.id_header), single(headers, "webhook-timestamp")
         listed = single(headers, "webhook-signature")
         if listed is None or timestamp is None or not _DIGITS.fullmatch(timestamp):
@@ -88,7 +88,7 @@ class StripeScheme:
     id_header = ""
 
     def claim(self, headers: Headers) -> Claim | None:
-        """Read the header; other versions are left out."""
+        """Read the header, without other versions."""
         text = single(headers, "Stripe-Signature")
         items = [item.strip().partition("=") for item in (text or "").split(",")]
         times = [value for name, _, value in items if name == "t"]
@@ -101,17 +101,17 @@ class StripeScheme:
 
 @dataclass(frozen=True, slots=True)
 class HeaderScheme:
-    """One header with one HMAC; of the body, or of a text with it.
+    """One header with one HMAC of the body, or of a text with it.
 
     Attributes:
         names: that the header may have.
         decode: from the header's text to the signature.
         prefix: of that text.
-        before: template of what is signed before the body, with {timestamp} and {id}.
+        before: template of the signed text before the body, with {timestamp} and {id}.
         after: likewise, after the body.
-        timestamp_header: has the timestamp; "" if there is none.
+        timestamp_header: contains the timestamp, or "" if there is none.
         timestamp_divisor: timestamps for each second.
-        id_header: has the ID; "" if there is none.
+        id_header: contains the ID, or "" if there is none.
     """
 
     names: tuple[str, ...]
@@ -143,7 +143,7 @@ class HeaderScheme:
         )
 
     def _is_unambiguous(self, signed_id: str) -> bool:
-        """Whether an ID has nothing of what separates it from the rest: then one signed text has one reading only."""
+        """Whether an ID contains none of the separators, so that one signed text has one reading only."""
         if not self.id_header:
             return True
         template = (self.before + self.after).replace("{timestamp}", "").replace("{id}", "")
@@ -152,7 +152,7 @@ class HeaderScheme:
 
 
 def _filled(template: str, timestamp: str, signed_id: str) -> bytes:
-    # Not `str.format`, which knows more than these two.
+    # Not `str.format`, which supports more than these two.
     return template.replace("{timestamp}", timestamp).replace("{id}", signed_id).encode()
 
 
@@ -162,7 +162,7 @@ def is_plain(text: str) -> bool:
 
 
 def decode_base64(text: str) -> bytes | None:
-    """The bytes of a base64 text; None if it is none."""
+    """The bytes of a base64 text, or None if it is invalid."""
     try:
         return b64decode(text, validate=True) if text.isascii() else None
     except (NotEncoded, ValueError):
@@ -170,7 +170,7 @@ def decode_base64(text: str) -> bytes | None:
 
 
 def decode_hex(text: str) -> bytes | None:
-    """The bytes of a hexadecimal text; None if it is none."""
+    """The bytes of a hexadecimal text, or None if it is invalid."""
     try:
         return unhexlify(text) if text.isascii() else None
     except (NotEncoded, ValueError):

@@ -12,14 +12,14 @@ _LARGEST = 64 * 1024
 
 
 class SecretFiles:
-    """Files with one secret in each line; empty lines and comments (`# …`) are left out.
+    """Files with one secret in each line, except empty lines and comments (`# …`).
 
     Args:
         paths: of the files.
         parse: makes a key of a secret.
 
     Raises:
-        ValueError: a file cannot be read or used; the message names it, and no secret.
+        ValueError: a file cannot be read or used. The message names the file, without a secret.
     """
 
     def __init__(self, paths: Sequence[Path], parse: ParseKey) -> None:
@@ -28,7 +28,7 @@ class SecretFiles:
         self.keys: Sequence[Key] = self._read()
 
     def watched(self) -> WatchedFiles:
-        """The files, to be read at the start of a process and when they change; an unusable one then changes nothing.
+        """The files, read at the start of a process and when they change. An unusable file then changes nothing.
 
         A process that starts again inherits the secrets that its parent once read. They may have been revoked, so none
         is valid until the files have been read.
@@ -52,10 +52,10 @@ class SecretFiles:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text") from error
         if len(content) > _LARGEST:
-            raise ValueError(f"{path} has more than {_LARGEST} bytes: it is not a file of secrets")
+            raise ValueError(f"{path} is larger than {_LARGEST} bytes: it is not a file of secrets")
         secrets = [secret for line in lines if (secret := line.strip()) and not secret.startswith("#")]
         if not secrets:
-            raise ValueError(f"{path} has no secret")
+            raise ValueError(f"{path} contains no secret")
         try:
             return [self._parse(secret) for secret in secrets]
         except ValueError as error:

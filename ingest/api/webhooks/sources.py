@@ -24,14 +24,14 @@ class Source:
 
     Attributes:
         name: in its URL, in metrics and in the queue.
-        profile: what kind of sender, with what the file says instead.
+        profile: the kind of sender, with the values of the file.
         secrets: of which one has signed each request.
         tolerance: seconds by which a signed timestamp may differ from now.
         order_id: where the ID of the order is.
-        remove_prefix: what is before the ID there.
-        document: where the order itself is; None: workers fetch it.
+        remove_prefix: the text before the ID.
+        document: where the order itself is, or None if workers fetch it.
         express: whether workers are to read the orders before those that wait.
-        coalesce: seconds in which an order that still waits is not queued again; None: as for all sources.
+        coalesce: seconds in which an order that still waits is not queued again, or None for the default of all sources.
     """
 
     name: str
@@ -59,7 +59,7 @@ def compile_source(name: str, declared: declaration.Source, folder: Path) -> Sou
 
     Args:
         name: of the source.
-        declared: what the file says.
+        declared: the content of the file.
         folder: of the file: paths of secrets are relative to it.
 
     Raises:
@@ -98,7 +98,7 @@ def compile_source(name: str, declared: declaration.Source, folder: Path) -> Sou
 
 
 def _profile_of(declared: declaration.Source) -> Profile:
-    """The profile, with what the source says instead."""
+    """The profile, with the values of the source."""
     if declared.profile == "hmac":
         if declared.signature is None:
             raise SourceError("the profile `hmac` needs the table `signature`")

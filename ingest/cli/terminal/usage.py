@@ -37,7 +37,9 @@ class Group(TyperGroup):
 def _with_named_values(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if parameter.metavar is None:
-            parameter.metavar = "" if getattr(parameter, "is_flag", False) else str(parameter.name).upper().rpartition("_")[2]
+            parameter.metavar = (
+                "" if getattr(parameter, "is_flag", False) else str(parameter.name).upper().rpartition("_")[2]
+            )
     return parameters
 
 

@@ -131,9 +131,7 @@ def _translation_of(error: BaseException) -> Exception | None:
         case redis_errors.AuthenticationError() if str(error).startswith(_NO_PASSWORD):
             return QueueRefused("Redis requires a password, and none is given")
         case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
-            return QueueRefused(
-                f"Redis rejects a command: {_with_advice(str(error)) if is_about_keys(error) else error}"
-            )
+            return QueueRefused(f"Redis denies access: {_with_advice(str(error)) if is_about_keys(error) else error}")
         case NoQueueThere():
             return QueueRefused(str(error))
         case redis_errors.InvalidResponse():
