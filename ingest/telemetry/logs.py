@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Literal
 
-# structlog imports rich for tracebacks that are not used here; the import would take a tenth of a worker's start-up time.
+# structlog imports rich for tracebacks that are not used here. The import would take 10 % of a worker's start-up time.
 _modules: dict[str, Any] = sys.modules
 _rich = _modules.setdefault("rich", None)
 import structlog  # noqa: E402
@@ -27,7 +27,7 @@ def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
     if log_format == "json":
         finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        # Plain tracebacks: the other formatters show local variables, which may hold orders and secrets.
+        # The other formatters show local variables, which may contain orders and secrets.
         plain = structlog.dev.plain_traceback
         finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     structlog.configure(
@@ -62,6 +62,6 @@ def _name_library(logger: WrappedLogger, name: str, event: EventDict) -> EventDi
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """Return the logger of one component; its events carry the name in the field `component`."""
+    """Return the logger of one component, which adds the name to its events in the field `component`."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger
