@@ -76,7 +76,7 @@ class PartsClient:
             raise _in(request, started, TransientFault(str(error), reason=RetryReason.TRUNCATED)) from None
         except InvalidDocument as error:
             raise _in(request, started, PermanentFault(DeadReason.INVALID_ORDER, str(error))) from None
-        return Fetched(body, fetched.asked_at, fetched.exchange)
+        return Fetched(body, fetched.requested_at, fetched.exchange)
 
     async def _all_pages(self, part: Part, request: FetchRequest, size: int) -> tuple[list[Any], int]:
         """Return the elements of all pages, and `size` with their bytes added."""

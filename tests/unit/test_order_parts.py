@@ -73,7 +73,7 @@ async def test_pages_are_followed_by_token_and_joined_with_every_digit() -> None
     assert fetched.body == (
         b'{"id": "a:1", "total": 1.10,"parts":{"items":[{"price":1.10,"id":12345678901234567890123},{"price":2E+3}]}}'
     )
-    assert fetched.asked_at == ASKED_AT
+    assert fetched.requested_at == ASKED_AT
     assert len(api.asked) == 4
 
 

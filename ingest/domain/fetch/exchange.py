@@ -1,4 +1,4 @@
-"""A request for an order, and what the external API sends for it."""
+"""Requests for orders, and the documents that the external API returns."""
 
 from datetime import datetime
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class FetchRequest(msgspec.Struct, frozen=True, gc=False):
-    """What the upstream port is asked for.
+    """A request to the upstream port.
 
     Attributes:
         order_id: the order.
-        attempt: which attempt at the order this is, from 1.
+        attempt: the number of this attempt at the order, from 1.
         traceparent: the W3C trace context to send, if the entry contains a valid one.
-        source: which producer or webhook source announced the order, if the entry says so.
-        together: how many orders one HTTP request for this one may be sent for, at most; 0 for as many as usual.
+        source: the producer or webhook source that enqueued the order, if known.
+        together: maximum number of orders in the HTTP request for this order, or 0 for the usual number.
     """
 
     order_id: str
@@ -24,12 +24,12 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Exchange:
-    """One HTTP request and its end; the orders that were fetched by it share it.
+    """One HTTP request with its result, shared by the orders that it fetches.
 
     The circuit breaker and the concurrency limit count exchanges, not orders.
 
     Attributes:
-        requests: what it was sent for.
+        requests: the orders that it fetches.
         started_at: monotonic seconds.
     """
 
@@ -41,21 +41,21 @@ class Exchange:
         self._is_counted = False
 
     def count(self) -> bool:
-        """Whether this is the first of its orders to be counted."""
+        """Count one of its orders, and return whether it is the first."""
         is_first, self._is_counted = not self._is_counted, True
         return is_first
 
 
 class Fetched(msgspec.Struct, frozen=True, gc=False):
-    """An order's document, as the external API sent it.
+    """An order's document, as sent by the external API.
 
     Attributes:
-        body: what was sent.
-        asked_at: when the request that it answers began. A document cannot be older than that, so of two that have
-            no version of their own, the one requested later is the newer; time spent on failed tries does not count.
-        exchange: set if the document came with those of other orders; else the request was the order's own.
+        body: the document.
+        requested_at: when the successful try began. A document cannot be older than this, so if two documents contain
+            no version, the document that was requested later is the newer.
+        exchange: set if the request was for several orders.
     """
 
     body: bytes
-    asked_at: datetime
+    requested_at: datetime
     exchange: Exchange | None = None

@@ -128,7 +128,7 @@ class Handler:
             self._pace.record_success()
         outcome: Outcome
         try:
-            outcome = await self._documents.read(body, request, fetched.asked_at)
+            outcome = await self._documents.read(body, request, fetched.requested_at)
         except TransformFailed as error:
             outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:
