@@ -222,4 +222,4 @@ def test_a_part_that_cannot_be_used_is_refused(part: Part, error: str) -> None:
     with pytest.raises(MappingError) as refusal:
         PartPages("items", part)
 
-    assert refusal.value.what.startswith(error)
+    assert refusal.value.problem.startswith(error)
