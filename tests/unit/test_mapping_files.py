@@ -168,7 +168,11 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             f"{{ value = {'1' * 5_000} }}",
             "not TOML: Exceeds the limit (4300 digits) for integer string",
         ),
-        ('from = "items"', 'from = "items"\njmespath = "items"', "line 8, lines[0]: contains both `from` and `jmespath`"),
+        (
+            'from = "items"',
+            'from = "items"\njmespath = "items"',
+            "line 8, lines[0]: contains both `from` and `jmespath`",
+        ),
         ('sku = "sku"', 'sky = "sku"', "line 10, lines[0].sky: unknown key `sky`; did you mean `sku`?"),
         ("{ value = 1 }", "{ value = true }", "line 17, lines[1].quantity.value: expected a decimal, got `bool`"),
         ('"price"\n\n[att', '{ path = "p", digits = 2 }\n[att', "line 18, lines[1].unit_price.digits: `digits` needs"),
