@@ -14,7 +14,7 @@ PROCESS = 13_000_000
 ORDER = 15_000
 """The state of an order that waits for the external API, and its connection without TLS."""
 DOCUMENTS = 3
-"""Memory of a document between fetch and commit, as a multiple of its size."""
+"""Multiple of its size that a document takes in memory between fetch and commit."""
 BATCH_ROWS = 500
 """Maximum number of documents between fetch and commit in each process (the default of INGEST_BATCH_ROWS)."""
 TYPICAL_DOCUMENT = 4_000

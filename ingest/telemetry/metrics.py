@@ -35,7 +35,7 @@ TEXTS_REPLACED = Spec(
     "ingest_texts_replaced_total", "counter", "Documents in which U+FFFD replaced characters that PostgreSQL cannot store.",
 )  # fmt: skip
 VERSIONS_AHEAD = Spec(
-    "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is over a day ahead of the clock.",
+    "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is more than a day ahead of the clock.",
 )  # fmt: skip
 STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)

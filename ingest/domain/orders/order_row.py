@@ -11,7 +11,7 @@ import msgspec
 
 from ingest.domain.orders.plain_order import StorableOrder
 
-# A time further ahead of the queue's clock is not used as the version, because later documents would count as older.
+# A time further ahead of the queue's clock does not count as the version, because later documents would count as older.
 MOST_AHEAD = timedelta(days=1)
 
 
@@ -19,7 +19,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     """One row to store, made from an order and its delivery. The fields are in the order of the table's columns.
 
     Attributes:
-        total: the exact sum of its lines, as a decimal number.
+        total: the exact sum of its lines in decimal notation.
         lines: a JSON array.
         fetched_at: when the document was requested or pushed. It replaces a missing version.
         attempts: attempts at the order until it was fetched.
