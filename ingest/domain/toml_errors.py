@@ -10,7 +10,7 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
-def explained(message: str, above: Keys, known_keys: Callable[[Keys], Sequence[str]]) -> tuple[str, Keys]:
+def describe_error(message: str, above: Keys, known_keys: Callable[[Keys], Sequence[str]]) -> tuple[str, Keys]:
     """Return the problem and its keys, from a message such as "Expected `str`, got `int` - at `$.order.id.path`".
 
     Args:
@@ -28,7 +28,7 @@ def explained(message: str, above: Keys, known_keys: Callable[[Keys], Sequence[s
     return problem.replace("Object missing required field", "needs the key"), keys
 
 
-def located(keys: Keys, text: str) -> list[str]:
+def describe_location(keys: Keys, text: str) -> list[str]:
     """Return the line of a key and the key itself as texts, or an empty list for the whole file."""
     if not keys:
         return []

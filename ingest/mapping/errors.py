@@ -40,7 +40,7 @@ class Mismatch(Exception):
         at = self.at or ""
         return self if at.startswith("$") else Mismatch(self.problem, prefix + at)
 
-    def located(self, at: str) -> "Mismatch":
+    def with_path(self, at: str) -> "Mismatch":
         """Return the same mismatch, with this path unless it already contains one."""
         return Mismatch(self.problem, at) if self.at is None else self
 

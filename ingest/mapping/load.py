@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.toml_errors import explained, located
+from ingest.domain.toml_errors import describe_error, describe_location
 from ingest.domain.toml_lines import Keys
 from ingest.files.regular import open_regular
 from ingest.mapping.compiled.declaration import Condition, Declared, Field, LineFields, MappingFile, OrderFields, Part
@@ -38,7 +38,7 @@ def load_mapping(name: str) -> CompiledMapping:
     try:
         return compile_mapping(text)
     except MappingError as error:
-        where = ", ".join([shown, *located(error.keys, text)])
+        where = ", ".join([shown, *describe_location(error.keys, text)])
         raise ConfigError(f"INGEST_MAPPING: {where}: {error.problem}") from None
 
 
@@ -68,7 +68,7 @@ def _convert(value: Any, kind: Any, keys: Keys) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise MappingError(*explained(str(error), keys, _known_keys)) from None
+        raise MappingError(*describe_error(str(error), keys, _known_keys)) from None
 
 
 def _text_of(name: str) -> tuple[str, str]:

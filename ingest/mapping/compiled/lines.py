@@ -74,7 +74,7 @@ def _list(read: Read, at: str, *, is_optional: bool) -> Read:
         try:
             found = read(value, order)
         except Mismatch as mismatch:
-            raise mismatch.located(at) from None
+            raise mismatch.with_path(at) from None
         if found.__class__ is list:
             return found
         if found is None and is_optional:

@@ -43,7 +43,7 @@ def read_any(read: Read, convert: Convert, missing: MissingValue) -> Read:
             found = read(value, order)
             return convert(found) if found is not None else missing.value()
         except Mismatch as mismatch:
-            raise mismatch.located(at) from None
+            raise mismatch.with_path(at) from None
 
     return read_field
 
@@ -57,7 +57,7 @@ def read_in_context(read: Read, convert: Contextual, missing: MissingValue) -> R
             found = read(value, order)
             return step(found, value, order) if found is not None else missing.value()
         except Mismatch as mismatch:
-            raise mismatch.located(at) from None
+            raise mismatch.with_path(at) from None
 
     return read_field
 
@@ -72,6 +72,6 @@ def read_each(read: Read, convert: Convert | Contextual, missing: MissingValue) 
             found = read(value, order)
             return missing.value() if found is None else [step(element, value, order) for element in found]
         except Mismatch as mismatch:
-            raise mismatch.located(at) from None
+            raise mismatch.with_path(at) from None
 
     return read_field
