@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ingest.domain.errors import UserError
 from ingest.process.interrupt import ending_at_once
 from ingest.process.standard_streams import secure
-from ingest.settings.apart import Known, packed, unpacked
+from ingest.settings.packed import LoadedSettings, pack_settings, unpack_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def _run() -> int:
     return run_worker(settings)
 
 
-def _known() -> Known | int:
+def _known() -> LoadedSettings | int:
     """Return the settings, or the exit code if there is nothing to run."""
     answer, written = os.pipe()
     # Blocked across the fork: of Ctrl-C this process alone speaks.
@@ -76,7 +76,7 @@ def _known() -> Known | int:
             data = pipe.read()
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if data:
-        return unpacked(data)
+        return unpack_settings(data)
     if code < 0:
         raise UserError(f"the process that reads the settings was killed by {signal.Signals(-code).name}")
     return code
@@ -85,7 +85,7 @@ def _known() -> Known | int:
 def _become_command_line(written: int) -> NoReturn:
     def hand_over(settings: "Settings", unknown: "Sequence[str]") -> int:
         with os.fdopen(written, "wb") as pipe:
-            pipe.write(packed(settings, unknown))
+            pipe.write(pack_settings(settings, unknown))
         return 0
 
     code = 1

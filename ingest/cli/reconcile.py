@@ -67,4 +67,4 @@ def reconcile(
     source = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
     found = run_interruptible(reconcile_source(backends, source, missing, complete=complete, replace=force))
     print_report(found, missing, as_json=as_json)
-    raise typer.Exit(0 if found.is_sound else 1)
+    raise typer.Exit(0 if found.is_clean else 1)

@@ -1,7 +1,7 @@
-"""API keys: their text, and what the service keeps of each.
+"""The text of API keys, and the record that the service keeps of each.
 
-The text is `ingest_`, 22 characters for 128 random bits, and 6 for the CRC-32 of all before them, both in base 62. So scanners
-find a key that was published by mistake, and a key that was mistyped is told from one that is wrong.
+The text is `ingest_`, 22 characters for 128 random bits, and 6 for the CRC-32 of the preceding text, both in base 62. Scanners can
+therefore find a key that was published by mistake, and a mistyped key is distinguished from an unknown key.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ RANDOM_BYTES = 16
 PREFIX = "ingest_"
 PATTERN = PREFIX + r"[0-9A-Za-z]{28}"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-# Those who have no key, as audit and metrics name them.
-_TAKEN = frozenset({"anonymous", "nobody"})
-# Of a key's rate and burst, so that counting stays exact.
+# Names of clients without a key in the audit log and the metrics.
+_RESERVED = frozenset({"anonymous", "nobody"})
+# Limits of a key's rate and burst, so that counting stays exact.
 SLOWEST, FASTEST = 0.001, 1e6
 LARGEST_BURST = 1_000_000
 
@@ -29,7 +29,7 @@ _ID_DIGITS = 12
 
 
 class Scope(StrEnum):
-    """What an API key may do."""
+    """A permission of an API key."""
 
     ENQUEUE = "enqueue"
     PUSH = "push"
@@ -39,7 +39,7 @@ class Scope(StrEnum):
 
 
 class Denial(StrEnum):
-    """Why a request was not admitted; counted in metrics."""
+    """The reason why a request was not admitted, counted in metrics."""
 
     NO_KEY = "no_key"
     MALFORMED = "malformed"
@@ -50,11 +50,11 @@ class Denial(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """How often a key may be used.
+    """The rate limit of a key.
 
     Attributes:
         rate: requests per second.
-        burst: requests at once, after a time with fewer.
+        burst: requests that may be sent together after a pause.
     """
 
     rate: float
@@ -63,14 +63,14 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is kept of a key: not its text.
+    """The record of a key, without its text.
 
     Attributes:
-        name: unique; for people, audit and metrics.
+        name: unique, for the audit log and metrics.
         digest: SHA-256 of the key's text.
-        scopes: what it may do.
-        limit: None for as often as its holder likes.
-        created: when; None if nobody has written it down.
+        scopes: its permissions.
+        limit: its rate limit, or None.
+        created: the time of creation, or None if it was not recorded.
     """
 
     name: str
@@ -81,12 +81,12 @@ class ApiKey:
 
     @property
     def key_id(self) -> str:
-        """Tells keys apart without showing them: the beginning of the digest, in hexadecimal digits."""
+        """The beginning of the digest in hexadecimal digits, which identifies a key without revealing it."""
         return self.digest.hex()[:_ID_DIGITS]
 
 
 def make_key(random: bytes) -> str:
-    """The text of a key.
+    """Return the text of a new key.
 
     Args:
         random: `RANDOM_BYTES` from the system's secure source.
@@ -98,20 +98,20 @@ def make_key(random: bytes) -> str:
 
 
 def has_valid_checksum(text: str) -> bool:
-    """Whether a text is a key as `make_key` writes it, whether or not the key exists."""
+    """Return whether a text has the form of a key, whether or not the key exists."""
     if re.fullmatch(PATTERN, text, re.ASCII) is None:
         return False
     return _checksum(text[:-_CHECKSUM_DIGITS]) == text[-_CHECKSUM_DIGITS:]
 
 
 def digest_of(text: str) -> bytes:
-    """What is kept of a key's text. It is long and random, so a plain hash cannot be reversed."""
+    """Return the digest of a key's text. The text is long and random, so a plain hash cannot be reversed."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def is_key_name(text: str) -> bool:
-    """Whether a text may be the name of a key."""
-    return re.fullmatch(NAME_PATTERN, text, re.ASCII) is not None and text not in _TAKEN
+    """Return whether a text may be the name of a key."""
+    return re.fullmatch(NAME_PATTERN, text, re.ASCII) is not None and text not in _RESERVED
 
 
 def _checksum(body: str) -> str:

@@ -1,7 +1,7 @@
-"""What a rate of orders takes: orders in flight, processes, connections, memory; and what limits it first.
+"""Plans the capacity for a rate of orders, including the first limit that it reaches.
 
-Everything follows from a few measured constants, for the machine of docs/explanation/performance.md; each has its command. Another
-machine differs by a factor, which `speed` is: run the command of `CLIENTS` there, and divide.
+The plan follows from a few constants, measured on the machine of docs/explanation/performance.md. For another machine, set `speed` to
+the factor between the two: run the command of `CLIENTS` there, and divide.
 """
 
 import math
@@ -17,14 +17,14 @@ _DAY = 86_400.0
 class ClientCost:
     """CPU time of an order in a worker process, with one HTTP client.
 
-    It falls with the rate of the process, as reads, statements and acks are then for more orders at a time: by a power that fits the three
+    It falls as the rate of the process rises, because a read, a statement or an ack then serves more orders. The power fits the three
     measurements "without a backlog", "at a slow API" and "at a fast API".
 
     Attributes:
         least: seconds at the highest rate.
-        fastest: orders per second of one process, then.
-        power: by which it rises as the rate falls.
-        most: seconds, without any other order.
+        fastest: orders per second of one process at that rate.
+        power: the exponent by which the time rises as the rate falls.
+        most: seconds of a single order.
     """
 
     least: float
@@ -33,57 +33,57 @@ class ClientCost:
     most: float
 
     def of(self, rate: float) -> float:
-        """CPU seconds of one order in a process with this rate."""
+        """Return the CPU seconds of one order in a process with this rate."""
         if rate <= 0:
             return self.most
         return min(self.most, self.least * math.pow(self.fastest / min(rate, self.fastest), self.power))
 
 
 CLIENTS: Mapping[str, ClientCost] = {
-    # docs/explanation/performance.md, "At a fast API": the row "service" of the table for one process.
+    # docs/explanation/performance.md, "At a fast API", row "service" of the table for one process.
     "native": ClientCost(56e-6, 17_629.0, 0.48, 1_526e-6),
     # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1 --client aiohttp --vs bare --runs 3 on a slower
     # machine, converted by the bare loop of the same run and of that table: 177e-6 * 87 / 136, 6,443 * 12,429 / 8,282.
     "aiohttp": ClientCost(113e-6, 9_670.0, 0.45, 1_526e-6),
 }
-# Share of a core that a process may use: the rest is for peaks, and for reclaiming after a failure.
+# Share of a core that a process may use. The rest is for peaks, and for reclaiming after a failure.
 _BUSY = 0.7
-# A process with more orders in flight spends its core on them: ingest bench pipeline --sweep in-flight=...
+# Measured with ingest bench pipeline --sweep in-flight=...
 _MOST_IN_FLIGHT = 1_000
-# Orders arrive independently of each other: whatever the distribution of the latency, the number in flight is then Poisson distributed
-# (an M/G/infinity queue), with the square root of its mean as its standard deviation.
+# Orders arrive independently of each other. The number in flight is then Poisson distributed for any distribution of the latency
+# (an M/G/infinity queue). Its standard deviation is the square root of its mean.
 _DEVIATIONS = 3.0
-# Redis: make fleet, with orders announced one by one and in lists.
+# Measured with make fleet, with orders enqueued one by one and in lists.
 _REDIS_ORDER, _REDIS_ANNOUNCEMENT = 15e-6, 115e-6
-# docs/explanation/performance.md, "At a fast API": the row "service" of the table for two processes.
+# docs/explanation/performance.md, "At a fast API", row "service" of the table for two processes.
 _POSTGRES_ORDER = 18e-6
 _QUEUED_BYTES, _PENDING_BYTES = 34, 200
 _REDIS_BYTES = 8_000_000
 _REDIS_CONNECTIONS = 6
 _POSTGRES_CONNECTION_BYTES = 12_000_000
-# Above this, PostgreSQL compresses a row (TOAST): stored sizes of documents from 0.5 to 20 KB.
+# PostgreSQL compresses larger rows (TOAST). Measured with documents of 0.5 to 20 KB.
 _COMPRESSED = 1_900
 _OTHER_FILES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What is asked for, and what is given.
+    """The required rate and the environment.
 
     Attributes:
         rate: orders per second.
-        latency: of the external API, the mean, in seconds.
-        latency_p99: the 99th percentile, if known.
-        order_bytes: of a document, the mean.
+        latency: mean latency of the external API, in seconds.
+        latency_p99: its 99th percentile, if known.
+        order_bytes: mean size of a document.
         client: INGEST_UPSTREAM_CLIENT.
         bulk: orders in one request.
-        announced: orders announced at a time.
-        quota: requests per second that the API permits; 0 for any number.
-        quota_concurrency: requests at a time that it permits; 0 for any number.
-        outage: seconds for which Redis is to hold what is announced while nothing is stored.
+        announced: orders enqueued in one call.
+        quota: requests per second that the API permits, or 0 for any number.
+        quota_concurrency: concurrent requests that it permits, or 0 for any number.
+        outage: seconds of an outage for which Redis can hold all new orders.
         processes_per_host: worker processes of one host.
-        postgres_connections: that workers may open.
-        speed: of this machine, compared with that of the measurements.
+        postgres_connections: connections that workers may open.
+        speed: speed of this machine, relative to the machine of the measurements.
     """
 
     rate: float
@@ -103,11 +103,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something that ends the growth.
+    """A resource that limits the rate.
 
     Attributes:
-        what: it is.
-        orders_per_s: that it lets through.
+        what: the name of the resource.
+        orders_per_s: the rate that it permits.
     """
 
     what: str
@@ -116,28 +116,28 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
-    """What the demand takes. Memory in bytes, CPU in cores.
+    """The resources for a demand. Memory is in bytes, CPU in cores.
 
     Attributes:
-        rate: orders per second that can be reached: those asked for, or as many as the first limit lets through.
+        rate: the possible orders per second, which is the demand or the lowest limit.
         in_flight: orders in flight on average.
-        slots: orders in flight that all processes together have to allow.
+        slots: orders in flight to allow over all processes.
         processes: over all hosts.
         concurrency: INGEST_CONCURRENCY, orders in flight of each process.
         timeout: INGEST_UPSTREAM_TIMEOUT, seconds.
         hosts: with the given number of processes.
-        api_connections: to the external API, at a time.
+        api_connections: concurrent connections to the external API.
         redis_connections: of all workers.
         postgres_connections: of all workers.
         open_files: of one process.
         worker_cores: of all workers.
         host_memory: of one host's worker.
-        redis_cores: of its one thread.
-        redis_memory: with everything queued that is announced during the outage.
+        redis_cores: of its single thread.
+        redis_memory: with all orders of the outage queued.
         postgres_cores: on average.
         postgres_memory: of the workers' connections.
-        postgres_bytes_a_day: that the orders of a day take.
-        limits: the lowest first.
+        postgres_bytes_a_day: size of the orders of one day.
+        limits: sorted, the lowest first.
     """
 
     rate: float
@@ -162,7 +162,7 @@ class CapacityPlan:
 
 
 def plan(demand: Demand) -> CapacityPlan:
-    """What this demand takes, as far as nothing limits it."""
+    """Return the plan for this demand, up to the lowest limit."""
     limits = sorted(_limits(demand), key=lambda limit: limit.orders_per_s)
     rate = min([demand.rate, *(limit.orders_per_s for limit in limits)])
     slots = slots_for(rate, demand.latency)
@@ -196,23 +196,23 @@ def plan(demand: Demand) -> CapacityPlan:
 
 
 def throughput(in_flight: int, latency: float) -> float:
-    """Orders per second with these in flight without a pause (Little's law)."""
+    """Return the orders per second with this many constantly in flight (Little's law)."""
     return in_flight / latency
 
 
 def slots_for(rate: float, latency: float) -> int:
-    """Orders in flight to allow, so that hardly any order that arrives at random times waits for another."""
+    """Return the orders in flight to allow, so that orders arriving at random times rarely wait for each other."""
     mean = rate * latency
     return max(1, math.ceil(mean + _DEVIATIONS * math.sqrt(mean)))
 
 
 def stored_bytes(order_bytes: int) -> float:
-    """Bytes of an order in PostgreSQL, its index included."""
+    """Return the bytes of an order in PostgreSQL, including its index."""
     return 250 + 1.1 * order_bytes if order_bytes < _COMPRESSED else 200 + 0.5 * order_bytes
 
 
 def process_rate(client: str, speed: float = 1.0) -> float:
-    """Orders per second of one process that uses its share of a core."""
+    """Return the orders per second of one process that uses its share of a core."""
     cost = CLIENTS[client]
     # rate * cost(rate) = share, solved for the rate
     fixed = cost.least * math.pow(cost.fastest, cost.power)
@@ -221,7 +221,7 @@ def process_rate(client: str, speed: float = 1.0) -> float:
 
 def _processes(rate: float, slots: int, demand: Demand) -> int:
     by_cpu = math.ceil(rate / process_rate(demand.client, demand.speed))
-    # Two at least, so that work continues while one is restarted.
+    # At least two, so that work continues while one is restarted.
     return max(2, by_cpu, math.ceil(slots / _MOST_IN_FLIGHT))
 
 
@@ -235,9 +235,9 @@ def _redis_order(demand: Demand) -> float:
 
 
 def _limits(demand: Demand) -> list[Limit]:
-    at_a_time = f"{demand.announced:,} at a time" if demand.announced > 1 else "one by one"
+    grouping = f"in lists of {demand.announced:,}" if demand.announced > 1 else "one by one"
     limits = [
-        Limit(f"Redis' one core, with orders announced {at_a_time}", _BUSY / _redis_order(demand)),
+        Limit(f"Redis' core, with orders enqueued {grouping}", _BUSY / _redis_order(demand)),
         Limit(
             f"{demand.postgres_connections:,} connections to PostgreSQL, one for each process",
             demand.postgres_connections * _process_limit(demand),
@@ -247,7 +247,7 @@ def _limits(demand: Demand) -> list[Limit]:
         limits.append(Limit("the API's requests per second", demand.quota * demand.bulk))
     if demand.quota_concurrency:
         limits.append(
-            Limit("the API's requests at a time", throughput(demand.quota_concurrency, demand.latency) * demand.bulk)
+            Limit("the API's concurrent requests", throughput(demand.quota_concurrency, demand.latency) * demand.bulk)
         )
     return limits
 

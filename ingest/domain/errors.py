@@ -1,37 +1,37 @@
-"""The errors that cross packages, named for what the caller should do about them.
+"""The errors that cross packages, named by the action that the caller should take.
 
 Three families:
 
-* `UserError`: a person has to change something; the command line prints it as one line and exits.
-* `Fault`: this one delivery cannot be finished now; the handler turns it into an outcome.
-* `Unavailable`: a server cannot be used now; the caller waits and tries again, and no order is to blame.
+* `UserError`: the operator has to change something. The command line prints one line and exits.
+* `Fault`: this delivery cannot be finished now. The handler turns it into an outcome.
+* `Unavailable`: a server cannot be used now. The caller waits and retries, and no order is to blame.
 
-One error is of two families: a server that refuses us. A worker with orders in flight waits, as in any outage; a command that
-has none ends with one line.
+A server that denies access raises an error of two families. A worker with orders in flight waits, like in any outage. A command
+without orders in flight ends with one line.
 """
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 
 
 class UserError(Exception):
-    """Something that a person can put right; shown as one line, without a traceback."""
+    """A problem that the operator can fix, shown as one line without a traceback."""
 
     exit_code = 1
 
 
 class ConfigError(UserError):
-    """A setting or an argument that cannot be used."""
+    """An invalid setting or argument."""
 
     exit_code = 2
 
 
 class Fault(Exception):
-    """Why one delivery could not be finished.
+    """The reason why one delivery could not be finished.
 
     Attributes:
-        retry_reason: how a retry after it is counted.
+        retry_reason: the label under which a retry is counted.
         uses_attempt: whether it may use up an attempt of the order.
-        reached: whether the external API may have seen the request; if not, no order can be to blame.
+        reached: whether the external API may have seen the request. If not, no order can be to blame.
     """
 
     retry_reason = RetryReason.HTTP_STATUS
@@ -40,7 +40,7 @@ class Fault(Exception):
 
 
 class TransientFault(Fault):
-    """A fault that trying again may cure: a reset, a timeout, a 5xx, a truncated body."""
+    """A fault that a retry may fix, such as a reset, a timeout, a 5xx or a truncated body."""
 
     def __init__(self, error: str, *, reached: bool = True, reason: RetryReason = RetryReason.HTTP_STATUS) -> None:
         super().__init__(error)
@@ -49,9 +49,9 @@ class TransientFault(Fault):
 
 
 class TransportFault(TransientFault):
-    """Our own client of the external API failed: a bug, or no memory or file descriptors left.
+    """Our own client of the external API failed because of a bug, or ran out of memory or file descriptors.
 
-    No order is to blame, and the external API is not either; no attempt is used up.
+    Neither an order nor the external API is to blame, so no attempt is used up.
     """
 
     uses_attempt = False
@@ -61,13 +61,13 @@ class TransportFault(TransientFault):
 
 
 class CredentialFault(Fault):
-    """The external API rejects our credential: a person has to change something, and no order is to blame."""
+    """The external API rejects our credential. The operator has to act, and no order is to blame."""
 
     retry_reason = RetryReason.CREDENTIAL
 
 
 class TokenFault(TransientFault):
-    """No access token could be obtained: the authorization server is unavailable. No attempt is used up."""
+    """The authorization server is unavailable, so there is no access token. No attempt is used up."""
 
     uses_attempt = False
 
@@ -76,13 +76,13 @@ class TokenFault(TransientFault):
 
 
 class TokenRefused(CredentialFault):
-    """The authorization server refuses to issue a token: a person has to change something. No attempt is used up."""
+    """The authorization server denies a token. The operator has to act, and no attempt is used up."""
 
     uses_attempt = False
 
 
 class PostponedFault(Fault):
-    """The external API has answered that the order is not ready; by configuration it is requested again later.
+    """The response means, by configuration, that the order is not ready and is to be requested again later.
 
     Attributes:
         after: seconds until then.
@@ -94,10 +94,10 @@ class PostponedFault(Fault):
 
 
 class ThrottledFault(Fault):
-    """The external API asks to wait; no attempt of the order is used up.
+    """The external API throttles requests. No attempt of the order is used up.
 
     Attributes:
-        after: seconds to wait as the API told, None if it did not say.
+        after: seconds to wait as sent by the API, or None without a time.
     """
 
     retry_reason = RetryReason.THROTTLED
@@ -108,7 +108,7 @@ class ThrottledFault(Fault):
 
 
 class NotSent(Fault):
-    """The request was not sent, as the process stops or the external API asks to wait: nobody is at fault, and the order is released."""
+    """The request was not sent because the process stops or is throttled. The order is released."""
 
     def __init__(self, reason: str = "the process stops") -> None:
         super().__init__(reason)
@@ -118,14 +118,14 @@ ASKED_TO_WAIT = "the external API asks to wait"
 
 
 class PermanentFault(Fault):
-    """The response says that no retry will help: the order is missing, rejected or invalid.
+    """No retry will help, because the order is missing, rejected or invalid.
 
     An external API that fails as a whole may send the same response for every order, so the circuit breaker classifies it.
 
     Attributes:
-        reason: why the order is dead-lettered if the fault is its own.
-        shape: what the response looks like, if it has a document.
-        is_configured: whether the configuration says that such a response is always about its order.
+        reason: why the order is dead-lettered if the order is at fault.
+        shape: a description of the response, if it contains a document.
+        is_configured: whether the configuration attributes such a response to the order.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class PermanentFault(Fault):
 
 
 class TransformFailed(Exception):
-    """A user's own function has failed for one order; the message tells what and where, and no value of the order."""
+    """A user's function failed for one order. The message contains the error and its location, but no value of the order."""
 
 
 class Unavailable(Exception):
-    """A server is unreachable, restarting, full or failing over: wait, then try the same again.
+    """A server is unreachable, restarting, full or failing over. Wait, then retry.
 
     Attributes:
-        server: which one, for people.
+        server: its name in messages.
     """
 
     server = "a server"
@@ -169,22 +169,22 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreTooSlow(StoreUnavailable):
-    """PostgreSQL did not finish a statement, or not in time: it hangs, waits for a lock, or was given too much at once."""
+    """PostgreSQL did not finish a statement in time, because it hangs, waits for a lock, or got too much data."""
 
 
 class StoreLocked(StoreTooSlow):
-    """Another transaction holds a lock that a statement needs; nothing of it is stored."""
+    """Another transaction holds a lock that a statement needs. The statement stores no rows."""
 
 
 class StoreInterrupted(StoreUnavailable):
-    """The connection was lost while a statement ran: by chance, or because the statement is too much for the server."""
+    """The connection was lost while a statement ran, by chance or because the statement overloads the server."""
 
 
 class RowsRefused(Exception):
-    """PostgreSQL refuses at least one row of a batch; none of them is stored.
+    """PostgreSQL rejects at least one row of a batch, and the whole batch is not stored.
 
     Attributes:
-        is_certain: whether what the row holds is at fault for certain, whatever the table is like.
+        is_certain: whether the values of the row are certainly at fault, and not the table.
     """
 
     def __init__(self, error: str, *, is_certain: bool = False) -> None:
@@ -193,7 +193,7 @@ class RowsRefused(Exception):
 
 
 class RowSuppressed(RowsRefused):
-    """A trigger has kept a row from being stored, without an error; other rows of its statement are stored."""
+    """A trigger suppressed a row without an error. The other rows of the statement are stored."""
 
     def __init__(self) -> None:
         super().__init__("a trigger kept the row from being stored")

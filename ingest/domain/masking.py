@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 PLACEHOLDER = "{order_id}"
 BULK_PLACEHOLDER = "{order_ids}"
 MASK = "***"
-# Options in the URLs of Redis and PostgreSQL that are not secret, and useful to see; all others are masked.
+# Options in the URLs of Redis and PostgreSQL that are not secret. All others are masked.
 _SHOWN_OPTIONS = frozenset({
     "application_name", "connect_timeout", "database", "db", "dbname", "gssencmode", "host", "port", "protocol", "socket_timeout",
     "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile", "sslcert", "sslcrl", "sslkey", "sslmode",
@@ -17,9 +17,9 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def mask_url(url: str) -> str:
-    """Return the URL with passwords and query values replaced by `***`; `{order_id}` and `{order_ids}` are kept.
+    """Return the URL with passwords and query values, except `{order_id}` and `{order_ids}`, replaced by `***`.
 
-    In the URL of the external API, the whole user part is masked: API keys are put there as user names.
+    In the URL of the external API, the whole user part is masked, because it may contain an API key as the user name.
 
     Raises:
         ValueError: it is not a URL, so its password cannot be located.
@@ -27,7 +27,7 @@ def mask_url(url: str) -> str:
     parts = urlsplit(url)
     netloc, path, shown = parts.netloc, parts.path, _SHOWN_OPTIONS
     if parts.scheme in {"http", "https"}:
-        # urlsplit ends the host at a slash, also at one in a password.
+        # urlsplit ends the host at a slash, even at a slash in a password.
         account, at, host = (netloc + path).rpartition("@")
         netloc, path, shown = f"{MASK if account else ''}{at}{host}", "", frozenset()
     else:

@@ -1,4 +1,4 @@
-"""What the operating system says of a connection that cannot be made, without the forms of asyncio and redis-py."""
+"""Rewrites the connection errors of asyncio and redis-py as plain texts of the operating system."""
 
 import errno
 import os
@@ -6,20 +6,20 @@ import re
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _NO_REASON = "Connect call failed"
-# Of this, event loops have neither a number nor a text.
+# Event loops report neither a number nor a text for this.
 _NO_HANDSHAKE = "the server closed the connection during the TLS handshake"
-# asyncio's text names the address as a tuple, and not the reason: `[Errno 111] Connect call failed ('127.0.0.1', 5432)`.
+# asyncio shows the address as a tuple, without the reason: `[Errno 111] Connect call failed ('127.0.0.1', 5432)`.
 _ASYNCIO = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']*)', (\d+)[^)]*\)")
-# What is left of others, such as uvloop's, which names no address: `[Errno 111] Connection refused`.
+# Others, such as uvloop, do not show the address: `[Errno 111] Connection refused`.
 _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
-# redis-py's names the host as the URL does: `Error 111 connecting to redis:6379. Connection refused.`
+# redis-py shows the host as in the URL: `Error 111 connecting to redis:6379. Connection refused.`
 _REDIS = re.compile(r"^Error (-?\d+) connecting to (\S+)\. (.*)\.$", re.DOTALL)
-# And of a connection that is reset: `Error while reading from redis:6379 : (104, 'Connection reset by peer')`.
+# redis-py for a reset connection: `Error while reading from redis:6379 : (104, 'Connection reset by peer')`.
 _REDIS_READ = re.compile(r"^Error while reading from (\S+) ?: \((?:\d+, )?'([^']*)',?\)$")
 
 
 def plain(text: str) -> str:
-    """The text of an error, with `cannot connect to HOST:PORT: Connection refused` in place of those forms."""
+    """Return the text of an error, in the form `cannot connect to HOST:PORT: Connection refused`."""
     if match := _REDIS_READ.match(text):
         return f"the connection to {match[1]} failed: {match[2]}"
     if match := _REDIS.match(text):
@@ -30,12 +30,12 @@ def plain(text: str) -> str:
 
 
 def is_exhaustion(error: BaseException | None) -> bool:
-    """Whether this process or its host has no file descriptors or no memory left: no server is the cause."""
+    """Return whether this process or its host is out of file descriptors or memory, so that no server is the cause."""
     return isinstance(error, OSError) and error.errno in _EXHAUSTED
 
 
 def reason_of(error: OSError) -> str:
-    """The reason alone."""
+    """Return the reason without the address."""
     if error.errno and (error.strerror or "").startswith(_NO_REASON):
         return os.strerror(error.errno)
     if isinstance(error, ConnectionResetError) and not error.errno:

@@ -1,6 +1,6 @@
-"""Finds the line of each key of a TOML file, which the standard library's parser does not tell.
+"""Finds the line of each key in a TOML file, because the standard library's parser does not report lines.
 
-The file has been parsed before: this only has to find its way, not to check it.
+The file has already been parsed, so it is valid TOML.
 """
 
 import re
@@ -24,13 +24,13 @@ def lines_of(text: str) -> dict[Keys, int]:
 
 
 class _Finder:
-    """Reads the tokens of one file, one after the other."""
+    """Reads the tokens of one file in sequence."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [*_tokens(text), ("end", "", text.count("\n") + 1)]
         self._position = 0
         self._lines: dict[Keys, int] = {}
-        # How many tables each [[array]] has had so far.
+        # The number of tables read so far for each [[array]].
         self._counts: dict[Keys, int] = {}
 
     def find(self) -> dict[Keys, int]:
@@ -64,7 +64,7 @@ class _Finder:
         for name in names:
             keys = (*keys, name)
             if keys != names:
-                # A table that has no header of its own begins with the first one below it.
+                # A table without a header begins at its first subtable.
                 self._lines.setdefault(keys, line)
             if keys in self._counts and keys != names:
                 keys = (*keys, self._counts[keys] - 1)
@@ -76,7 +76,7 @@ class _Finder:
         return keys
 
     def _key(self, end: str) -> Keys:
-        """Read a dotted key with the mark behind it."""
+        """Read a dotted key and the mark that follows it."""
         names: list[str] = []
         while self._peek()[1] != end:
             kind, token, _ = self._next()

@@ -1,10 +1,10 @@
-"""What may become of a webhook."""
+"""The results of webhooks."""
 
 from enum import StrEnum
 
 
 class WebhookResult(StrEnum):
-    """What became of a webhook; label values of `ingest_webhooks_total`."""
+    """The result of a webhook, a label value of `ingest_webhooks_total`."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"

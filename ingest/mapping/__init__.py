@@ -1,11 +1,9 @@
-"""From somebody's JSON to our order.
+"""Maps JSON documents of an external API to orders.
 
-Read in this order: `declaration` (what a mapping file may say), `paths`, `conversions`, `fields` (each compiled to a
-closure of `reads`), `lines`, `parts`, `compiled` (the mapping of a whole order), `load` (files and ready-made mappings, with the line of
-every error).
+Read `compiled` in this order: `declaration` (the keys of a mapping file), `paths`, `conversions`, `fields` (each compiled to a closure
+of `reads`), `lines` and `mapping` (a whole order). Then read `parts` and `load` (files and ready-made mappings, with the line of every
+error). All of these are pure: they take a document and the requested ID, and return an order or raise `InvalidDocument`.
 
-All that is pure: a document and the ID that was requested go in, an order or `InvalidDocument` comes out.
-
-Then a user's own function may change it: `transform` wraps the decoding of documents; `functions` loads the function, and checks what
-it returns; `process_pool` runs it in processes beside the event loop, each of which `child` starts and `transform_process` is.
+A user's function may then change the order. In `transforms`, `transform` wraps the decoding of documents. `functions` loads the function
+and checks its result. `process_pool` runs it in separate processes: `child` starts each of them, and `transform_process` is its program.
 """

@@ -1,4 +1,4 @@
-"""Decodes JSON with numbers that stay exact."""
+"""Decodes JSON with exact numbers."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ingest.domain.orders.order import InvalidDocument, undecodable
 
 
 def _number(text: str) -> Decimal | float:
-    """A JSON number with a point or an exponent, exactly; one that no decimal can hold is refused where it is used."""
+    """Return a JSON number with a point or an exponent exactly, or infinity if a decimal cannot represent it."""
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -23,10 +23,10 @@ _decode_strictly = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 def decode_json_strictly(body: bytes) -> Any:
-    """As `decode_json`, for a document that is encoded again: a number that no decimal can hold is refused.
+    """Decode a document that is encoded again, and reject numbers that a decimal cannot represent.
 
     Raises:
-        InvalidDocument: as `decode_json`.
+        InvalidDocument: as for `decode_json`, or for such a number.
     """
     try:
         return decode_json(body, _decode_strictly)

@@ -1,4 +1,4 @@
-"""What can be wrong: with a mapping file, or with a document that it is applied to."""
+"""The errors of mapping files, and of documents that do not fit them."""
 
 from collections.abc import Sequence
 
@@ -7,42 +7,42 @@ class MappingError(ValueError):
     """A mapping that cannot be used.
 
     Attributes:
-        keys: where in the file, from its top: names of keys, and indexes of lists.
-        what: what is wrong there.
+        keys: the location in the file, as names of keys and indexes of lists.
+        problem: the error message.
     """
 
-    def __init__(self, what: str, keys: Sequence[str | int] = ()) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, problem: str, keys: Sequence[str | int] = ()) -> None:
+        super().__init__(problem)
+        self.problem = problem
         self.keys = tuple(keys)
 
     def below(self, *keys: str | int) -> "MappingError":
-        """The same error, seen from further up in the file."""
-        return MappingError(self.what, (*keys, *self.keys))
+        """Return the same error with these keys before its own."""
+        return MappingError(self.problem, (*keys, *self.keys))
 
 
 class Mismatch(Exception):
-    """A document that does not fit its mapping; never tells a value.
+    """A document that does not fit its mapping. It never contains a value.
 
     Attributes:
-        what: what is wrong.
-        at: where in the document: a path below the value that was read from, or from the order if it begins with `$`; None where
-            that is not known yet.
+        problem: the error message.
+        at: the path in the document, relative to the value that was read, or to the order if it begins with `$`. None if the path
+            is not known yet.
     """
 
-    def __init__(self, what: str, at: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, problem: str, at: str | None = None) -> None:
+        super().__init__(problem)
+        self.problem = problem
         self.at = at
 
     def below(self, prefix: str) -> "Mismatch":
-        """The same mismatch, seen from further up in the document."""
+        """Return the same mismatch with this prefix before its path."""
         at = self.at or ""
-        return self if at.startswith("$") else Mismatch(self.what, prefix + at)
+        return self if at.startswith("$") else Mismatch(self.problem, prefix + at)
 
-    def located(self, at: str) -> "Mismatch":
-        """The same mismatch, at a place if it has none."""
-        return Mismatch(self.what, at) if self.at is None else self
+    def with_path(self, at: str) -> "Mismatch":
+        """Return the same mismatch, with this path unless it already contains one."""
+        return Mismatch(self.problem, at) if self.at is None else self
 
 
 _TYPE_NAMES = {
@@ -56,6 +56,6 @@ _TYPE_NAMES = {
 
 
 def type_name(value: object) -> str:
-    """The type of a value as msgspec names it in its errors, which our own documents' errors contain."""
+    """Return the name of a value's type, as in the errors of msgspec."""
     name = type(value).__name__
     return f"`{_TYPE_NAMES.get(name, name)}`"

@@ -1,7 +1,7 @@
-"""Reads the lists of an order that take requests of their own, and makes one document of all.
+"""Reads the lists of an order that are fetched by separate requests, and joins them into one document.
 
-The document has the key `parts`, an object with each list by its name: it is what a mapping, user code and a document that is kept
-see, so that nothing has to be requested again to map it again.
+The document contains the key `parts`, an object with each list by its name. Mappings, user code and kept documents use the joined
+document, so that mapping it again does not require new requests.
 """
 
 from typing import Any
@@ -22,10 +22,10 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 class PartPages:
-    """One list; keeps the port `Part`.
+    """One list, which implements the port `Part`.
 
     Raises:
-        MappingError: it is not declared as one.
+        MappingError: the declaration is invalid.
     """
 
     def __init__(self, name: str, declared: Part) -> None:
@@ -42,11 +42,11 @@ class PartPages:
         self._parameter = declared.next_parameter
 
     def first(self, order_id: str) -> str:
-        """Path of the first page."""
+        """Return the path of the first page."""
         return self._before + quote(order_id, safe="") + self._after
 
     def read(self, body: bytes, order_id: str) -> Page:
-        """The content of a page.
+        """Return the content of a page.
 
         Raises:
             TruncatedDocument: it is truncated.
@@ -56,7 +56,7 @@ class PartPages:
         try:
             return Page(self._elements_of(document), self._next_of(document, order_id))
         except Mismatch as mismatch:
-            raise InvalidDocument(f"part {self.name}: {mismatch.what} - at `${mismatch.at or ''}`") from None
+            raise InvalidDocument(f"part {self.name}: {mismatch.problem} - at `${mismatch.at or ''}`") from None
 
     def _elements_of(self, document: Any) -> list[Any]:
         elements = walk(document, self._elements)
@@ -80,7 +80,7 @@ class PartPages:
 
 
 def join(body: bytes, parts: dict[str, list[Any]]) -> bytes:
-    """One document of an order and its lists, with every digit as it was.
+    """Return one document of an order and its lists, with all digits unchanged.
 
     Raises:
         InvalidDocument: the order's document is not an object.

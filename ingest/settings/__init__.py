@@ -1,9 +1,9 @@
 """All settings of the service, read from the environment, `.env` and secret files.
 
-A setting `INGEST_X` may also be given as `INGEST_X_FILE`, the path of a file that holds its value (such as a mounted
+A setting `INGEST_X` may also be given as `INGEST_X_FILE`, the path of a file that contains its value (such as a mounted
 secret). The environment takes precedence over `.env`, and the command line takes precedence over both.
 
-Each topic has a module that declares and validates its settings; `loading` puts them together.
+The module of each topic declares and validates its settings. `loading` combines them.
 """
 
 from importlib import import_module
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PREFIX", "Settings", "effective", "load_settings", "names_in_dot_env", "unknown_settings"]
 
-# Imported when they are asked for: a process that is given the settings needs none of what reads them.
+# Imported lazily, because a process that receives the settings does not need the code that reads them.
 _MODULES = {
     "Settings": "ingest.settings.loading",
     "effective": "ingest.settings.loading",

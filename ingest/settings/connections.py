@@ -1,4 +1,4 @@
-"""Settings of the connections to Redis and PostgreSQL; part of `Settings`."""
+"""Settings of the connections to Redis and PostgreSQL, a part of `Settings`."""
 
 import re
 from urllib.parse import parse_qsl, urlsplit
@@ -7,32 +7,32 @@ from pydantic import Field, SecretStr, field_validator
 
 from ingest.settings.topic import Topic
 from ingest.settings.urls import (
-    refuse_many_redis,
     require_encoded_password,
     require_files,
     require_known_options,
     require_scheme,
+    require_single_redis,
 )
 
 
 class ConnectionSettings(Topic):
-    """Where Redis and PostgreSQL are."""
+    """The addresses of Redis and PostgreSQL."""
 
     redis_url: SecretStr = Field(
         SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey: redis://, rediss:// or unix://"
     )
     postgres_dsn: SecretStr = Field(
         SecretStr("postgresql://127.0.0.1:5432/ingest"),
-        description="PostgreSQL: postgresql://user:password@host/db, or several hosts: host1,host2",
+        description="PostgreSQL: postgresql://user:password@host/db, or with several hosts (host1,host2)",
     )
-    redis_password: SecretStr | None = Field(None, description="The password, if the Redis URL has none")
-    postgres_password: SecretStr | None = Field(None, description="The password, if the PostgreSQL DSN has none")
+    redis_password: SecretStr | None = Field(None, description="Password for Redis, unless the URL contains it")
+    postgres_password: SecretStr | None = Field(None, description="Password for PostgreSQL, unless the DSN contains it")
 
     @field_validator("redis_url")
     @classmethod
     def _redis_scheme(cls, value: SecretStr) -> SecretStr:
         url = value.get_secret_value()
-        refuse_many_redis(url)
+        require_single_redis(url)
         require_scheme(url, ("redis", "rediss", "unix"), "redis://host:6379/0")
         require_encoded_password(url)
         if urlsplit(url).query:
@@ -48,7 +48,7 @@ class ConnectionSettings(Topic):
         path = parts.path if parts.scheme in {"redis", "rediss"} else ""
         option = next((text for name, text in parse_qsl(parts.query) if name == "db"), "0")
         if not (re.fullmatch(r"/?|/[0-9]+", path) and re.fullmatch(r"[0-9]+", option)):
-            raise ValueError("must name the database by its number, such as redis://host:6379/0")
+            raise ValueError("must end with the number of the database, such as redis://host:6379/0")
         return value
 
     @field_validator("postgres_dsn", "outbox_dsn", check_fields=False)

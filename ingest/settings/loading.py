@@ -1,4 +1,4 @@
-"""All settings together, and how they are read and shown."""
+"""Reads and shows the settings of all topics."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ class Settings(
 ):
     """The effective settings. Durations are seconds.
 
-    Create them with `load_settings`, which reports every invalid value in one clear line.
+    Create them with `load_settings`, which reports every invalid value in one line.
     """
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict)
@@ -55,36 +55,36 @@ class Settings(
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Place the secret files named by `INGEST_…_FILE` after the source that names them: the environment, then `.env`."""
+        """Return the environment, then `.env`, each followed by the secret files that its `INGEST_…_FILE` variables name."""
         del file_secret_settings
         variables = dotenv_settings.env_vars if isinstance(dotenv_settings, DotEnvSettingsSource) else {}
         in_environment = NamedFiles(settings_cls, os.environ, "")
         sources = (init_settings, env_settings, in_environment)
         if not variables:
-            return sources  # to look for each setting in an empty file takes as long as all else
+            return sources  # looking up each setting in an empty file takes half of the time
         return *sources, dotenv_settings, NamedFiles(settings_cls, variables, f"{DOT_ENV}: ")
 
     def file_of(self, name: str) -> Path | None:
-        """Return the file that the value of a setting was read from, if it was."""
+        """Return the file that the value of a setting was read from, or None."""
         return self._files.get(name)
 
     def remember_files(self, overrides: Iterable[str]) -> None:
-        """Remember which values come from files: a worker reads some of them again when they change."""
+        """Record the values that come from files, because a worker reloads some of them when they change."""
         self._files.update(files_of(type(self).model_fields.keys() - set(overrides)))
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Read the settings; an override of None is ignored.
+    """Read the settings, and ignore overrides of None.
 
     Raises:
-        ConfigError: a setting is invalid; the message names it and the problem, and contains no secret.
+        ConfigError: a setting is invalid. The message contains its name and the problem, but no secret.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         settings = _with_passwords(Settings(**given))
         settings.remember_files(given)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
+        raise ConfigError("; ".join(_describe(problem) for problem in error.errors())) from None
     except UnicodeDecodeError as error:
         raise ConfigError(".env is not UTF-8 text") from error
     except OSError as error:
@@ -103,7 +103,7 @@ def _require_placeholder(settings: Settings) -> None:
 
 
 def _with_passwords(settings: Settings) -> Settings:
-    """Insert passwords that were given separately, such as mounted secrets, into their URLs."""
+    """Insert separate passwords, such as mounted secrets, into their URLs."""
     urls = {}
     for url_name, name in (("redis_url", "redis_password"), ("postgres_dsn", "postgres_password")):
         password: SecretStr | None = getattr(settings, name)
@@ -121,7 +121,7 @@ def _with_passwords(settings: Settings) -> Settings:
 
 
 def unknown_settings(environ: Iterable[str], in_dot_env: Iterable[str] = ()) -> list[str]:
-    """Return one line for each unknown `INGEST_` variable, most likely a typing mistake.
+    """Return one line for each unknown `INGEST_` variable, which is most likely a typing mistake.
 
     Args:
         environ: names in the environment.
@@ -152,7 +152,7 @@ def effective(settings: Settings) -> dict[str, Any]:
     return values
 
 
-def _explain(problem: Any) -> str:
+def _describe(problem: Any) -> str:
     name = PREFIX + str(problem["loc"][0]).upper()
     if problem["type"] == "string_too_short":
         return f"{name}: is empty: set a value, or remove it"
@@ -171,5 +171,5 @@ def _showable(name: str, given: object) -> object:
     try:
         require_scheme(given, ("http", "https"), "")
     except ValueError:
-        return None  # without its parts, a key may be anywhere in it
+        return None  # a text that cannot be parsed may contain a key anywhere
     return mask_url(given)

@@ -1,4 +1,4 @@
-"""Settings of what becomes of documents: mapping, transform, results; part of `Settings`."""
+"""Settings of the mapping, the transform and the results, a part of `Settings`."""
 
 import re
 from typing import Annotated
@@ -12,28 +12,26 @@ _FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 
 
 class ProcessingSettings(Topic):
-    """From a document to what is stored and told."""
+    """The processing of documents until they are stored and their results published."""
 
     mapping: Annotated[str, Field(min_length=1)] | None = Field(
         None,
         description="Mapping of the external API's documents to orders: a TOML file, or one of amazon, shopify and woocommerce",
     )
     transform: str | None = Field(
-        None, description="Your own function between fetching and storing an order, `package.module:function`"
+        None, description="User function called between fetching and storing an order, `package.module:function`"
     )
     transform_processes: Annotated[int, Field(ge=0, le=64)] = Field(
-        0, description="Processes that run the transform, for each worker process; 0: it runs in the event loop"
+        0, description="Transform processes for each worker process (0: run the transform in the event loop)"
     )
     transform_timeout: Seconds = Field(
-        10.0, description="Time limit for one call of the transform: of an async function, or in a process of its own"
+        10.0, description="Time limit for one call of the transform, if it is async or runs in a transform process"
     )
     transform_memory: Annotated[int, Field(ge=0, le=2**60)] = Field(
-        1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (Linux); 0: no limit"
+        1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (Linux only; 0: no limit)"
     )
-    keep_document: OnOff = Field(
-        "off", description="Store the raw document with each order, for `ingest remap`: on or off"
-    )
-    results: OnOff = Field("off", description="Tell what has become of each order, in the results stream: on or off")
+    keep_document: OnOff = Field("off", description="on: store the raw document with each order, for `ingest remap`")
+    results: OnOff = Field("off", description="on: publish the result of each order in the results stream")
     results_age: Seconds = Field(86_400.0, description="How long results are kept")
 
     @field_validator("transform")

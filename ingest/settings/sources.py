@@ -1,4 +1,4 @@
-"""Where settings come from: the environment, `.env`, and the secret files that either names."""
+"""Reads settings from the environment, `.env`, and the secret files that either names."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from ingest.files.regular import read_once
 from ingest.settings.prefix import PREFIX
 
 DOT_ENV = ".env"
-# The value of a setting is small, and no file of another kind is to be read to its end.
+# The value of a setting is small, and a wrong file is not to be read to its end.
 _LARGEST = 64 * 1024
 
 
@@ -23,7 +23,7 @@ class NamedFiles(PydanticBaseSettingsSource):
     """Reads `INGEST_X` from the file that `INGEST_X_FILE` names.
 
     Args:
-        variables: the variables that may contain these names.
+        variables: the variables that may contain `INGEST_X_FILE`.
         where: prefix of error messages.
     """
 
@@ -62,7 +62,7 @@ class NamedFiles(PydanticBaseSettingsSource):
 
 
 def files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """The settings among `names` that come from a file, by the same precedence as their values; a pipe is read only once."""
+    """Yield the settings among `names` that come from a regular file, by the same precedence as their values."""
     sources = [{name.upper(): value for name, value in variables.items()} for variables in (os.environ, _dot_env())]
     for name in names:
         variable = f"{PREFIX}{name.upper()}"
@@ -79,7 +79,7 @@ def _dot_env() -> Mapping[str, str | None]:
 
 
 def names_in_dot_env() -> list[str]:
-    """Return the variables that `.env` sets; none if it is missing, or is not a regular file (such as a pipe)."""
+    """Return the variables in `.env`, or an empty list if it is missing or not a regular file (such as a pipe)."""
     path = Path(DOT_ENV)
     if not path.is_file():
         return []

@@ -1,4 +1,4 @@
-"""Settings of metrics and logs; part of `Settings`."""
+"""Settings of metrics and logs, a part of `Settings`."""
 
 from typing import Annotated, Literal
 
@@ -7,22 +7,22 @@ from pydantic import BeforeValidator, Field, field_validator
 from ingest.settings.topic import Topic
 from ingest.settings.types import LONGEST, lower
 
-# Checking often enough for shorter blocks would cost more than it is worth; the lag histogram shows them.
+# Frequent checks for shorter blocks would cost too much. The lag histogram shows them.
 _SHORTEST_BLOCK = 0.1
 
 
 class TelemetrySettings(Topic):
-    """What a worker shows of itself."""
+    """The metrics and logs of a command."""
 
-    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: disabled")
-    # Empty, it would mean all addresses.
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics (0: disabled)")
+    # An empty value would mean all addresses.
     metrics_host: Annotated[str, Field(min_length=1)] = Field(
         "127.0.0.1", description="Address on which /metrics listens"
     )
-    # Well before a heartbeat is missed: a process whose loop is blocked for `heartbeat_ttl` counts as dead.
+    # Well before `heartbeat_ttl`, because a process whose loop is blocked for that long counts as dead.
     loop_block_warning: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
         1.0,
-        description="Log a warning with the stack when the event loop is blocked for longer than this (at least 0.1); 0: never",
+        description="Log a warning with the stack when the event loop is blocked for longer than this (at least 0.1, or 0 for never)",
     )
     log_format: Annotated[Literal["json", "console"], BeforeValidator(lower)] = Field(
         "console", description="json or console"

@@ -1,9 +1,9 @@
-"""What the settings of each topic are declared with."""
+"""The base class of the settings of each topic."""
 
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Topic(BaseSettings):
-    """The settings of one topic, a part of `Settings`: only that gets a validator, which takes milliseconds to build."""
+    """The settings of one topic. Only `Settings` builds a validator, which takes milliseconds."""
 
     model_config = SettingsConfigDict(defer_build=True)

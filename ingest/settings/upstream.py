@@ -1,6 +1,6 @@
-"""Settings of requests to the external API; part of `Settings`.
+"""Settings of requests to the external API, a part of `Settings`.
 
-What depends on several of them is checked by `ingest.sources.endpoint`.
+`ingest.sources.endpoint` checks combinations of them.
 """
 
 from typing import Annotated, Literal
@@ -17,32 +17,32 @@ from ingest.settings.urls import require_scheme, require_template
 
 
 def _client(value: object) -> object:
-    """Say what has become of libcurl to who still has it in the settings."""
+    """Explain that libcurl is no longer supported if the settings still contain it."""
     if (name := lower(value)) == "curl":
         raise ValueError("curl is no longer supported: leave it at native, which needs less CPU time")
     return name
 
 
 class UpstreamSettings(Topic):
-    """Where the external API is, and how orders are requested.
+    """The address of the external API, and the form of requests.
 
-    Settings with `repr=False` are no secrets, but somebody may write one there by mistake: an error does not show the value.
+    Settings with `repr=False` are not secrets. Errors do not show their values, in case a secret is set there by mistake.
     """
 
     upstream_url: str = Field(
         "http://127.0.0.1:8081/orders/{order_id}", description="URL of the external API, a template with {order_id}"
     )
     upstream_token: SecretStr | None = Field(
-        None, description="Bearer token for the external API; with header: the key"
+        None, description="Bearer token for the external API (with header: the API key)"
     )
     upstream_method: Annotated[Literal["GET", "POST"], BeforeValidator(upper)] = Field(
         "GET", description="Method of requests to the external API: GET or POST"
     )
     upstream_body: SecretStr | None = Field(
-        None, description="Body of a POST, a template with {order_id}; JSON unless a header says otherwise"
+        None, description="Body of a POST, a template with {order_id} (JSON unless a header sets another type)"
     )
     upstream_headers: SecretStr | None = Field(
-        None, description="Further headers of requests: a line `Name: value` for each, or a JSON object"
+        None, description="Further headers of requests, as lines `Name: value` or a JSON object"
     )
     upstream_auth: Annotated[Literal["none", "bearer", "basic", "header", "oauth2"], BeforeValidator(lower)] = Field(
         "none",
@@ -50,7 +50,7 @@ class UpstreamSettings(Topic):
         description="Credential of requests: none (bearer if a token is set), bearer, basic, header or oauth2",
     )
     upstream_auth_header: str = Field(
-        "X-Api-Key", repr=False, description="With header: the name of the header that the token goes into"
+        "X-Api-Key", repr=False, description="With header: the name of the header for the token"
     )
     upstream_user: SecretStr | None = Field(None, description="With basic: the user")
     upstream_password: SecretStr | None = Field(None, description="With basic: the password")
@@ -60,9 +60,9 @@ class UpstreamSettings(Topic):
     upstream_oauth2_client_auth: Annotated[Literal["basic", "body"], BeforeValidator(lower)] = Field(
         "basic",
         repr=False,
-        description="With oauth2: where the token request has the client ID and secret, basic (a header) or body",
+        description="With oauth2: location of the client ID and secret in the token request, basic (a header) or body",
     )
-    upstream_oauth2_scope: str | None = Field(None, description="With oauth2: the scope to ask for")
+    upstream_oauth2_scope: str | None = Field(None, description="With oauth2: the scope to request")
     upstream_oauth2_parameters: SecretStr | None = Field(
         None, description="With oauth2: further parameters of the token request, such as audience=https://shop.example"
     )
@@ -71,11 +71,11 @@ class UpstreamSettings(Topic):
     )
     upstream_cert_file: str | None = Field(None, description="PEM file of the client certificate for the external API")
     upstream_key_file: str | None = Field(
-        None, description="PEM file of its private key, if the certificate's file has none"
+        None, description="PEM file of its private key, unless the certificate's file contains it"
     )
     upstream_status: str | None = Field(
         None,
-        description="What statuses mean: 404=retry:1h, 409=retry, 451=not_found, 423=throttled:30s, 402=credential",
+        description="Meaning of statuses: 404=retry:1h, 409=retry, 451=not_found, 423=throttled:30s, 402=credential",
     )
     upstream_connect_timeout: Seconds = Field(5.0, description="Time limit for connecting to the external API")
     upstream_read_timeout: Seconds = Field(15.0, description="Longest pause within a response of the external API")
@@ -88,16 +88,16 @@ class UpstreamSettings(Topic):
     )
     upstream_bulk_url: str = Field(
         "",
-        description="URL of the list endpoint of the external API, a template with {order_ids}; empty: one request for each order",
+        description="URL of the list endpoint of the external API, a template with {order_ids} (empty: one request for each order)",
     )
     upstream_bulk_size: Annotated[int, Field(gt=0, le=1_000)] = Field(
         50, description="Maximum number of orders in one request to INGEST_UPSTREAM_BULK_URL"
     )
     upstream_bulk_path: MemberPath | Literal[""] = Field(
         "",
-        description="Where the list is in its answer, such as data.orders; by default the answer is the list, or has only one",
+        description="Path of the list in the response, such as data.orders (default: the response itself, or its only list)",
     )
-    upstream_bulk_id: MemberPath = Field("id", description="Where the order ID is in each document of that list")
+    upstream_bulk_id: MemberPath = Field("id", description="Path of the order ID in each document of that list")
 
     @field_validator("upstream_token")
     @classmethod
@@ -134,7 +134,7 @@ class UpstreamSettings(Topic):
         if value is not None:
             require_scheme(value, ("https", "http"), "https://login.example/oauth2/token")
             if not urlsplit(value).hostname or "@" in value or "#" in value:
-                raise ValueError("must name a host, without a user, such as https://login.example/oauth2/token")
+                raise ValueError("must contain a host and no user, such as https://login.example/oauth2/token")
         return value
 
     @field_validator("upstream_status")

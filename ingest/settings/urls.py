@@ -1,4 +1,4 @@
-"""Checks URLs of settings, without ever showing one: they may contain passwords."""
+"""Checks URLs of settings. Messages never contain the URL, because it may contain a password."""
 
 import re
 from pathlib import Path
@@ -6,17 +6,17 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ingest.files.regular import open_regular
 
-# Options that name files of certificates and keys, as the clients of Redis and PostgreSQL call them.
+# Options of the Redis and PostgreSQL clients that name files of certificates and keys.
 _FILE_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sslrootcert", "sslcert", "sslkey", "sslcrl")
 _AUTHORITIES = ("ssl_ca_certs", "sslrootcert")
 # A certificate, its key, and the key's password.
 _PAIRS = (("ssl_certfile", "ssl_keyfile", "ssl_password"), ("sslcert", "sslkey", "sslpassword"))
-# A host's name with one of these is another name by IDNA 2003, as in Python, than by IDNA 2008, as in browsers.
+# A host name with one of these differs between IDNA 2003 (Python) and IDNA 2008 (browsers).
 _AMBIGUOUS = re.compile("[\u00df\u03c2\u200c\u200d]")
 
 
-def refuse_many_redis(url: str) -> None:
-    """Refuse what needs another client.
+def require_single_redis(url: str) -> None:
+    """Require the URL of a single Redis, because Sentinel and Cluster need other clients.
 
     Raises:
         ValueError: it is something else.
@@ -24,8 +24,8 @@ def refuse_many_redis(url: str) -> None:
     scheme = url.partition("://")[0].lower()
     if "sentinel" in scheme:
         raise ValueError(
-            "Sentinel URLs are not supported yet: write redis://host:6379/0 with a host that always leads to the primary, also "
-            "after a failover (a proxy that asks Sentinel, a virtual IP, a Kubernetes service)"
+            "Sentinel URLs are not supported yet: write redis://host:6379/0 with a host that always leads to the primary, even "
+            "after a failover (a proxy for Sentinel, a virtual IP, a Kubernetes service)"
         )
     if "cluster" in scheme:
         raise ValueError(
@@ -51,7 +51,7 @@ def require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several_
         raise ValueError(expected)
     if _AMBIGUOUS.search(hosts.lower()):
         raise ValueError(
-            "names a host with a letter such as \u00df, which is another host for some programs: write its ASCII form, such as "
+            "contains a host with a letter such as \u00df, which is another host for some programs: write its ASCII form, such as "
             "xn--strae-oqa.example"
         )
 
@@ -67,7 +67,7 @@ def require_template(url: str, placeholder: str, example: str) -> None:
         raise ValueError(f"must contain {placeholder} exactly once, such as {example}")
     parts = urlsplit(url)
     if not parts.hostname or "{" in parts.netloc or placeholder in parts.fragment:
-        raise ValueError(f"must name a host, with {placeholder} in the path or the query")
+        raise ValueError(f"must contain a host, with {placeholder} in the path or the query")
 
 
 def require_known_options(url: str) -> None:
@@ -76,12 +76,12 @@ def require_known_options(url: str) -> None:
     Raises:
         ValueError: it is something else.
     """
-    # Imported only when needed, as it is slow: `ingest health` runs every few seconds.
+    # Slow, so imported only when needed, because `ingest health` runs every few seconds.
     from redis.asyncio import ConnectionPool, SSLConnection  # noqa: PLC0415
     from redis.exceptions import RedisError  # noqa: PLC0415
 
     try:
-        # Creating a connection object, and what TLS needs, is the only check available. Files have one of their own.
+        # Creating a connection object and its TLS context is the only check available. Files are checked separately.
         pool = ConnectionPool.from_url(url)
         options = {name: value for name, value in pool.connection_kwargs.items() if name not in _FILE_OPTIONS}
         connection = pool.connection_class(**options)
@@ -106,10 +106,10 @@ def require_encoded_password(url: str) -> None:
 
 
 def require_files(url: str) -> None:
-    """Require that the files of certificates and keys in the query can be used: else each connection would fail, without naming one.
+    """Require usable files of certificates and keys, because a failing connection would not name the file.
 
     Raises:
-        ValueError: one cannot be.
+        ValueError: a file cannot be used.
     """
     options = dict(parse_qsl(urlsplit(url).query))
     files = [(option, name) for option, name in options.items() if option in _FILE_OPTIONS]
@@ -117,7 +117,7 @@ def require_files(url: str) -> None:
         try:
             open_regular(Path(name)).close()
         except OSError as error:
-            raise ValueError(f"names a file in {option} that cannot be read: {name} ({error.strerror})") from None
+            raise ValueError(f"contains a {option} that cannot be read: {name} ({error.strerror})") from None
     if files:
         _require_certificates(options)
 
@@ -132,19 +132,19 @@ def _require_certificates(options: dict[str, str]) -> None:
             try:
                 context.load_verify_locations(name)
             except ssl.SSLError:
-                raise ValueError(f"names a file in {option} that has no certificates in PEM format: {name}") from None
+                raise ValueError(f"contains a {option} without certificates in PEM format: {name}") from None
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
-        raise ValueError("names a key in ssl_keyfile, and no certificate in ssl_certfile")
+        raise ValueError("contains a key in ssl_keyfile, but no certificate in ssl_certfile")
     if "ssl_certfile" in options:
-        # Redis' client reads both from one file; PostgreSQL's has another file that it reads by default.
+        # Redis' client reads both from one file. PostgreSQL's client reads another file by default.
         options.setdefault("ssl_keyfile", options["ssl_certfile"])
     for cert, key, password in _PAIRS:
         if cert in options and key in options:
             try:
-                # Without a password, OpenSSL would ask for one on the terminal.
+                # Without a password, OpenSSL would prompt for one on the terminal.
                 context.load_cert_chain(options[cert], options[key], options.get(password, ""))
             except ssl.SSLError:
                 raise ValueError(
-                    f"names files in {cert} and {key} that are not a certificate and its key in PEM format, or the key needs "
+                    f"contains a {cert} and a {key} that are not a certificate and its key in PEM format, or the key needs "
                     f"a password: {options[cert]}, {options[key]}"
                 ) from None

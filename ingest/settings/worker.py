@@ -1,4 +1,4 @@
-"""Settings of the queue and of the worker processes; part of `Settings`."""
+"""Settings of the queue and of the worker processes, a part of `Settings`."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from ingest.settings.types import LONGEST, KeyPart, Positive, Seconds
 
 
 class WorkerSettings(Topic):
-    """The queue, and how workers process it."""
+    """The queue, and its processing by workers."""
 
     stream: KeyPart = Field("orders", description="Name of the queue")
     group: KeyPart = Field("ingest", description="Name of the consumer group")
@@ -17,17 +17,17 @@ class WorkerSettings(Topic):
     concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(100, description="Orders in flight, in each process")
     heartbeat_ttl: Annotated[float, Field(ge=0.5, le=LONGEST, allow_inf_nan=False)] = Field(
         6.0,
-        description="A worker process without a heartbeat for this long counts as dead, and others reclaim its entries immediately",
+        description="Time without a heartbeat after which a worker process counts as dead and others reclaim its entries",
     )
     stuck_after: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
         120.0,
-        description="A worker process that completes nothing for this long, and for the longest request and call of the transform, is unhealthy; 0: never",
+        description="Time without completed work, in addition to the longest request and transform call, after which a worker process is unhealthy (0: never)",
     )
     claim_idle: Annotated[float, Field(ge=1, le=LONGEST, allow_inf_nan=False)] = Field(
-        30.0, description="Lease: an entry that its live worker has not renewed for this long is redelivered"
+        30.0, description="Lease: time without renewal after which the entry of a live worker is redelivered"
     )
     max_attempts: Positive = Field(10, description="Failed attempts after which an order is dead-lettered")
-    # With 1, every entry that was in flight together with a poison message would be dead-lettered as well.
+    # With 1, entries in flight together with a poison message would also be dead-lettered.
     max_deliveries: Annotated[int, Field(ge=2)] = Field(
         10, description="Deliveries after which an entry counts as a poison message"
     )
@@ -39,5 +39,5 @@ class WorkerSettings(Topic):
     )
     shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")
     backlog_limit: Annotated[int, Field(ge=0)] = Field(
-        0, description="Producers wait while the backlog is larger; 0: no limit"
+        0, description="Backlog above which producers wait (0: no limit)"
     )

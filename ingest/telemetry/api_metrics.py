@@ -1,4 +1,4 @@
-"""The metrics of `ingest api`, declared once: its processes count them in shared memory."""
+"""The metrics of `ingest api`, which its processes count in shared memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from ingest.telemetry.metrics import LOOP_LAG, RESTARTS
 from ingest.telemetry.shared_metrics import Counter, Histogram, SharedMetrics, Spec
 from ingest.telemetry.webhook_metrics import webhook_counters, webhooks_spec
 
-# From half a millisecond to ten seconds: an announcement takes a millisecond, and a long NDJSON body seconds.
+# Enqueueing an order takes a millisecond, a long NDJSON body takes seconds.
 _REQUEST_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
-# Every status that an answer may have; any other one is counted as `other`.
+# Every status of a response. Any other status is counted as `other`.
 CODES = (
     "200", "202", "204", "304", "400", "401", "403", "404", "405", "408", "409", "410", "411", "413", "415", "417", "422",
     "429", "431", "500", "501", "503", "other",
 )  # fmt: skip
-# What no route of the API answers: unknown paths, and requests that cannot be read.
+# For unknown paths, and for requests that cannot be read.
 NO_ROUTE = ("none", "none")
 
 
@@ -28,7 +28,7 @@ class ApiMetrics:
         accepted: by source.
         webhooks: by source and result.
         denied: requests that were not admitted, by reason.
-        bodies_rejected: requests that were rejected for want of memory for their bodies, by reason.
+        bodies_rejected: requests that were rejected because there was no memory for their bodies, by reason.
     """
 
     requests: Mapping[tuple[str, str], Mapping[str, Histogram]]
@@ -45,8 +45,8 @@ class ApiSeries:
 
     Args:
         routes: path and method of each route.
-        sources: from where orders may be announced.
-        processes: how many processes count.
+        sources: the sources that may enqueue orders.
+        processes: the number of processes.
         webhooks: names of the sources of webhooks.
     """
 
@@ -59,12 +59,12 @@ class ApiSeries:
     ) -> None:
         self._routes = [*routes, NO_ROUTE]
         self._requests = Spec(
-            "ingest_api_request_seconds", "histogram", "Requests to the HTTP API, until the answer is ready.",
+            "ingest_api_request_seconds", "histogram", "Requests to the HTTP API, until the response is ready.",
             "route,method,code", tuple(f"{path},{method},{code}" for path, method in self._routes for code in CODES),
             _REQUEST_BOUNDS, is_sparse=True,
         )  # fmt: skip
         self._accepted = Spec(
-            "ingest_api_accepted_total", "counter", "Orders that the HTTP API has put into the queue.", "source",
+            "ingest_api_accepted_total", "counter", "Orders that the HTTP API has enqueued.", "source",
             tuple(sources),
         )  # fmt: skip
         self._webhooks = webhooks_spec(webhooks)
@@ -74,7 +74,7 @@ class ApiSeries:
         )  # fmt: skip
         self._bodies_rejected = Spec(
             "ingest_api_bodies_rejected_total", "counter",
-            "Requests rejected while there was no memory for their bodies: slow ones were ended for others, busy ones were refused.",
+            "Requests rejected because there was no memory for their bodies: slow ones ended for others, busy ones refused.",
             "reason", ("slow", "busy"),
         )  # fmt: skip
         self.specs = (
@@ -89,7 +89,7 @@ class ApiSeries:
         self.shared_metrics = SharedMetrics(self.specs, processes)
 
     def of(self, slot: int) -> ApiMetrics:
-        """The series of the process in `slot`."""
+        """Return the series of the process in `slot`."""
         row = self.shared_metrics.row(slot)
         requests = row.histogram(self._requests)
         return ApiMetrics(

@@ -1,4 +1,4 @@
-"""prometheus_client collectors for the shared-memory metrics and the queue; used only by the process that serves /metrics."""
+"""prometheus_client collectors for the shared-memory metrics and the queue, used by the process that serves /metrics."""
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -42,7 +42,7 @@ class QueueCollector(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges of the group and of its lanes; an unknown value has no sample."""
+        """Yield the gauges of the group and its lanes, without samples for unknown values."""
         yield from self._totals()
         yield from self._lanes()
 
@@ -85,10 +85,10 @@ class QueueCollector(Collector):
 
 
 class BuildCollector(Collector):
-    """Exports which release of the service runs, on which Python."""
+    """Exports the release of the service and the version of Python."""
 
     def collect(self) -> Iterator[Metric]:
-        """One sample, always 1."""
+        """Yield one sample, always 1."""
         family = GaugeMetricFamily("ingest_build_info", "The running release; always 1.", labels=["version", "python"])
         family.add_metric([version("order-ingest"), python_version()], 1.0)
         yield family

@@ -1,9 +1,8 @@
-"""Whether the worker processes live and work, for /healthz and /readyz; no server is contacted.
+"""Detects stalled and stuck worker processes for /healthz and /readyz, without contacting a server.
 
-The shared-memory metrics already count what a process does. A process whose event loop does not count is frozen, or dies each time it
-is started. One whose loop runs, and that completes nothing for a long time, is stuck: no read of the queue ends, no request, no batch,
-no order. That is no outage: an idle process reads the queue every second, one whose servers are unavailable tries again and again,
-and one that the external API asks to wait does so for a minute at most.
+It reads the shared-memory metrics. If the event loop of a process does not count, the process is frozen or dies at each start. If the
+loop runs but no read, request, batch or order completes for a long time, the process is stuck. An outage does not look like this:
+an idle process reads the queue every second, a process without its servers keeps retrying, and throttling lasts a minute at most.
 """
 
 import time
@@ -21,7 +20,7 @@ class Liveness:
     Args:
         shared_metrics: of the worker processes.
         limit: seconds without an iteration after which a process counts as stalled.
-        stuck_after: seconds without anything completed after which a process counts as stuck; 0: never.
+        stuck_after: seconds without completed work after which a process counts as stuck, or 0 for never.
         clock: monotonic seconds.
     """
 
@@ -42,7 +41,7 @@ class Liveness:
         return self._loops.unchanged()
 
     def stuck(self) -> list[int]:
-        """Return the slots of the processes that have completed nothing for too long."""
+        """Return the slots of the processes that have not completed any work for too long."""
         return self._work.unchanged() if self._work is not None else []
 
     def starting(self) -> list[int]:
@@ -52,7 +51,7 @@ class Liveness:
 
 
 class _Watched:
-    """What processes count, and since when it has not changed."""
+    """The counts of each process, and the time since they last changed."""
 
     def __init__(
         self, specs: Sequence[Spec], limit: float, shared_metrics: SharedMetrics, clock: Callable[[], float]
@@ -65,7 +64,7 @@ class _Watched:
         self._seen = [(self._count(slot), now) for slot in range(shared_metrics.slots)]
 
     def unchanged(self) -> list[int]:
-        """The slots whose count has not changed for longer than the limit."""
+        """Return the slots whose count has not changed for longer than the limit."""
         now = self._clock()
         for slot, (before, _) in enumerate(self._seen):
             current = self._count(slot)
@@ -78,5 +77,5 @@ class _Watched:
 
     def _of(self, spec: Spec, index: int, slot: int) -> float:
         cells = self._shared_metrics.cells(spec.name, index, slot)
-        # The last cell of a histogram is the sum of its values; the others count.
+        # The last cell of a histogram is the sum of its values.
         return sum(cells[:-1]) if spec.kind == "histogram" else cells[0]

@@ -1,16 +1,15 @@
-"""Reports which code blocks the event loop, while it does.
+"""Reports the code that blocks the event loop, while it is blocked.
 
-The loop announces when it will check in next, and a watchdog thread verifies that it did. If the loop is overdue by the
-threshold, the stack of its thread shows what blocks it: the watchdog logs one warning with that stack, and one line when
-the loop runs again.
+At each check-in the loop sets the time of the next one, and a watchdog thread verifies it. If the loop is overdue by the
+threshold, the watchdog logs one warning with the stack of the loop's thread, and one line when the loop runs again.
 
-A process that was stopped, or got no CPU, does not have a blocked loop: the watchdog thread was delayed as well while the
-process used little CPU, so it starts counting again. If only the loop's thread got too little CPU, `cpu_seconds` shows it.
+If the whole process was stopped or got no CPU, the watchdog thread was delayed as well. It then starts counting again
+instead of reporting a block. If only the loop's thread got too little CPU, `cpu_seconds` shows it.
 
-Limits: a block counts from the first check-in that the loop missed, so one that is slightly longer than the threshold may
-go unreported. A call that computes without releasing the GIL stops the watchdog as well: the warning follows afterwards,
-with the stack at that moment, usually still the caller's. A call that waits while it holds the GIL looks like a stopped
-process, and a C function that the loop itself calls has no Python stack: these two appear in the lag histogram only.
+Limits: a block counts from the first missed check-in, so a block slightly longer than the threshold may go unreported.
+A call that computes without releasing the GIL also stops the watchdog. The warning follows afterwards with the stack at
+that moment, usually still the caller's. A call that waits while it holds the GIL looks like a stopped process, and a C
+function called by the loop itself leaves no Python stack. Both appear only in the lag histogram.
 """
 
 import asyncio
@@ -27,17 +26,17 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("loop")
 
-# How many of the innermost frames are shown. The frames outside the runner are the same in every stack.
+# The number of innermost frames shown. The frames outside the runner are the same in every stack.
 _FRAMES = 20
 _RUNNER = asyncio.Runner.run.__code__
-# How many reported locations are remembered.
+# The number of reported locations that are kept.
 _LOCATIONS = 100
 
 _Location = tuple[tuple[str, str], ...]
 
 
 class _CheckIn(msgspec.Struct, frozen=True):
-    """The last check-in of the loop: when it was, when the next is due, and the CPU seconds of the process until then."""
+    """The time of the loop's last check-in, the time the next is due, and the CPU seconds used by the process so far."""
 
     at: float
     due: float
@@ -54,7 +53,7 @@ class BlockWatch:
 
     Args:
         threshold: seconds overdue after which the loop counts as blocked.
-        again_after: seconds until the same stack is reported again; blocks in between are counted.
+        again_after: seconds until the same stack is reported again. Blocks in between are counted.
     """
 
     def __init__(self, threshold: float, again_after: float = 10.0) -> None:
@@ -69,7 +68,7 @@ class BlockWatch:
         self._thread = threading.Thread(target=self._watch, name="loop-blocks", daemon=True)
 
     def start(self) -> None:
-        """Start the watchdog thread. Call it after the fork: no thread survives one."""
+        """Start the watchdog thread. Call it after the fork, because threads do not survive a fork."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -78,22 +77,22 @@ class BlockWatch:
         self._thread.join(timeout=1.0)
 
     def expect(self, due: float) -> None:
-        """Check in: the loop calls this, and will call it again at `due` (monotonic seconds)."""
+        """Check in. The loop calls this, and calls it again at `due` (monotonic seconds)."""
         now = time.monotonic()
         if now > self._check_in.due + self._threshold:
             self._unblocked_at = now
         self._check_in = _CheckIn(now, due, time.process_time())
 
     def _watch(self) -> None:
-        # The main thread blocks these before it exits, so that a late signal does not decide the exit code: the signal must not
-        # be delivered to this thread instead.
+        # The main thread blocks these before it exits, so that a late signal cannot change the exit code. This thread must not
+        # receive the signal instead.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         while not self._stopped.is_set():
             check_in = self._check_in
             since = max(check_in.due, self._awake_since)
             left = since + self._threshold - time.monotonic()
             if left > 0:
-                # Two sleeps: a stop of the process may go unnoticed within one.
+                # Two sleeps, because a stop of the process may go unnoticed within one.
                 half = self._threshold / 2
                 self._sleep(left - half if left > half else left)
                 continue
@@ -107,7 +106,7 @@ class BlockWatch:
         began, used = time.monotonic(), time.process_time()
         self._stopped.wait(seconds)
         late, used = time.monotonic() - began - seconds, time.process_time() - used
-        # Late because the process was stopped, or because a call kept the GIL? Such a call uses CPU while this thread is late.
+        # A call that holds the GIL uses CPU while this thread is late; a stopped process does not.
         if late > self._threshold / 4 and used < seconds + late / 8:
             self._awake_since = time.monotonic()
 
@@ -119,7 +118,7 @@ class BlockWatch:
         return stack
 
     def _report(self, check_in: _CheckIn, since: float, stack: StackSummary) -> None:
-        """Warn, and wait until the loop runs again: one block, one warning."""
+        """Warn once, and wait until the loop runs again."""
         suppressed = self._suppressed(tuple((frame.filename, frame.name) for frame in stack))
         if suppressed is not None:
             seconds = time.monotonic() - since
@@ -136,7 +135,7 @@ class BlockWatch:
             _log.info("event_loop_unblocked", seconds=round(self._unblocked_at - since, 3))
 
     def _suppressed(self, location: _Location) -> int | None:
-        """Return how many blocks at this location were not reported; None if this one is not to be reported either."""
+        """Return the number of unreported blocks at this location, or None if this one is not to be reported either."""
         now = time.monotonic()
         last = self._reported.pop(location, None)
         if last is not None and now < last.at + self._again_after:

@@ -1,4 +1,4 @@
-"""Measures how late the event loop runs what is due: the first sign of an overloaded process."""
+"""Measures the lag of the event loop, which is the first sign of an overloaded process."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ def watching_loop(lag: Histogram, block_warning: float) -> Iterator[None]:
     expect: Callable[[float], None] = _ignore
     with ExitStack() as stack:
         if block_warning:
-            # A block counts from when the loop was due: whatever lasts one and a half times the threshold is reported.
+            # A block counts from the time the loop was due, so a block of 1.5 times the threshold is always reported.
             every = min(_EVERY, block_warning / 2)
             watch = BlockWatch(block_warning)
             watch.start()
@@ -38,4 +38,4 @@ async def _measure(lag: Histogram, every: float, expect: Callable[[float], None]
 
 
 def _ignore(_due: float) -> None:
-    """Check-ins without a watchdog."""
+    """Ignore check-ins when there is no watchdog."""

@@ -1,7 +1,7 @@
 """Every metric of the service, declared once.
 
-`WORKER_METRICS` are counted by the worker processes in shared memory. The state of the queue is read from Redis at each
-scrape, see `ingest.domain.deliveries.queue_state`.
+Worker processes count the `WORKER_METRICS` in shared memory. The state of the queue is read from Redis at each scrape
+(see `ingest.domain.deliveries.queue_state`).
 """
 
 import msgspec
@@ -9,15 +9,15 @@ import msgspec
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMetrics, Spec
 
-# From one millisecond to ten seconds, about 1.6 apart: a call of the external API, a transaction.
+# For a call of the external API or a transaction.
 _CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.125, 0.16, 0.2, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 30.0)  # fmt: skip
-# From five milliseconds to a day: an order may wait behind any backlog.
+# Up to a day, because an order may wait behind a backlog.
 _ORDER_BOUNDS = (0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)  # fmt: skip
 _ROW_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 _LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 ORDERS = Spec(
-    "ingest_orders_total", "counter", "Deliveries settled, by outcome; of an order that the transform has split, each row counts.", "outcome",
+    "ingest_orders_total", "counter", "Deliveries settled, by outcome. If the transform splits an order, each row counts.", "outcome",
     ("stored", "unchanged", "erased", "skipped", "retried", "dead"),
 )  # fmt: skip
 ORDER_LATENCY = Spec("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
@@ -29,13 +29,13 @@ TRANSFORM = Spec(
     "ingest_transform_seconds", "histogram", "One call of the transform, and the wait for it.", bounds=_CALL_BOUNDS
 )
 DOCUMENTS_NOT_KEPT = Spec(
-    "ingest_documents_not_kept_total", "counter", "Documents that PostgreSQL cannot hold; their orders are stored without them.",
+    "ingest_documents_not_kept_total", "counter", "Orders stored without their document because PostgreSQL cannot hold it.",
 )  # fmt: skip
 TEXTS_REPLACED = Spec(
-    "ingest_texts_replaced_total", "counter", "Documents in which U+FFFD has replaced characters that PostgreSQL cannot store.",
+    "ingest_texts_replaced_total", "counter", "Documents in which U+FFFD replaced characters that PostgreSQL cannot store.",
 )  # fmt: skip
 VERSIONS_AHEAD = Spec(
-    "ingest_versions_ahead_total", "counter", "Orders whose updated_at is over a day ahead of the clock: their version is the time of the fetch.",
+    "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is more than a day ahead of the clock.",
 )  # fmt: skip
 STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
@@ -56,7 +56,7 @@ RATE_LIMIT_WAIT = Spec(
 UPSTREAM_QUOTA = Spec(
     "ingest_upstream_quota",
     "gauge",
-    "What the processes are granted of the shared quota: requests per second, and at a time; 0 without such a quota.",
+    "Share of the quota granted to the processes, in requests per second and concurrent requests (0 without a quota).",
     "kind",
     ("rate", "concurrency"),
 )
@@ -64,7 +64,7 @@ CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the
 CIRCUIT_UNPROVEN = Spec(
     "ingest_circuit_unproven",
     "gauge",
-    "Processes whose circuit is open for responses that may be about the orders: the external API has not delivered any yet.",
+    "Processes whose circuit is open because of responses that may concern single orders, before any order was delivered.",
 )
 REDELIVERIES = Spec(
     "ingest_redeliveries_total", "counter", "Entries delivered again, by reason.", "reason",
@@ -77,7 +77,7 @@ RETRIES = Spec(
 LOOP_LAG = Spec(
     "ingest_event_loop_lag_seconds",
     "histogram",
-    "How late the event loop runs what is due.",
+    "Lag of the event loop.",
     bounds=_LAG_BOUNDS,
 )
 READY = Spec("ingest_ready", "gauge", "Processes that have reached Redis and PostgreSQL since they started.")
@@ -86,7 +86,7 @@ ACTIVITY = Spec(
     "counter",
     "Reads of the queue, renewals of the quota, and failed attempts while a server is unavailable.",
 )
-RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
+RESTARTS = Spec("ingest_process_restarts_total", "counter", "Processes that died and were restarted.")
 
 WORKER_METRICS = (
     ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, TEXTS_REPLACED, VERSIONS_AHEAD, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, CIRCUIT_UNPROVEN, REDELIVERIES,
@@ -95,7 +95,7 @@ WORKER_METRICS = (
 
 
 class WorkerMetrics(msgspec.Struct, frozen=True):
-    """The metrics of one worker process; every series is looked up once, here."""
+    """The metrics of one worker process, with every series looked up once."""
 
     orders: dict[str, Counter]
     order_latency: Histogram

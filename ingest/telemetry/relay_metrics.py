@@ -7,11 +7,11 @@ from ingest.telemetry.metrics import LOOP_LAG
 from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMetrics, Spec
 
 ROWS = Spec(
-    "ingest_relay_rows_total", "counter", "Rows of the outbox that the relay is done with, by outcome.", "outcome",
+    "ingest_relay_rows_total", "counter", "Rows of the outbox that the relay has finished, by outcome.", "outcome",
     ("announced", "refused"),
 )  # fmt: skip
-PENDING = Spec("ingest_relay_pending", "gauge", "Rows of the outbox that wait, counted up to a million.")
-LAG = Spec("ingest_relay_lag_seconds", "gauge", "Age of the first row of the outbox that waits; 0 if none does.")
+PENDING = Spec("ingest_relay_pending", "gauge", "Waiting rows of the outbox, counted up to a million.")
+LAG = Spec("ingest_relay_lag_seconds", "gauge", "Age of the first waiting row of the outbox, or 0 without one.")
 
 RELAY_METRICS = (ROWS, PENDING, LAG, LOOP_LAG)
 
@@ -28,12 +28,12 @@ class RelayMetrics:
 
     @classmethod
     def on(cls, shared_metrics: SharedMetrics) -> Self:
-        """The series in the memory."""
+        """Return the series in the memory."""
         row = shared_metrics.row(0)
         rows = row.counter(ROWS)
         return cls(rows["announced"], rows["refused"], row.gauge(PENDING), row.gauge(LAG), row.histogram(LOOP_LAG)[""])
 
 
 def relay_shared_metrics() -> SharedMetrics:
-    """The memory of one relay."""
+    """Create the shared-memory metrics of one relay."""
     return SharedMetrics(RELAY_METRICS, 1)

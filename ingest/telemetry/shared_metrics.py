@@ -1,12 +1,11 @@
-"""Shared-memory metrics: the processes of one `ingest worker` write them, and /metrics reads them.
+"""Metrics in shared memory, written by the processes of one command and read by /metrics.
 
 They live in one anonymous shared memory map, created before the processes are forked, with one row for each process slot
 and one cell (float64) for each time series. Each process writes only its own row, so there are no locks, and an increment
-is one addition. The counts of a killed process are kept, and its successor in the slot continues from them: counters never
-decrease.
+is one addition. The successor of a killed process continues from its counts, so counters never decrease.
 
-prometheus_client's own multi-process mode keeps a file for each process and metric instead; it supports no custom
-collectors, and an observation costs it ten times as much.
+The multi-process mode of prometheus_client keeps a file for each process and metric instead. It does not support custom
+collectors, and an observation costs ten times as much.
 """
 
 import mmap
@@ -73,15 +72,15 @@ class Histogram:
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """The declaration of a metric; all its label values are known in advance.
+    """The declaration of a metric whose label values are all known in advance.
 
     Attributes:
         kind: counter, gauge or histogram.
-        label: the name of its one label, "" for none; the names of several, separated by commas.
-        values: the label's values; ("",) without a label. With several labels, the combinations of their values, likewise.
+        label: the names of its labels, separated by commas, or "" for none.
+        values: the combinations of the labels' values, separated by commas, or ("",) without a label.
         bounds: a histogram's upper bucket bounds, ascending, without infinity.
-        combine: how the values of all processes make one.
-        is_sparse: whether a series is exported only after it has been counted: of many combinations few occur.
+        combine: how the values of all processes are combined.
+        is_sparse: whether a series is exported only after its first count, because few combinations occur.
     """
 
     name: str
@@ -129,14 +128,14 @@ class SharedMetrics:
         return Row(self, self._cells[start : start + self._row])
 
     def clear_gauges(self, slot: int) -> None:
-        """Set the gauges of `slot` that are summed to zero, after its process has ended."""
+        """Set the summed gauges of `slot` to zero after its process has ended."""
         for spec in self.specs:
             if spec.kind == "gauge" and spec.combine == "sum":
                 for index in range(len(spec.values)):
                     self._cells[slot * self._row + self._offsets[spec.name] + index] = 0.0
 
     def total(self, name: str, index: int) -> list[float]:
-        """Return the cells of series number `index` of a metric over all slots: their sums, or greatest values."""
+        """Return the cells of series number `index` of a metric, combined over all slots."""
         rows = [self.cells(name, index, slot) for slot in range(self.slots)]
         combine = max if self._spec(name).combine == "max" else sum
         return [combine(cells) for cells in zip(*rows, strict=True)]

@@ -1,4 +1,4 @@
-"""The metric of webhooks; its sources are known when `ingest api` starts."""
+"""The metric of webhooks, declared when `ingest api` starts and knows its sources."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,15 +9,15 @@ _SEPARATOR = ","
 
 
 def webhooks_spec(sources: Sequence[str]) -> Spec:
-    """The declaration, for sources with these names."""
+    """Declare the metric for sources with these names."""
     return Spec(
-        "ingest_webhooks_total", "counter", "Webhooks, by source and what became of them.", "source,result",
+        "ingest_webhooks_total", "counter", "Webhooks, by source and result.", "source,result",
         tuple(f"{source}{_SEPARATOR}{result}" for source in sources for result in WebhookResult),
     )  # fmt: skip
 
 
 def webhook_counters(row: Row, spec: Spec) -> Mapping[tuple[str, str], Counter]:
-    """The counters of one process by source and result."""
+    """Return the counters of one process by source and result."""
     counters = row.counter(spec)
     return {_labels(value): counter for value, counter in counters.items()}
 

@@ -78,7 +78,7 @@ class PartsClient:
             return Failed(TransientFault(str(error), reason=RetryReason.TRUNCATED), exchange)
         except InvalidDocument as error:
             return Failed(PermanentFault(DeadReason.INVALID_ORDER, str(error)), exchange)
-        return Fetched(body, fetched.asked_at, fetched.exchange)
+        return Fetched(body, fetched.requested_at, fetched.exchange)
 
     async def _all_pages(self, part: Part, request: FetchRequest, size: int) -> tuple[list[Any], int] | Failed:
         """Return the elements of all pages, and `size` with their bytes added."""

@@ -91,10 +91,10 @@ class ApiSession:
             while True:
                 # Before the clocks are read, because the request begins when it may be sent.
                 headers = await (self._headers() if self._quota is None else self._admitted(self._quota))
-                asked_at, exchange = self._now(), Exchange(requests, time.monotonic())
+                requested_at, exchange = self._now(), Exchange(requests, time.monotonic())
                 response = await self._exchange(exchange, url, headers, method, body)
                 if isinstance(response, bytes):
-                    return Fetched(clean_json(response, self._on_replaced), asked_at, exchange)
+                    return Fetched(clean_json(response, self._on_replaced), requested_at, exchange)
                 target = _target(url, response)
                 if target is not None:
                     if not redirects:
@@ -108,7 +108,7 @@ class ApiSession:
                     fault = fault_of(
                         response.status,
                         response.headers,
-                        asked_at,
+                        requested_at,
                         self._statuses,
                         with_certificate=self._with_certificate,
                     )

@@ -28,7 +28,7 @@ def test_the_plan_fits_80_columns_and_names_the_settings_and_what_limits_first(p
         "INGEST_CONCURRENCY 337",
         "open files 465 of one process",
     } <= shown
-    assert next(line for line in lines if line.startswith("limits")).endswith("one core, with orders announced")
+    assert next(line for line in lines if line.startswith("limits")).endswith("Redis' core, with orders enqueued one")
 
 
 def test_the_documentation_shows_the_plan_that_the_command_prints(plain: Cli) -> None:

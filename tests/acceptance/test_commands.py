@@ -496,7 +496,7 @@ def test_a_redis_database_that_is_not_a_number_is_refused(cli: Cli, path: str) -
     done = cli.run("status", env={"INGEST_REDIS_URL": f"redis://:s3cr3t@127.0.0.1:1/{path}"})
 
     assert_one_line(done, 2)
-    assert "INGEST_REDIS_URL: must name the database by its number" in done.stderr
+    assert "INGEST_REDIS_URL: must end with the number of the database" in done.stderr
     assert "s3cr3t" not in done.stderr
 
 

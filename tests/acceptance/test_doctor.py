@@ -113,7 +113,7 @@ async def test_servers_that_are_down_are_faults_beside_what_is_good(sound: Cli) 
         ({"INGEST_PROCESSES": "none"}, "INGEST_PROCESSES"),
         ({"INGEST_POSTGRES_DSN": "postgresql://x:s3cr3t@127.0.0.1:1/x?sslmode=what"}, "INGEST_POSTGRES_DSN: `sslmode`"),
         ({"INGEST_UPSTREAM_AUTH": "bearer"}, "INGEST_UPSTREAM_TOKEN is missing"),
-        ({"INGEST_MAPPING": "shoppify"}, "INGEST_MAPPING: no mapping is called 'shoppify'"),
+        ({"INGEST_MAPPING": "shoppify"}, "INGEST_MAPPING: unknown mapping 'shoppify'"),
         ({"INGEST_TRANSFORM": "nowhere:function"}, "INGEST_TRANSFORM: nowhere:function cannot be used"),
     ],
 )

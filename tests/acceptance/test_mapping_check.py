@@ -79,7 +79,7 @@ def test_a_document_that_does_not_fit_is_told_with_exit_code_1(plain: Cli) -> No
     [
         ((), "give a document (--sample) or the ID of an order to fetch (--id)"),
         (("--sample", "-"), "there is no mapping: set INGEST_MAPPING, or give --mapping"),
-        (("--sample", "-", "--mapping", "shoppify"), "ingest: --mapping: no mapping is called 'shoppify'"),
+        (("--sample", "-", "--mapping", "shoppify"), "ingest: --mapping: unknown mapping 'shoppify'"),
         (("--id", "1", "--mapping", "shopify", "--url", "http://x/"), "ingest: --url: must contain {order_id}"),
         (("--id", "1", "--mapping", "shopify", "--url", "ftp://x/{order_id}"), "ingest: --url: must start with http"),
         (("--sample", "missing.json", "--mapping", "shopify"), "cannot read missing.json: No such file or directory"),

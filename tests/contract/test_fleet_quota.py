@@ -116,7 +116,7 @@ async def test_nothing_is_booked_far_ahead(join: Join, redis: Redis, key: str) -
     assert await booked_ahead(redis, key) < 2.6
     refused = [lease for lease in leases if not lease.tokens]
     assert refused
-    assert all(lease.asks_in > 0.1 for lease in refused)
+    assert all(lease.renew_in > 0.1 for lease in refused)
 
 
 async def test_what_was_not_used_is_there_for_the_others(join: Join, redis: Redis, key: str) -> None:
@@ -380,7 +380,7 @@ async def test_during_a_pause_nothing_is_leased(join: Join, redis: Redis, key: s
 
     assert lease.tokens == 0
     assert lease.paused == pytest.approx(30.0, abs=2.0)
-    assert lease.asks_in <= 1.0
+    assert lease.renew_in <= 1.0
 
 
 async def test_asking_for_a_pause_writes_nothing(join: Join, redis: Redis, key: str) -> None:

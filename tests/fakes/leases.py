@@ -61,9 +61,9 @@ class MemoryQuota:
                 limit = 0
         self._asked[name] = now, max(request.claim if is_learning else limit, request.in_flight)
         if is_learning or paused or not self.limits.rate:
-            asks_in = min(0.25, self._learning_until - now + 0.001) if is_learning else min(1.0, paused + 0.001)
+            renew_in = min(0.25, self._learning_until - now + 0.001) if is_learning else min(1.0, paused + 0.001)
             self._next = max(self._next, now + paused, self._learning_until)
-            return Lease(limit=limit, members=members, is_learning=is_learning, paused=paused, asks_in=asks_in)
+            return Lease(limit=limit, members=members, is_learning=is_learning, paused=paused, renew_in=renew_in)
         return self._book(request, members, limit, now)
 
     def end(self, name: str, unused: int) -> None:

@@ -30,7 +30,7 @@ def document(order_id: str, status: str = "placed") -> bytes:
 
 
 def response(
-    request: FetchRequest, given: bytes | BaseException, asked_at: datetime, started_at: float = 0.0
+    request: FetchRequest, given: bytes | BaseException, requested_at: datetime, started_at: float = 0.0
 ) -> Fetched | Failed:
     """The result of a request for which the API sends `given`; raises what is no fault."""
     exchange = Exchange((request,), started_at)
@@ -38,7 +38,7 @@ def response(
         return Failed(given, exchange)
     if isinstance(given, BaseException):
         raise given
-    return Fetched(given, asked_at, exchange)
+    return Fetched(given, requested_at, exchange)
 
 
 class MemoryUpstream:
@@ -86,7 +86,7 @@ class MemoryUpstream:
 
     async def _answer(self, request: FetchRequest) -> Fetched | Failed:
         order_id, started_at = request.order_id, self.clock()
-        asked_at = datetime.fromtimestamp(self.clock(), UTC)
+        requested_at = datetime.fromtimestamp(self.clock(), UTC)
         self.in_progress.append(order_id)
         try:
             await asyncio.sleep(self.latency)
@@ -98,4 +98,4 @@ class MemoryUpstream:
             self.in_progress.remove(order_id)
         fault = self.fault or self.faults.get(order_id)
         given = fault or self.documents.get(order_id, document(order_id))
-        return response(request, given, asked_at, started_at)
+        return response(request, given, requested_at, started_at)

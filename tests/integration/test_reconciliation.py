@@ -83,27 +83,27 @@ async def test_each_accepted_order_is_counted_where_it_is(scene: Scene) -> None:
     assert report.dead_letters == {"not_found": 2, "invalid_order": 1}
     assert (report.lost.count, report.lost.examples) == (1, ("lost",))
     assert (report.unexpected.count, report.wrong.count, report.unconfirmed) == (0, 0, 0)
-    assert not report.is_sound
+    assert not report.is_clean
     assert not report.is_settled
 
 
-async def test_a_report_without_findings_is_sound_and_says_so(scene: Scene) -> None:
+async def test_a_report_without_findings_is_clean(scene: Scene) -> None:
     await store(scene, "a")
     await dead_letter(scene, "b")
 
     report = await reconciled(scene, ["a", "b", "a"], expected={"a": document("a"), "b": DeadReason.NOT_FOUND})
 
-    assert report.is_sound
+    assert report.is_clean
     assert report.is_settled
     assert (report.accepted, report.compared) == (2, 2)
     assert report.as_dict()["sound"] is True
-    assert str(report).splitlines()[-1] == "sound"
+    assert str(report).splitlines()[-1] == "clean"
 
 
-async def test_an_empty_list_is_sound_before_the_first_entry(scene: Scene) -> None:
+async def test_an_empty_list_is_clean_before_the_first_entry(scene: Scene) -> None:
     report = await reconciled(scene, [])
 
-    assert (report.accepted, report.is_sound, report.is_settled) == (0, True, True)
+    assert (report.accepted, report.is_clean, report.is_settled) == (0, True, True)
 
 
 async def test_an_order_acked_without_a_commit_is_lost(scene: Scene) -> None:
@@ -181,7 +181,7 @@ async def test_rows_and_dead_letters_that_nobody_accepted_are_unexpected(scene: 
     report = await reconciled(scene, ["mine"])
 
     assert (report.unexpected.count, report.unexpected.examples) == (3, ("both", "row", "letter"))
-    assert not report.is_sound
+    assert not report.is_clean
 
 
 async def test_orders_missing_from_a_partial_list_are_not_unexpected(scene: Scene) -> None:
@@ -190,7 +190,7 @@ async def test_orders_missing_from_a_partial_list_are_not_unexpected(scene: Scen
 
     report = await reconciled(scene, ["mine"], complete=False)
 
-    assert report.is_sound
+    assert report.is_clean
     assert report.dead_letters == {"not_found": 1}
 
 
@@ -203,7 +203,7 @@ async def test_a_dead_letter_without_an_order_is_counted_by_its_reason(scene: Sc
     report = await reconciled(scene, [])
 
     assert report.dead_letters == {"invalid_message": 1}
-    assert report.is_sound
+    assert report.is_clean
 
 
 async def test_an_unconfirmed_order_may_be_anywhere_or_nowhere(scene: Scene) -> None:
@@ -248,7 +248,7 @@ async def test_a_row_that_differs_from_its_document_is_named_with_what_differs(
 
     assert (report.wrong.count, report.wrong.examples) == (1, (f"a ({named})",))
     assert report.compared == 2
-    assert not report.is_sound
+    assert not report.is_clean
 
 
 async def test_totals_are_compared_exactly(scene: Scene) -> None:
@@ -259,7 +259,7 @@ async def test_totals_are_compared_exactly(scene: Scene) -> None:
 
     report = await reconciled(scene, ["a"], expected={"a": document("a", price=price)})
 
-    assert right.is_sound
+    assert right.is_clean
     assert report.wrong.examples == ("a (total)",)
 
 
@@ -449,7 +449,7 @@ async def test_a_reconciliation_at_any_time_while_workers_run_finds_nothing_lost
         await one.stop()
         await two.stop()
 
-    assert [report for report in reports if not report.is_sound] == []
+    assert [report for report in reports if not report.is_clean] == []
     assert reports[-1].stored == len(names)
     assert len(reports) > 2
 

@@ -241,10 +241,10 @@ async def test_a_function_that_cannot_be_loaded_is_one_line() -> None:
     before = children()
 
     with pytest.raises(
-        ConfigError, match="INGEST_TRANSFORM: own_code:nothing cannot be used: the module has no nothing"
+        ConfigError, match="INGEST_TRANSFORM: own_code:nothing cannot be used: the module does not contain nothing"
     ):
         await check_function("own_code:nothing", MEMORY)
-    with pytest.raises(ConfigError, match="the module has no nothing"):
+    with pytest.raises(ConfigError, match="the module does not contain nothing"):
         async with ProcessPool.open("own_code:nothing", 2, 1.0, MEMORY):
             raise AssertionError("opened")
 

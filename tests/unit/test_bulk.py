@@ -119,7 +119,7 @@ async def test_orders_that_wait_in_the_same_turn_travel_together_byte_for_byte()
 
     assert api.asked == [ids(20)]
     assert [each.body for each in fetched] == [document(order_id) for order_id in ids(20)]
-    assert {each.asked_at for each in fetched} == {ASKED_AT}
+    assert {each.requested_at for each in fetched} == {ASKED_AT}
     (exchange,) = {each.exchange for each in fetched}
     assert exchange is not None
     assert [request.order_id for request in exchange.requests] == ids(20)

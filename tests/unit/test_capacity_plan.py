@@ -58,7 +58,7 @@ def test_what_the_api_permits_limits_first_and_the_plan_is_for_the_rate_that_is_
     in_lists = plan(Demand(rate=1000, latency=0.5, quota=40, bulk=50))
 
     assert (by_rate.rate, by_rate.limits[0].what) == (40, "the API's requests per second")
-    assert (at_once.rate, at_once.slots, at_once.limits[0].what) == (200, 100, "the API's requests at a time")
+    assert (at_once.rate, at_once.slots, at_once.limits[0].what) == (200, 100, "the API's concurrent requests")
     assert in_lists.rate == 1000
     assert in_lists.api_connections < 50
 

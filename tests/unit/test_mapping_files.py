@@ -66,7 +66,11 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         ('[order]\nid = "id"', '[orders]\nid = "id"', "line 2, orders: unknown key `orders`; did you mean `order`?"),
         ('"id"', "7", "line 3, order.id: Expected `str | object`, got `int`"),
         ('"id"', '{ pth = "id" }', "line 3, order.id.pth: unknown key `pth`; did you mean `path`?"),
-        ('"id"', "{ requested = true, html = true }", "line 3, order.id: `requested` stands alone"),
+        (
+            '"id"',
+            "{ requested = true, html = true }",
+            "line 3, order.id: `requested` cannot be combined with other keys",
+        ),
         ('"status"', '"a..b"', "line 4, order.status.path: 'a..b' is not a path: write keys, indexes and []"),
         ('"status"', '""', "line 4, order.status: needs exactly one of `path`, `jmespath`, `value`"),
         ('"status"', '"items[].x"', "line 4, order.status.path: a path with [] leads to a list of values"),
@@ -74,36 +78,40 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         (
             '"status"',
             '{ path = "a", zone = "UTC" }',
-            "line 4, order.status.zone: `zone` is for the type `timestamp`, and",
+            "line 4, order.status.zone: `zone` requires the type `timestamp`, but",
         ),
         ('"status"', '{ path = "a", type = "txt" }', "line 4, order.status.type: Invalid enum value 'txt'"),
         (
             '"status"',
             '{ path = "a", type = "integer" }',
-            "line 4, order.status.type: `type` is for attributes: this is",
+            "line 4, order.status.type: `type` requires an attribute, but this field is",
         ),
         (
             '"status"',
             '{ concat = [{ path = "a", type = "integer" }] }',
-            "line 4, order.status.concat[0].type: `type` is for attributes: this is `text`",
+            "line 4, order.status.concat[0].type: `type` requires an attribute, but this field is `text`",
         ),
         (
             '"note"',
             '{ concat = [{ path = "notes[].text" }] }',
-            "line 21, attributes.note.concat[0].path: a path with [] leads to a list of values, and one value is needed",
+            "line 21, attributes.note.concat[0].path: a path with [] leads to a list of values, but a single value is required",
         ),
         (
             '"price"\n\n[att',
             '{ path = "p", type = "text" }\n[att',
-            "line 18, lines[1].unit_price.type: `type` is for attributes: this is `decimal`",
+            "line 18, lines[1].unit_price.type: `type` requires an attribute, but this field is `decimal`",
         ),
         (
             '"status"',
             "{ requested = true }",
-            "line 4, order.status.requested: `requested` is for `id` of [order] alone",
+            "line 4, order.status.requested: `requested` is only for `id` of [order]",
         ),
         ('"status"', '{ path = "a", otherwise = "b" }', "line 4, order.status.otherwise: `otherwise` needs `values`"),
-        ('"status"', '{ path = "a", when = { path = "b" } }', "line 4, order.status.when: `when` is for the fields of"),
+        (
+            '"status"',
+            '{ path = "a", when = { path = "b" } }',
+            "line 4, order.status.when: `when` is only for the fields of",
+        ),
         (
             '"status"',
             '{ cases = [\n  { when = { path = "b" }, value = "c" },\n] }',
@@ -123,7 +131,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         (
             'zone = "UTC"',
             'zone = "UTC", format = "unix"',
-            "line 5, order.placed_at.zone: `zone` is for the format `iso`",
+            "line 5, order.placed_at.zone: `zone` requires the format `iso`",
         ),
         ('zone = "UTC"', 'default = "soon"', "line 5, order.placed_at.default: got a `str` that is not a timestamp"),
         ('"currency"', '{ jmespath = "a[" }', "line 6, order.currency.jmespath: not a JMESPath expression:"),
@@ -136,12 +144,12 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         (
             '"currency"',
             '{ jmespath = "not_null(a, &b)" }',
-            "line 6, order.currency.jmespath: & is for the functions map(), ",
+            "line 6, order.currency.jmespath: & is only for the functions map(), ",
         ),
         (
             '"note"',
             '{ jmespath = "[map(&a, b), &c]" }',
-            "line 21, attributes.note.jmespath: & is for the functions map(),",
+            "line 21, attributes.note.jmespath: & is only for the functions map(),",
         ),
         (
             '"note"',
@@ -160,7 +168,11 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             f"{{ value = {'1' * 5_000} }}",
             "not TOML: Exceeds the limit (4300 digits) for integer string",
         ),
-        ('from = "items"', 'from = "items"\njmespath = "items"', "line 8, lines[0]: has both `from` and `jmespath`"),
+        (
+            'from = "items"',
+            'from = "items"\njmespath = "items"',
+            "line 8, lines[0]: contains both `from` and `jmespath`",
+        ),
         ('sku = "sku"', 'sky = "sku"', "line 10, lines[0].sky: unknown key `sky`; did you mean `sku`?"),
         ("{ value = 1 }", "{ value = true }", "line 17, lines[1].quantity.value: expected a decimal, got `bool`"),
         ('"price"\n\n[att', '{ path = "p", digits = 2 }\n[att', "line 18, lines[1].unit_price.digits: `digits` needs"),
@@ -168,7 +180,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         (
             '"note"',
             '{ path = "note", type = "json", html = true }',
-            "line 21, attributes.note.html: `html` is for the type",
+            "line 21, attributes.note.html: `html` requires the type",
         ),
     ],
 )
@@ -200,7 +212,7 @@ def test_a_quantity_may_be_converted_like_another_number(name: str) -> None:
 def test_a_file_that_is_too_large_is_told(tmp_path: Path) -> None:
     (tmp_path / "large.toml").write_bytes(b"#" * (1024 * 1024 + 1))
 
-    with pytest.raises(ConfigError, match="is larger than 1048576 bytes: it is not a mapping"):
+    with pytest.raises(ConfigError, match="is not a mapping, because it is larger than 1048576 bytes"):
         load_mapping(str(tmp_path / "large.toml"))
 
 
@@ -216,7 +228,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     [
         (
             "shoppify",
-            "INGEST_MAPPING: no mapping is called 'shoppify': write one of amazon, shopify, woocommerce, or the path",
+            "INGEST_MAPPING: unknown mapping 'shoppify': write one of amazon, shopify, woocommerce, or the path",
         ),
         ("missing.toml", "INGEST_MAPPING: cannot read missing.toml: No such file or directory"),
         ("/dev/zero", "INGEST_MAPPING: cannot read /dev/zero: Not a regular file"),

@@ -75,7 +75,7 @@ async def test_pages_are_followed_by_token_and_joined_with_every_digit() -> None
     assert fetched.body == (
         b'{"id": "a:1", "total": 1.10,"parts":{"items":[{"price":1.10,"id":12345678901234567890123},{"price":2E+3}]}}'
     )
-    assert fetched.asked_at == ASKED_AT
+    assert fetched.requested_at == ASKED_AT
     assert len(api.asked) == 4
 
 
@@ -218,4 +218,4 @@ def test_a_part_that_cannot_be_used_is_refused(part: Part, error: str) -> None:
     with pytest.raises(MappingError) as refusal:
         PartPages("items", part)
 
-    assert refusal.value.what.startswith(error)
+    assert refusal.value.problem.startswith(error)

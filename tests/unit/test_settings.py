@@ -112,16 +112,16 @@ MISTAKES = [
     ("INGEST_POSTGRES_DSN", f"postgresql://u:{SECRET}@h/db?sslrootcert=/no/such", "sslrootcert that cannot be read"),
     ("INGEST_POSTGRES_DSN", f"postgresql://u:{SECRET}@h1,h2/db?sslcert=/no/such", "sslcert that cannot be read"),
     ("INGEST_OUTBOX_DSN", f"postgresql://u:{SECRET}@h/db?sslkey=/no/such", "sslkey that cannot be read"),
-    ("INGEST_REDIS_URL", f"rediss://:{SECRET}@h/0?ssl_ca_certs={__file__}", "ssl_ca_certs that has no certificates"),
+    ("INGEST_REDIS_URL", f"rediss://:{SECRET}@h/0?ssl_ca_certs={__file__}", "ssl_ca_certs without certificates"),
     (
         "INGEST_POSTGRES_DSN",
         f"postgresql://u:{SECRET}@h/db?sslrootcert={__file__}",
-        "sslrootcert that has no certificates",
+        "sslrootcert without certificates",
     ),
     (
         "INGEST_POSTGRES_DSN",
         f"postgresql://u:{SECRET}@h/db?sslcert={__file__}&sslkey={__file__}&sslpassword={SECRET}",
-        "sslcert and sslkey that are not a certificate and its key",
+        "sslcert and a sslkey that are not a certificate and its key",
     ),
     ("INGEST_UPSTREAM_URL", "https://shop.example/orders", "{order_id}"),
     ("INGEST_UPSTREAM_URL", "https://shop.example/{order_id}/{order_id}", "once"),
@@ -161,15 +161,15 @@ MISTAKES = [
     ("INGEST_UPSTREAM_AUTH_HEADER", "X Key", "must be the name of a header"),
     ("INGEST_UPSTREAM_USER", " ", "is empty"),
     ("INGEST_UPSTREAM_USER", f"me:{SECRET}", "contains a colon"),
-    ("INGEST_UPSTREAM_OAUTH2_URL", f"https://{SECRET}@login.example/token", "without a user"),
-    ("INGEST_UPSTREAM_OAUTH2_URL", "https:///token", "must name a host"),
+    ("INGEST_UPSTREAM_OAUTH2_URL", f"https://{SECRET}@login.example/token", "and no user"),
+    ("INGEST_UPSTREAM_OAUTH2_URL", "https:///token", "must contain a host"),
     ("INGEST_UPSTREAM_OAUTH2_URL", "https://GRO\u1e9eHANDEL.example/token", "its ASCII form"),
-    ("INGEST_UPSTREAM_PASSWORD", f"{SECRET}\x07", "characters that cannot be typed"),
+    ("INGEST_UPSTREAM_PASSWORD", f"{SECRET}\x07", "contains control characters"),
     ("INGEST_UPSTREAM_OAUTH2_URL", f"ftp://{SECRET}@login.example/token", "https://"),
     ("INGEST_UPSTREAM_OAUTH2_CLIENT_AUTH", "jwt", "'body'"),
-    ("INGEST_UPSTREAM_STATUS", "404=later", "'later' is none of retry"),
+    ("INGEST_UPSTREAM_STATUS", "404=later", "'later' is not one of retry"),
     ("INGEST_UPSTREAM_STATUS", "200=retry", "a status from 400 to 599"),
-    ("INGEST_UPSTREAM_STATUS", "404=rejected:1h", "only retry and throttled have a time"),
+    ("INGEST_UPSTREAM_STATUS", "404=rejected:1h", "only retry and throttled support a time"),
     ("INGEST_UPSTREAM_STATUS", "404=retry, 404=rejected", "404 has two rules"),
     ("INGEST_UPSTREAM_STATUS", "404=retry:31d", "at most 30 days"),
     ("INGEST_STREAM", "orders{1}", "orders{1}"),
@@ -348,7 +348,7 @@ def test_an_empty_setting_or_file_name_is_said_to_be_empty(home: Path, monkeypat
     assert file_name == "INGEST_UPSTREAM_TOKEN_FILE: is empty: name a file, or remove it"
     assert (
         content
-        == "INGEST_UPSTREAM_TOKEN: is empty: it must be printable ASCII without spaces, as it goes into a header"
+        == "INGEST_UPSTREAM_TOKEN: is empty: it must be printable ASCII without spaces, because it is sent in a header"
     )
 
 

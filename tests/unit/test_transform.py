@@ -108,14 +108,14 @@ async def test_many_orders_that_are_large_together_are_checked_in_a_thread() -> 
     ("changed", "problem"),
     [
         ({"status": 7}, "returned an order that is not valid: Expected `str`, got `int` - at `$.status`"),
-        ({"status": "\ud800"}, "returned an order that is not JSON: `UnicodeEncodeError`"),
+        ({"status": "\ud800"}, "returned an order that cannot be encoded as JSON: `UnicodeEncodeError`"),
         (
             {"placed_at": datetime.fromisoformat("2026-01-02")},
             "returned an order that is not valid: Expected `datetime` with a timezone component - at `$.placed_at`",
         ),
         ({"id": "a 1"}, "returned an order without a valid ID"),
         ({"id": None}, "returned an order without a valid ID"),
-        ({"attributes": {"of": object()}}, "returned an order that is not JSON: `TypeError`"),
+        ({"attributes": {"of": object()}}, "returned an order that cannot be encoded as JSON: `TypeError`"),
         ({"attributes": []}, "returned an order that is not valid: Expected `object`, got `array` - at `$.attributes`"),
         ({"lines": None}, "returned an order that is not valid: Expected `array`, got `null` - at `$.lines`"),
     ],
@@ -137,16 +137,16 @@ async def test_attributes_that_are_changed_in_place_are_checked() -> None:
         order.attributes["note"] = object()
         return order
 
-    assert (await failure_of(spoil)).startswith("returned an order that is not JSON")
+    assert (await failure_of(spoil)).startswith("returned an order that cannot be encoded as JSON")
 
 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("a1", "returned neither an order nor orders, but `str`"),
-        (7, "returned neither an order nor orders, but `int`"),
-        ({"id": "a1"}, "returned neither an order nor orders, but `dict`"),
-        (["a1"], "returned something that is not an order: `str`"),
+        ("a1", "returned `str` instead of an order or orders"),
+        (7, "returned `int` instead of an order or orders"),
+        ({"id": "a1"}, "returned `dict` instead of an order or orders"),
+        (["a1"], "returned `str` in a list of orders"),
     ],
 )
 async def test_what_is_not_an_order_is_refused(value: object, problem: str) -> None:
@@ -296,9 +296,9 @@ def test_a_module_that_handles_a_signal_to_stop_changes_nothing(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("x = 1\n", "the module has no transform"),
-        ("transform = 1\n", "it is not a function, or an async generator"),
-        ("async def transform(a, b):\n    yield a\n", "it is not a function, or an async generator"),
+        ("x = 1\n", "the module does not contain transform"),
+        ("transform = 1\n", "it is not a function, or is an async generator"),
+        ("async def transform(a, b):\n    yield a\n", "it is not a function, or is an async generator"),
         ("def transform(order): ...\n", "it does not take two arguments, an order and its document"),
         ("import nothing_of_this_name\n", "importing it failed: No module named 'nothing_of_this_name'"),
         ("class Panic(BaseException): ...\nraise Panic('x')\n", "importing it failed: Panic: x"),

@@ -12,7 +12,7 @@ from ingest.api.webhooks import declaration
 from ingest.api.webhooks.errors import SourceError
 from ingest.api.webhooks.sources import Source, compile_source
 from ingest.domain.errors import ConfigError
-from ingest.domain.toml_errors import explained, located
+from ingest.domain.toml_errors import describe_error, describe_location
 from ingest.domain.toml_lines import Keys
 from ingest.files.regular import open_regular
 
@@ -30,7 +30,7 @@ def load_sources(path: str) -> list[Source]:
     try:
         return compile_sources(text, Path(path).parent)
     except SourceError as error:
-        where = ", ".join([path, *located(error.keys, text)])
+        where = ", ".join([path, *describe_location(error.keys, text)])
         raise ConfigError(f"INGEST_WEBHOOKS: {where}: {error.what}") from None
 
 
@@ -65,7 +65,7 @@ def _convert(value: Any, kind: Any, keys: Keys) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise SourceError(*explained(str(error), keys, _known_keys)) from None
+        raise SourceError(*describe_error(str(error), keys, _known_keys)) from None
 
 
 def _known_keys(keys: Keys) -> Sequence[str]:

@@ -40,9 +40,9 @@ class Reconciled:
     invalid: int
 
     @property
-    def is_sound(self) -> bool:
-        """Whether the report is sound and every line of the list was an order ID."""
-        return self.report.is_sound and not self.invalid
+    def is_clean(self) -> bool:
+        """Whether the report is clean and every line of the list was an order ID."""
+        return self.report.is_clean and not self.invalid
 
 
 def check_options(missing: str | None, *, force: bool, as_json: bool) -> None:

@@ -1,11 +1,11 @@
-"""What a call that announces orders has done."""
+"""The result of a call that enqueues orders."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Durability(StrEnum):
-    """What is certain when an announcement is confirmed."""
+    """The guarantee for orders once the call is confirmed."""
 
     MEMORY = "memory"
     FSYNC = "fsync"
@@ -14,13 +14,13 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Orders that are in the queue now.
+    """The orders that are now in the queue.
 
-    Of a call that is made again under its idempotency key, the same is said again, unless it counts repeats as duplicates.
+    A call repeated under its idempotency key returns the same numbers, unless it counts repeats as duplicates.
 
     Attributes:
         accepted: entries that this call has added.
-        duplicates: orders that needed none, as their announcement still waits.
+        duplicates: orders that were not added because an earlier entry still waits.
     """
 
     accepted: int

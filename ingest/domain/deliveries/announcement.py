@@ -1,4 +1,4 @@
-"""An announcement: one order's ID, and optionally the order itself and where the announcement comes from."""
+"""The announcement of one order, with its ID and optionally its document and its source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ _SOURCE_LENGTH = 200
 
 
 class InvalidAnnouncement(ValueError):
-    """A part of an announcement that cannot be sent; the message names the part, never its content."""
+    """An announcement that cannot be sent. The message names the invalid part, never its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One order for the queue, checked when it is made.
+    """One order for the queue, validated on construction.
 
     Args:
         order_id: the order's ID.
-        document: the order itself, as JSON; the worker then stores it without fetching it. Bytes and text are sent
-            as they are, a mapping or an `Order` is encoded. At most 4 MiB.
-        traceparent: the W3C trace context of the request that announces the order; the worker sends it to the external API.
-        source: which program or webhook announces it: up to 200 printable characters.
+        document: the order as JSON, at most 4 MiB, which the worker then stores without fetching it. Bytes and text are
+            sent unchanged, a mapping or an `Order` is encoded.
+        traceparent: the W3C trace context of the producer's request, which the worker sends to the external API.
+        source: the program or webhook that enqueues the order, up to 200 printable characters.
 
     Raises:
         InvalidOrderId: if the ID is not valid.
@@ -45,12 +45,12 @@ class Announcement:
         if self.document is not None:
             object.__setattr__(self, "document", _encoded(self.document))
         if self.traceparent is not None and not is_traceparent(self.traceparent):
-            raise InvalidAnnouncement("the traceparent is not that of a W3C trace context")
+            raise InvalidAnnouncement("the traceparent is not a W3C trace context")
         if self.source is not None and not (self.source.isprintable() and 0 < len(self.source) <= _SOURCE_LENGTH):
             raise InvalidAnnouncement(f"the source is not 1 to {_SOURCE_LENGTH} printable characters")
 
     def fields(self) -> dict[bytes, bytes]:
-        """The fields of the stream entry."""
+        """Return the fields of the stream entry."""
         given = {DOCUMENT: self.document, TRACEPARENT: self.traceparent, SOURCE: self.source}
         optional = {name: _as_bytes(value) for name, value in given.items() if value is not None}
         return {ORDER_ID: self.order_id.encode(), **optional}
@@ -60,9 +60,11 @@ def _encoded(document: bytes | str | Mapping[str, Any] | Order) -> bytes:
     try:
         encoded = _as_bytes(document)
     except (TypeError, ValueError) as error:
-        raise InvalidAnnouncement(f"the document cannot be written as JSON: {error}") from error
+        raise InvalidAnnouncement(f"the document cannot be encoded as JSON: {error}") from error
     if not 0 < len(encoded) <= DOCUMENT_LIMIT:
-        raise InvalidAnnouncement(f"the document has {len(encoded):,} bytes; 1 to {DOCUMENT_LIMIT:,} are allowed")
+        raise InvalidAnnouncement(
+            f"the document is {len(encoded):,} bytes long, but 1 to {DOCUMENT_LIMIT:,} are allowed"
+        )
     return encoded
 
 
@@ -75,5 +77,5 @@ def _as_bytes(value: bytes | str | Mapping[str, Any] | Order) -> bytes:
         case Order():
             return msgspec.json.encode(value)
         case _:
-            # In one order of keys: the same content is recognized as the same.
+            # Sorted keys, so that the same content gives the same bytes.
             return msgspec.json.encode(dict(value), order="deterministic")

@@ -6,25 +6,25 @@ from datetime import datetime
 
 
 class InvalidSelection(ValueError):
-    """A selection without criteria, or with criteria that contradict each other."""
+    """A selection without criteria, or with contradictory criteria."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterEntry:
-    """One dead letter. Its texts come from outside; in them, bytes that are not UTF-8 are backslash escapes.
+    """One dead letter. In its texts, bytes that are not UTF-8 are shown as backslash escapes.
 
     Attributes:
         entry_id: its ID in the dead-letter stream, `milliseconds-sequence`.
-        order_id: as in the entry, valid or not; None if the entry has none.
+        order_id: as in the entry, even if invalid, or None without an ID.
         reason: a `DeadReason`, unless another program wrote it.
-        error: what went wrong, for people.
-        attempts: how many attempts were made at the order.
+        error: the error message.
+        attempts: the number of attempts.
         dead_at: when it was dead-lettered, by Redis' clock.
-        first_enqueued_at: when the order was first announced.
+        first_enqueued_at: when the order was first enqueued.
         worker: the consumer that dead-lettered it.
-        replays: how often it had been put back into the queue before.
-        replayed_at: when it was last put back.
-        fields: all other fields, unchanged, as producers wrote them.
+        replays: how often it was replayed before.
+        replayed_at: when it was last replayed.
+        fields: all other fields, unchanged.
     """
 
     entry_id: str
@@ -45,14 +45,14 @@ class Selection:
     """The dead letters that match every given criterion.
 
     Attributes:
-        ids: IDs of entries or of orders, any of them; order IDs may look like entry IDs.
-        reasons: any of them.
+        ids: IDs of entries or orders, of which one must match. Order IDs may look like entry IDs.
+        reasons: reasons, of which one must match.
         since: dead-lettered at this time or later.
         until: dead-lettered before this time.
-        everything: all dead letters. It has to be explicit, so that an empty list of criteria never means everything.
+        everything: all dead letters. It is explicit, so that an empty list of criteria never selects everything.
 
     Raises:
-        InvalidSelection: if there is no criterion, a criterion beside `everything`, or no time between `since` and `until`.
+        InvalidSelection: if there is no criterion, a criterion with `everything`, or no time between `since` and `until`.
     """
 
     ids: frozenset[str] = frozenset()
@@ -64,16 +64,16 @@ class Selection:
     def __post_init__(self) -> None:
         criteria = bool(self.ids or self.reasons or self.since or self.until)
         if criteria == self.everything:
-            raise InvalidSelection("a selection has either criteria or everything")
+            raise InvalidSelection("a selection needs either criteria or everything")
         if self.since and self.until and self.since >= self.until:
-            raise InvalidSelection("since has to be before until")
+            raise InvalidSelection("since must be before until")
 
     def names(self, entry: DeadLetterEntry) -> frozenset[str]:
-        """The IDs of the selection that name this dead letter: by its own ID, by its order's, by both, or none."""
+        """Return the selected IDs that match this dead letter by its entry ID or order ID."""
         return self.ids & {entry.entry_id, entry.order_id or entry.entry_id}
 
     def matches(self, entry: DeadLetterEntry) -> bool:
-        """Whether this dead letter matches."""
+        """Return whether this dead letter matches."""
         return (
             (not self.ids or bool(self.names(entry)))
             and (not self.reasons or entry.reason in self.reasons)

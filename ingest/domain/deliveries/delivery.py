@@ -1,6 +1,6 @@
-"""A delivery: a stream entry that is given to a worker, and what the queue and the store say of deliveries.
+"""Deliveries of stream entries to workers, and the values that the queue and the store return for them.
 
-What is created for each order is a msgspec struct, at a tenth of what a frozen dataclass costs.
+Values created for each order are msgspec structs, which cost 10 % of a frozen dataclass.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from ingest.domain.fetch.request_headers import is_traceparent
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_MS = 253_370_764_799_999
+"""The end of the year 9998, the latest time with a date in every time zone. Entry IDs of other programs may be later."""
 # Until the year 2286.
 _MICROSECOND_DIGITS = 16
-"""The end of the year 9998: the latest moment that has a date wherever one is. Entry IDs of other programs may be beyond."""
 
 
 class DeadReason(StrEnum):
-    """Why an entry was dead-lettered."""
+    """The reason why an entry was dead-lettered."""
 
     INVALID_MESSAGE = "invalid_message"
     NOT_FOUND = "not_found"
@@ -34,11 +34,11 @@ class DeadReason(StrEnum):
 
 
 class EntryRef(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
-    """What identifies an entry: entry IDs repeat over the streams of a queue.
+    """Identifies an entry, because entry IDs repeat over the streams of a queue.
 
     Attributes:
         stream: the Redis key of the stream.
-        id: the entry's ID in it, `milliseconds-sequence`.
+        id: the entry's ID in the stream, `milliseconds-sequence`.
     """
 
     stream: str
@@ -46,7 +46,7 @@ class EntryRef(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=Fals
 
 
 class RetryReason(StrEnum):
-    """Why an order is delivered again later; the label `reason` of `ingest_retries_total`."""
+    """The reason for a later delivery, the label `reason` of `ingest_retries_total`."""
 
     CONNECTION = "connection"
     TIMEOUT = "timeout"
@@ -63,14 +63,14 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One delivery of a stream entry to a consumer.
 
     Attributes:
-        entry: which entry.
-        order_id: the announced order; None if the entry names none that is valid.
-        enqueued_at: Unix seconds at which the order was first announced.
-        attempt: which attempt at this order this is, from 1. Unlike `count`, it grows only when a
-            try at the order has failed, and it outlives the entry.
-        count: how often Redis has delivered this entry, this time included.
-        document: the order itself, if it was pushed with the entry; else it has to be fetched.
-        fields: the entry as it stands in the stream, unknown fields included.
+        entry: the entry.
+        order_id: the order, or None if the entry does not contain a valid ID.
+        enqueued_at: Unix seconds at which the order was first enqueued.
+        attempt: the number of this attempt at the order, from 1. Unlike `count`, it grows only when an
+            attempt fails, and later entries of the order continue it.
+        count: how often Redis has delivered this entry, including this delivery.
+        document: the order itself if it was pushed with the entry. Otherwise it has to be fetched.
+        fields: the entry as stored in the stream, including unknown fields.
     """
 
     entry: EntryRef
@@ -82,26 +82,26 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     fields: Mapping[bytes, bytes]
 
     def request(self, order_id: str, together: int = 0) -> FetchRequest:
-        """What is requested of the external API for this delivery."""
+        """Return the request to the external API for this delivery."""
         fields = self.fields
         traceparent: str | None = None
         if (given := fields.get(TRACEPARENT)) is not None:
-            # Another program may have written the entry; an invalid context would break the request.
+            # Another program may have written the entry, and an invalid context would break the request.
             text = given.decode("ascii", "replace")
             traceparent = text if is_traceparent(text) else None
         return FetchRequest(order_id, self.attempt, traceparent, fields.get(SOURCE), together)
 
     def was_locked(self) -> bool:
-        """Whether it comes again because another transaction had locked the row of its order."""
+        """Return whether this is a retry because another transaction had locked the row of the order."""
         return self.fields.get(RETRY_REASON) == RetryReason.ROW_LOCKED.encode()
 
     def pushed_at(self) -> datetime:
-        """When a pushed document was accepted, which stands in for its version.
+        """Return the time at which a pushed document was accepted, which replaces a missing version.
 
-        Never when it is handled: a push that is redelivered after a later one is still the older. The script that has accepted it has
-        noted the time. An entry that another program has written carries none; its time is that of the entry's ID, by Redis' clock,
-        or the one that the entry carries, if that is earlier, as it is after a retry or a replay, which give it a new ID. A later
-        one comes from a producer whose clock is ahead. Entries of one millisecond are told apart by their sequence, as microseconds.
+        The time of handling would be wrong, because a push may be redelivered after a later push. The script that accepts a push
+        records the time. For an entry without it, written by another program, the time is the earlier of two. One is the entry's ID,
+        by Redis' clock, which a retry or a replay replaces. The other is the time in the entry, which is later only if the producer's
+        clock is ahead. The sequence number distinguishes entries of one millisecond, as microseconds.
         """
         noted = self.fields.get(PUSHED_AT, b"")
         if noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS:
@@ -114,13 +114,13 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """What the queue answers to a heartbeat.
+    """The queue's response to a heartbeat.
 
     Attributes:
-        now: the queue's clock, Unix seconds; it never goes back.
-        is_first: whether there was none before, or a break since: others may have claimed what was held.
-        leads: whether this consumer does the group's maintenance, while its heartbeat is valid.
-        consumers: how many consumers of the group have heartbeats.
+        now: the queue's clock, Unix seconds, which never goes back.
+        is_first: whether this is the first heartbeat or follows a break, so that others may have claimed the entries.
+        leads: whether this consumer does the group's maintenance while its heartbeat is valid.
+        consumers: the number of consumers in the group with a heartbeat.
     """
 
     now: float
@@ -130,11 +130,11 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class Abandoned(msgspec.Struct, frozen=True):
-    """Deliveries that others have left.
+    """Deliveries left by other consumers.
 
     Attributes:
-        released: what was released.
-        dead: what consumers held whose heartbeats have ended.
+        released: entries that were released.
+        dead: entries held by consumers whose heartbeats have expired.
     """
 
     released: list[Delivery]
@@ -142,11 +142,11 @@ class Abandoned(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """What one page of the sweep through the group's entries in flight has found.
+    """The result of one page of the sweep through the group's entries in flight.
 
     Attributes:
-        is_complete: whether the sweep has reached its end; the next page begins a new one.
-        released: entries that nobody had renewed in time.
+        is_complete: whether the sweep has reached its end, so that the next page begins a new sweep.
+        released: entries whose lease had lapsed.
         restored: entries that had left the pending list without an ack.
     """
 
@@ -156,12 +156,12 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class Effect(StrEnum):
-    """What storing one order did to its row.
+    """The effect of storing one order on its row.
 
     Attributes:
-        UNCHANGED: this version was stored already, or a newer one, or an older one with the same content.
-        ERASED: the order does not come back.
-        SUPPRESSED: none of these: a trigger of somebody else's has kept the row from being stored, without an error.
+        UNCHANGED: this version or a newer one was already stored, or an older one with the same content.
+        ERASED: the order was erased and is not stored again.
+        SUPPRESSED: a trigger of another program suppressed the row without an error.
     """
 
     INSERTED = "inserted"

@@ -1,4 +1,4 @@
-"""What becomes of a delivery: the handler decides it, settlement applies it."""
+"""The outcomes of a delivery, decided by the handler and applied by settlement."""
 
 from datetime import datetime
 
@@ -9,12 +9,12 @@ from ingest.domain.orders.plain_order import StorableOrder
 
 
 class Store(msgspec.Struct, frozen=True, gc=False):
-    """The document is valid: store its orders, then ack.
+    """The document is valid. Store its orders, then ack.
 
     Attributes:
-        orders: none, one or several; all are committed together.
+        orders: any number of orders, which are committed together.
         fetched_at: when the document was requested, or pushed.
-        size: bytes of the document, or of what user code has made of it; buffer space for them has been acquired.
+        size: bytes of the document or of the transform's result, for which buffer space has been acquired.
         document: the document, if it is to be kept.
     """
 
@@ -25,13 +25,13 @@ class Store(msgspec.Struct, frozen=True, gc=False):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The order could not be fetched now: schedule another delivery.
+    """The order could not be fetched now. Schedule another delivery.
 
     Attributes:
         after: seconds from now.
         attempt: the `attempt` of the next delivery.
-        reason: why, for counting.
-        error: what went wrong, for people.
+        reason: the label in the metrics.
+        error: the error message.
     """
 
     after: float
@@ -41,17 +41,17 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """No retry will help: move the entry to the dead letters."""
+    """No retry will help. Move the entry to the dead letters."""
 
     reason: DeadReason
     error: str
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The order is not to blame: hand the entry back to the group, uncounted and claimable at once.
+    """The order is not to blame. Release the entry to the group, uncounted and immediately claimable.
 
     Attributes:
-        cause: why this process does not finish it, for people.
+        cause: why this process does not finish it.
     """
 
     cause: str

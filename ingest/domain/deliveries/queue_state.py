@@ -1,4 +1,4 @@
-"""What a queue and its consumer group look like from outside, at one moment."""
+"""A snapshot of a queue and its consumer group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Lane(StrEnum):
-    """One of the streams that make up a queue; workers read the express lane first."""
+    """One of the two streams of a queue. Workers read the express lane first."""
 
     MAIN = "main"
     EXPRESS = "express"
@@ -14,12 +14,12 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """What one lane holds. The defaults are those of an empty lane.
+    """The state of one lane. The defaults describe an empty lane.
 
     Attributes:
-        depth: entries not yet delivered to a consumer; None where Redis cannot tell.
+        depth: entries not yet delivered to a consumer, or None when Redis cannot count them.
         pending: entries delivered and not yet acked.
-        oldest_age: seconds since the oldest order of the lane was first announced; None in an empty lane.
+        oldest_age: seconds since the oldest order of the lane was first enqueued, or None in an empty lane.
     """
 
     depth: int | None = 0
@@ -33,16 +33,16 @@ def _empty_lanes() -> Mapping[Lane, LaneState]:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What the queue and its group hold. The defaults are those of an empty queue.
+    """The state of the queue and its group. The defaults describe an empty queue.
 
     Attributes:
-        depth: entries not yet delivered to a consumer, in all lanes; None where Redis cannot tell.
+        depth: entries not yet delivered to a consumer, in all lanes, or None when Redis cannot count them.
         pending: entries delivered and not yet acked, in all lanes.
-        oldest_age: seconds since the oldest unfinished order was first announced, the retry set included; None
+        oldest_age: seconds since the oldest unfinished order was first enqueued, including the retry set, or None
             in an empty queue.
         consumers: consumers of the group.
         retries: entries in the retry set.
-        retries_due: those of them whose time has come; a worker moves them back into the queue.
+        retries_due: entries of the retry set that are due, which a worker moves back into the queue.
         dead: dead letters.
         lanes: depth, pending entries and oldest age of each lane.
     """

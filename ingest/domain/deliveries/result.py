@@ -1,4 +1,4 @@
-"""What has become of an order, as other programs are told by the results stream."""
+"""The results of orders that are published to other programs in the results stream."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from ingest.domain.deliveries.delivery import EntryRef
 
 
 class ResultKind(StrEnum):
-    """What has become of an order; the first four are an `Effect` of storing it."""
+    """The result of an order. The first four are an `Effect` of storing it."""
 
     INSERTED = "inserted"
     CHANGED = "changed"
@@ -23,8 +23,8 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         order_id: the order.
-        kind: what has become of it.
-        announced_as: the ID that was announced, where a transform has given the order another one.
+        kind: its result.
+        announced_as: the ID that was enqueued, if a transform has changed it.
     """
 
     order_id: str
@@ -36,7 +36,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     """An entry whose orders are committed.
 
     Attributes:
-        results: what has become of them, at least one.
+        results: the results of these orders, at least one.
     """
 
     entry: EntryRef

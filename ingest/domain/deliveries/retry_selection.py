@@ -11,12 +11,12 @@ class RetrySelection:
     """The retries that match every given criterion.
 
     Attributes:
-        ids: IDs of orders, any of them.
-        reasons: any of them; see `RetryReason`.
-        everything: all retries. It has to be explicit, so that an empty list of criteria never means everything.
+        ids: IDs of orders, of which one must match.
+        reasons: reasons, of which one must match (see `RetryReason`).
+        everything: all retries. It is explicit, so that an empty list of criteria never selects everything.
 
     Raises:
-        InvalidSelection: if there is no criterion, or a criterion beside `everything`.
+        InvalidSelection: if there is no criterion, or a criterion with `everything`.
     """
 
     ids: frozenset[str] = frozenset()
@@ -25,8 +25,8 @@ class RetrySelection:
 
     def __post_init__(self) -> None:
         if bool(self.ids or self.reasons) == self.everything:
-            raise InvalidSelection("a selection has either criteria or everything")
+            raise InvalidSelection("a selection needs either criteria or everything")
 
     def matches(self, entry: RetryEntry) -> bool:
-        """Whether this entry matches."""
+        """Return whether this entry matches."""
         return (not self.ids or entry.order_id in self.ids) and (not self.reasons or entry.reason in self.reasons)

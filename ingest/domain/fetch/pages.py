@@ -1,4 +1,4 @@
-"""A list of an order that takes requests of its own, page by page."""
+"""Lists of an order that are fetched by separate requests, page by page."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,7 +9,7 @@ class Page(NamedTuple):
 
     Attributes:
         elements: of the list.
-        next: path or URL of the next page; None for the last.
+        next: path or URL of the next page, or None for the last page.
     """
 
     elements: Sequence[Any]
@@ -17,7 +17,7 @@ class Page(NamedTuple):
 
 
 class Part(Protocol):
-    """One such list: `ingest.mapping.parts`.
+    """One such list, implemented by `ingest.mapping.parts`.
 
     Attributes:
         name: in the order.
@@ -26,10 +26,10 @@ class Part(Protocol):
     name: str
 
     def first(self, order_id: str) -> str:
-        """Path of the first page."""
+        """Return the path of the first page."""
 
     def read(self, body: bytes, order_id: str) -> Page:
-        """The content of a page.
+        """Return the content of a page.
 
         Raises:
             InvalidDocument: it is not a page of the list.
@@ -37,10 +37,10 @@ class Part(Protocol):
 
 
 class Join(Protocol):
-    """Makes one document of an order and its lists."""
+    """Combines an order and its lists into one document."""
 
     def __call__(self, body: bytes, parts: dict[str, list[Any]]) -> bytes:
-        """The document.
+        """Return the document.
 
         Raises:
             InvalidDocument: the order's own document is not an object.

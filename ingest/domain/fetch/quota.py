@@ -1,4 +1,4 @@
-"""The quota that all processes share: what a process asks of it, and what it is leased."""
+"""The leases by which all processes share the quota."""
 
 import msgspec
 
@@ -7,9 +7,9 @@ class QuotaLimits(msgspec.Struct, frozen=True):
     """The limits of the external API over all processes.
 
     Attributes:
-        rate: requests per second; 0: unlimited.
-        burst: requests that may be sent at once after a time with fewer.
-        concurrency: requests at a time; 0: unlimited.
+        rate: requests per second, or 0 for unlimited.
+        burst: requests that may be sent together after a pause.
+        concurrency: concurrent requests, or 0 for unlimited.
     """
 
     rate: float = 0.0
@@ -18,18 +18,18 @@ class QuotaLimits(msgspec.Struct, frozen=True):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
-    """What a process asks for.
+    """A request of a process for a lease.
 
     Attributes:
-        tokens: requests that it wants to send next.
-        concurrency: requests that it wants to have in flight.
-        in_flight: requests that it has in flight now.
-        claim: requests that it may have in flight by its last lease, or by its safe share.
-        is_back: whether it could not reach the server since its last lease.
-        members: processes that shared the quota when this one last knew; 0 if it never did.
-        is_unused: whether requests wait, and none has begun by the last lease: their times to begin have not come.
-        slowest: requests per second to which the API's own headers limit the fleet, if they do.
-        slow_for: seconds for which.
+        tokens: requests to send next.
+        concurrency: requests wanted in flight.
+        in_flight: requests in flight now.
+        claim: requests allowed in flight by its last lease, or by its safe share.
+        is_back: whether the server was unreachable since the last lease.
+        members: last known number of processes that share the quota, or 0 if unknown.
+        is_unused: whether requests wait but none has used the last lease, because it has not begun yet.
+        slowest: limit of requests per second over all processes, from headers of the API.
+        slow_for: seconds until that limit ends.
     """
 
     tokens: int = 0
@@ -44,18 +44,18 @@ class LeaseRequest(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What a process is leased. Times are in seconds from the server's reply.
+    """A lease. Times are in seconds from the server's reply.
 
     Attributes:
         tokens: requests that may be sent.
-        starts_in: when the first of them may be sent; negative for one that might have been sent before.
-        spacing: between two of them.
+        starts_in: when the first of them may be sent. It is negative if that time has passed.
+        spacing: time between two of them.
         limit: requests that may be in flight.
-        period: how often a process asks, at most.
-        asks_in: when to ask next, at the earliest.
-        members: processes that share the quota, this one included.
-        is_learning: the server does not know yet what others hold: nothing is granted, and safe shares hold.
-        paused: for how long no process may send anything.
+        period: shortest interval between lease requests.
+        renew_in: earliest time of the next lease request.
+        members: processes that share the quota, including this one.
+        is_learning: whether the server is still collecting existing leases. It grants no requests, and safe shares apply.
+        paused: how long no process may send requests.
     """
 
     tokens: int = 0
@@ -63,7 +63,7 @@ class Lease(msgspec.Struct, frozen=True):
     spacing: float = 0.0
     limit: int = 0
     period: float = 0.1
-    asks_in: float = 0.025
+    renew_in: float = 0.025
     members: int = 1
     is_learning: bool = False
     paused: float = 0.0

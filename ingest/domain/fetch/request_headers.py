@@ -1,4 +1,4 @@
-"""Checks what goes into the headers of a request. No message contains the value: it may be a secret."""
+"""Checks the headers of a request. Messages never contain the value, because it may be a secret."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def check_header_name(name: str) -> str:
     """Return the name of a header.
 
     Raises:
-        ValueError: it is not one, or is set by the HTTP client.
+        ValueError: the name is invalid, or is set by the HTTP client.
     """
     if not _NAME.fullmatch(name):
         raise ValueError("must be the name of a header, such as X-Api-Key")
@@ -30,15 +30,15 @@ def check_header_name(name: str) -> str:
 
 
 def check_header_value(text: str) -> str:
-    """Return the value of a header, without spaces around it.
+    """Return the value of a header, without surrounding spaces.
 
     Raises:
-        ValueError: it cannot be one.
+        ValueError: it is invalid.
     """
     value = text.strip()
     if not value or len(value) > _LONGEST or not value.isascii() or not value.isprintable():
         raise ValueError(
-            f"must be printable ASCII on one line, at most {_LONGEST} characters, as it goes into a header"
+            f"must be printable ASCII on one line, at most {_LONGEST} characters, because it is sent in a header"
         )
     return value
 
@@ -49,36 +49,36 @@ def is_traceparent(text: str) -> bool:
 
 
 def check_token(text: str) -> str:
-    """Return a token, without spaces around it.
+    """Return a token, without surrounding spaces.
 
     Raises:
-        ValueError: it cannot be one.
+        ValueError: it is invalid.
     """
     token = text.strip()
     if not token:
-        raise ValueError("is empty: it must be printable ASCII without spaces, as it goes into a header")
+        raise ValueError("is empty: it must be printable ASCII without spaces, because it is sent in a header")
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise ValueError("must be printable ASCII without spaces, as it goes into a header")
+        raise ValueError("must be printable ASCII without spaces, because it is sent in a header")
     return token
 
 
 def check_secret(text: str) -> str:
-    """Return a password or an ID, without spaces around it.
+    """Return a password or an ID, without surrounding spaces.
 
     Raises:
-        ValueError: it is empty, or has control characters.
+        ValueError: it is empty, or contains control characters.
     """
     secret = text.strip()
     if not secret or not secret.isprintable():
-        raise ValueError("is empty, or has characters that cannot be typed")
+        raise ValueError("is empty, or contains control characters")
     return secret
 
 
 def parse_headers(text: str) -> Mapping[str, str]:
-    """Read headers: a line `Name: value` for each, or a JSON object.
+    """Read headers from lines of the form `Name: value`, or from a JSON object.
 
     Raises:
-        ValueError: they are invalid; the message names the header or the number of its line.
+        ValueError: they are invalid. The message names the header or its line.
     """
     headers: dict[str, str] = {}
     for where, name, value in _pairs(text):
@@ -108,7 +108,7 @@ def _pairs(text: str) -> list[tuple[str, str, str]]:
 
 def _json_pairs(text: str) -> list[tuple[str, str, str]]:
     try:
-        # A list of pairs keeps a name that is given twice.
+        # A list of pairs keeps duplicate names.
         given: Any = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError):
         raise ValueError("is not a JSON object of strings") from None

@@ -11,7 +11,7 @@ _MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,29}")
 
 
 def shape_of(body: bytes) -> str | None:
-    """What a response is: an HTML page, an object with a few members; None if it has as many members as an order."""
+    """Describe a response, such as an HTML page or a small object. Return None if it may be an order."""
     start = body[:512].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"<"):
         return "an HTML or XML page"
@@ -27,7 +27,7 @@ def shape_of(body: bytes) -> str | None:
         return None
     if not members:
         return "an empty JSON object"
-    # A name may be a value, as in an object keyed by e-mail address.
+    # A name may be a value, such as in an object keyed by e-mail address.
     named = [name for name in members if _MEMBER.fullmatch(name)]
     if len(members) > _MOST_MEMBERS or len(named) < len(members):
         return None

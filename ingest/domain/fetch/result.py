@@ -13,13 +13,13 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         body: the bytes.
-        asked_at: when the request began. A document cannot be older than that, so of two documents without a version of their
+        requested_at: when the request began. A document cannot be older than that, so of two documents without a version of their
             own, the one requested later is the newer one. Time spent on failed tries does not count.
         exchange: the request.
     """
 
     body: bytes
-    asked_at: datetime
+    requested_at: datetime
     exchange: Exchange
 
 

@@ -1,4 +1,4 @@
-"""What the responses of one external API mean where it differs from the usual: `404=retry:1h, 451=not_found`."""
+"""Parses rules for unusual meanings of statuses, such as `404=retry:1h, 451=not_found`."""
 
 import re
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ _FORM = "write STATUS=ACTION, such as 404=retry:1h, 409=retry, 451=not_found"
 
 
 class Action(StrEnum):
-    """What to do with an order whose request gets a status.
+    """The action for an order whose request gets a status.
 
-    `RETRY` without a time: as after a 5xx. With a time: once more after it, which uses up an attempt.
+    `RETRY` without a time acts like a 5xx. With a time, it retries after that time and uses up an attempt.
     """
 
     RETRY = "retry"
@@ -31,8 +31,8 @@ class StatusOverride(msgspec.Struct, frozen=True):
     """The meaning of one status.
 
     Attributes:
-        action: what to do.
-        after: seconds until the next request, if the rule has a time.
+        action: the action to take.
+        after: seconds until the next request, if the rule contains a time.
     """
 
     action: Action
@@ -40,12 +40,12 @@ class StatusOverride(msgspec.Struct, frozen=True):
 
 
 def parse_status_overrides(text: str) -> Mapping[int, StatusOverride]:
-    """Read rules separated by commas or line ends: `STATUS=ACTION` or `STATUS=ACTION:TIME`.
+    """Read rules `STATUS=ACTION` or `STATUS=ACTION:TIME`, separated by commas or line ends.
 
-    A time is a number of seconds, or has a unit: `90`, `90s`, `15m`, `1h`, `2d`.
+    A time is a number of seconds, or a number with a unit: `90`, `90s`, `15m`, `1h`, `2d`.
 
     Raises:
-        ValueError: a rule is invalid; the message is for people.
+        ValueError: a rule is invalid.
     """
     overrides: dict[int, StatusOverride] = {}
     for rule in re.split(r"[,\n]", text):
@@ -65,11 +65,11 @@ def _parse(rule: str) -> tuple[int, StatusOverride]:
     try:
         action = Action(parts["action"])
     except ValueError:
-        raise ValueError(f"{parts['action']!r} is none of {', '.join(Action)}: {_FORM}") from None
+        raise ValueError(f"{parts['action']!r} is not one of {', '.join(Action)}: {_FORM}") from None
     if parts["number"] is None:
         return int(parts["status"]), StatusOverride(action)
     if action not in {Action.RETRY, Action.THROTTLED}:
-        raise ValueError(f"{rule!r}: only retry and throttled have a time")
+        raise ValueError(f"{rule!r}: only retry and throttled support a time")
     after = float(parts["number"]) * _UNITS[parts["unit"]]
     if not 0 < after <= LONGEST:
         raise ValueError(f"{rule!r}: the time must be more than 0 and at most 30 days")

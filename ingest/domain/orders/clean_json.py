@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BACKSLASH = ord("\\")
-# The first byte of a surrogate in UTF-8, which no valid text contains. Some Korean characters begin with it as well.
+# The first byte of a surrogate in UTF-8, which is invalid. Some Korean characters also begin with it.
 _SURROGATE_BYTE = 0xED
 _REPLACEMENT = rb"\ufffd"
-# Escapes from left to right, so that an escaped backslash hides no `u`: a pair of surrogates, one alone or a NUL, any other.
+# Matches pairs of surrogates, then half pairs and NUL, then any other escape, so that an escaped backslash is skipped.
 _ESCAPES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(?P<bad>\\u(?:[dD][89a-fA-F][0-9a-fA-F]{2}|0000)|\xed[\xa0-\xbf][\x80-\xbf])"
@@ -24,7 +24,7 @@ def ignored() -> None:
 def clean_json(text: bytes, on_replaced: Callable[[], None] = ignored) -> bytes:
     """Return a JSON text without a byte order mark, and with U+FFFD in place of each character that PostgreSQL cannot store.
 
-    Those are NUL and halves of surrogate pairs; if there is any, `on_replaced` is called. A text without them is returned as it is.
+    These characters are NUL and halves of surrogate pairs. `on_replaced` is called if any was replaced.
     """
     if text[:3] == _BYTE_ORDER_MARK:
         text = text[3:]

@@ -1,6 +1,6 @@
-"""Compares a stored order with the document that it came from, field by field and line by line.
+"""Compares a stored order with its document, field by field and line by line.
 
-It shares nothing with the decoding and storing of orders: a mistake there cannot hide itself here.
+It does not share code with the decoding and storing of orders, so that it finds mistakes there.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-# Sums of what an order may hold fit 60 digits; nothing is rounded here.
+# The sum of an order fits 60 digits, so values are never rounded here.
 _EXACT = Context(prec=200)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOrder:
-    """One row of `orders`, as read back: the fields are its columns; `lines` and `attributes` are JSON text."""
+    """One row of `orders` as read from the table, with `lines` and `attributes` as JSON text."""
 
     order_id: str
     status: str
@@ -40,7 +40,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
-    """An order as the external API serves it; what it leaves out is null."""
+    """An order as returned by the external API. Missing members are null."""
 
     id: str
     status: str
@@ -55,14 +55,14 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 _decode_document = msgspec.json.Decoder(_Document).decode
 _decode_lines = msgspec.json.Decoder(list[_Line]).decode
-# What stands in the row as it stands in the document.
+# Fields that are stored unchanged.
 _FIELDS = [name for name in _Document.__struct_fields__ if name not in {"id", "lines", "attributes"}]
 
 
 def differences(row: StoredOrder, document: bytes) -> list[str]:
-    """Where a row differs from its document, as names such as `total` and `lines[3].unit_price`; empty if it does not.
+    """Return the fields in which a row differs from its document, such as `total` and `lines[3].unit_price`.
 
-    A price has to be the same digit by digit: `2.50` is not `2.5`.
+    A price must be the same digit by digit, so `2.50` differs from `2.5`.
     """
     try:
         wanted = _decode_document(document)
@@ -97,7 +97,7 @@ def _line_differences(index: int, stored: _Line | None, line: _Line | None) -> l
 
 
 def _is_same(stored: Any, wanted: Any) -> bool:
-    """Whether two JSON values are equal. To Python, true is 1; PostgreSQL writes a number such as 1e16 as an integer."""
+    """Return whether two JSON values are equal. Python equates true and 1, and PostgreSQL writes 1e16 as an integer."""
     match stored, wanted:
         case dict(), dict():
             return stored.keys() == wanted.keys() and all(_is_same(stored[name], wanted[name]) for name in wanted)

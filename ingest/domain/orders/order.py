@@ -1,4 +1,4 @@
-"""The order document: parsed and validated once, immutable."""
+"""The immutable order, parsed and validated once."""
 
 import math
 import re
@@ -21,12 +21,12 @@ import msgspec
 
 _ORDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", re.ASCII)
 
-# Amounts are added without rounding: a sum that needs more than 60 digits is refused rather than approximated.
+# Amounts are added without rounding. A sum of more than 60 digits is rejected, not approximated.
 EXACT = Context(prec=60, traps=[Inexact, Rounded, Clamped, InvalidOperation, DivisionByZero, Overflow])
 _ZERO = Decimal(0)
 _MAX_MAGNITUDE = 30
 _JSON_SAFE = 2**53
-# The whole numbers that every JSON parser keeps.
+# The integers that every JSON parser keeps.
 WHOLE_QUANTITY = msgspec.Meta(ge=-_JSON_SAFE, le=_JSON_SAFE)
 
 
@@ -35,14 +35,14 @@ class InvalidOrderId(ValueError):
 
 
 class InvalidDocument(ValueError):
-    """A document that is not an order; the message tells what is wrong and where, without its values."""
+    """A document that is not an order. The message contains the problem and its location, without values."""
 
 
 def parse_order_id(text: str) -> str:
     """Return `text` if it is an order ID.
 
     Raises:
-        InvalidOrderId: it is not; the message tells what is allowed.
+        InvalidOrderId: it is not an order ID. The message describes the allowed form.
     """
     if _ORDER_ID.fullmatch(text) is None:
         shown = text if len(text) <= 80 else text[:77] + "..."
@@ -53,11 +53,11 @@ def parse_order_id(text: str) -> str:
 
 
 class TruncatedDocument(InvalidDocument):
-    """A document whose JSON is incomplete: most likely the rest was lost in transfer."""
+    """A document with incomplete JSON, most likely truncated in transfer."""
 
 
 class OrderLine(msgspec.Struct, frozen=True, gc=False):
-    """An order line; quantity and price may be zero or negative (returns, discounts, adjustments), the quantity fractional."""
+    """An order line. Quantity and price may be zero or negative (returns, discounts), and the quantity may be fractional."""
 
     sku: str
     quantity: Annotated[int, WHOLE_QUANTITY] | Decimal
@@ -66,10 +66,10 @@ class OrderLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class Order(msgspec.Struct, frozen=True, dict=True):
-    """An order as the external API describes it. Times are timezone-aware, amounts are exact.
+    """An order as described by the external API. Times are timezone-aware, amounts are exact.
 
     Attributes:
-        attributes: whatever else is kept of it; any JSON object.
+        attributes: further data to store, any JSON object.
     """
 
     id: str
@@ -85,7 +85,7 @@ class Order(msgspec.Struct, frozen=True, dict=True):
     @property
     def total(self) -> Decimal:
         """The exact sum of quantity times unit price over all lines."""
-        # Computed once; functools.cached_property takes a lock before Python 3.12.
+        # functools.cached_property takes a lock before Python 3.12.
         total: Decimal | None = self.__dict__.get("total")
         if total is None:
             total = self.__dict__["total"] = _exact_total(self.lines)
@@ -103,17 +103,17 @@ class Order(msgspec.Struct, frozen=True, dict=True):
 def _exact_total(lines: Sequence[OrderLine]) -> Decimal:
     total, multiply_and_add = _ZERO, EXACT.fma
     for line in lines:
-        # `plus` applies the context to the price itself: with a quantity of 0 its digits would not be checked.
+        # `plus` applies the context to the price, because a quantity of 0 would leave its digits unchecked.
         price = line.unit_price if line.quantity else EXACT.plus(line.unit_price)
         total = multiply_and_add(price, line.quantity, total)
     return total
 
 
 def number(text: str) -> float:
-    """Return a number of the attributes, as msgspec would, which takes 18 µs for one near the largest: seconds for a large document.
+    """Return a number of the attributes. msgspec itself takes 18 µs for one near the maximum, or seconds for a large document.
 
     Raises:
-        ValueError: it is too large; msgspec adds where it is.
+        ValueError: it is too large. msgspec adds the location.
     """
     value = float(text)
     if math.isinf(value):
@@ -123,16 +123,15 @@ def number(text: str) -> float:
 
 _decoder = msgspec.json.Decoder(Order, float_hook=number)
 
-# Decimal accepts more than JSON numbers (`1_000`, ` 1.5 `, the digits of every script), and does not keep the text. So prices
-# and quantities given as strings are checked in the document itself. One search, about 0.2 µs per line, is enough for nearly every
-# document: it finds prices that are strings and not just digits and a point. It begins with the key in its usual spelling, for which
-# the search is fastest; a key with an escaped letter contains \u00. Quantities are nearly always whole numbers, which no string
-# becomes.
+# Decimal accepts more than JSON numbers (`1_000`, ` 1.5 `, the digits of every script), and does not keep the text. Prices and
+# quantities given as strings are therefore checked in the document itself. For nearly every document, one search of about 0.2 µs
+# per line is enough. It finds string prices that are not just digits and a point. It begins with the key in its usual spelling, which
+# is fastest. A key with an escaped letter contains \u00. Quantities are nearly always integers, and a string never decodes to one.
 _UNUSUAL_PRICE = re.compile(rb'unit_price"\s*+:\s*+"(?!-?[0-9][0-9.]*+(?<!\.)")')
 _ESCAPED_ASCII = b"\\u00"
-# A JSON string can contain NUL only as this escape; searching for it is cheap, checking each text is not.
+# A JSON string can contain NUL only as this escape. Searching for it is cheaper than checking each text.
 _ESCAPED_NUL = b"\\u0000"
-# As a number: `in` looks for one first, and a byte string costs it an exception.
+# As a number, because `in` tries a number first, and a byte string costs an exception.
 BACKSLASH = ord("\\")
 _DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -156,8 +155,8 @@ def decode_order(body: bytes, order_id: str) -> Order:
 
     Raises:
         TruncatedDocument: it is truncated.
-        InvalidDocument: it is not JSON, not an order, another order's, or contains values that cannot be stored exactly
-            (NUL characters, infinite or extremely large amounts).
+        InvalidDocument: it is not JSON, not an order, belongs to another order, or contains values that cannot be stored
+            exactly (NUL characters, infinite or extremely large amounts).
     """
     try:
         order = _decoder.decode(body)
@@ -186,7 +185,7 @@ _id_decoder = msgspec.json.Decoder(_Identified)
 
 
 def document_id(body: bytes) -> str | None:
-    """Return which order a document says it is of; None if it does not say."""
+    """Return the order ID in a document, or None without one."""
     try:
         return _id_decoder.decode(body).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -194,14 +193,14 @@ def document_id(body: bytes) -> str | None:
 
 
 def undecodable(body: bytes, error: Exception) -> InvalidDocument:
-    """Return what is wrong with a document that msgspec could not decode; `TruncatedDocument` if its end is missing."""
+    """Return the error for a document that msgspec could not decode, `TruncatedDocument` if its end is missing."""
     if isinstance(error, RecursionError):
         return InvalidDocument("nested too deeply")
     return _truncated(body) if _is_truncated(body, str(error)) else InvalidDocument(str(error))
 
 
 def check_order(order: Order, body: bytes) -> None:
-    """Check what types cannot express: amounts, years, NUL characters.
+    """Check amounts, years and NUL characters, which types cannot express.
 
     Args:
         order: the order.
@@ -222,7 +221,7 @@ def check_times(placed_at: datetime, updated_at: datetime | None) -> None:
     """Check that the times of an order can be converted to UTC.
 
     Raises:
-        InvalidDocument: one is in the first or last years, which cannot be converted from every offset.
+        InvalidDocument: a time is in the first or last years, which cannot be converted from every offset.
     """
     if not 1 < placed_at.year < 9999:
         raise InvalidDocument("a year out of range - at `$.placed_at`")
@@ -234,7 +233,7 @@ def _check_written_decimals(body: bytes) -> None:
     for index, line in enumerate(_written_decoder.decode(body).lines):
         for name, raw in (("unit_price", line.unit_price), ("quantity", line.quantity)):
             written = bytes(raw)
-            # If it is not a string, it is a number, which the JSON parser has validated.
+            # Otherwise it is a number, which the JSON parser has validated.
             if written.startswith(b'"') and _DECIMAL_TEXT.fullmatch(msgspec.json.decode(written, type=str)) is None:
                 raise InvalidDocument(
                     f"a decimal that is not written like a JSON number - at `$.lines[{index}].{name}`"
@@ -259,13 +258,13 @@ def _check_amounts(order: Order) -> None:
         if not isinstance(line.quantity, int) and _is_out_of_range(line.quantity):
             raise InvalidDocument(f"an amount out of range - at `$.lines[{index}].quantity`")
     try:
-        order.total  # noqa: B018  it raises where a sum would have to be rounded
+        order.total  # noqa: B018  raises if the sum would have to be rounded
     except DecimalException as error:
         raise InvalidDocument("the amounts have too many digits to be added exactly - at `$.lines`") from error
 
 
 def _are_usual_amounts(order: Order) -> bool:
-    """Return whether all quantities are whole numbers, and all amounts and their sum in range; other orders need a closer look."""
+    """Return whether all quantities are integers, and all amounts and their sum are in range. Other orders need more checks."""
     total, multiply_and_add = _ZERO, EXACT.fma
     try:
         for line in order.lines:
@@ -275,7 +274,7 @@ def _are_usual_amounts(order: Order) -> bool:
             total = multiply_and_add(price if quantity else EXACT.plus(price), quantity, total)
     except DecimalException:
         return False
-    # What is not finite, the sum is not either, or there is none.
+    # If an amount is not finite, neither is the sum.
     if not total.is_finite():
         return False
     order.__dict__["total"] = total
@@ -291,7 +290,7 @@ def _check_texts(order: Order) -> None:
     for index, line in enumerate(order.lines):
         texts[f"lines[{index}].sku"] = line.sku
         texts[f"lines[{index}].description"] = line.description
-    # In the attributes' JSON a NUL is this escape, and an escaped backslash before it is none.
+    # In the attributes' JSON a NUL is this escape, unless its backslash is escaped.
     texts["attributes"] = order.attributes_json().decode().replace("\\\\", "").replace("\\u0000", "\0")
     for name, text in texts.items():
         if text is not None and "\0" in text:

@@ -1,7 +1,7 @@
-"""One row of the table of orders, with its values as they are sent: made of an order as soon as that is decoded.
+"""Rows of the table of orders, with values in the form sent to PostgreSQL.
 
-The lines of an order are encoded while they are at hand, and are then dropped: what waits for its batch is one text instead of
-an object for each value.
+A row is built as soon as its order is decoded. The lines are encoded then, so that one text waits for the batch instead of an
+object for each value.
 """
 
 from datetime import datetime, timedelta
@@ -11,21 +11,21 @@ import msgspec
 
 from ingest.domain.orders.plain_order import StorableOrder
 
-# A time that is further ahead of the queue's clock is no version: every later one would count as older.
+# A time further ahead of the queue's clock does not count as the version, because later documents would count as older.
 MOST_AHEAD = timedelta(days=1)
 
 
 class OrderRow(msgspec.Struct, frozen=True, gc=False):
-    """One row to store: an order, and what its delivery knows of it. The fields are in the order of the table's columns.
+    """One row to store, made from an order and its delivery. The fields are in the order of the table's columns.
 
     Attributes:
-        total: the exact sum of its lines, as a decimal number.
+        total: the exact sum of its lines in decimal notation.
         lines: a JSON array.
-        fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
-        attempts: at the order, until it was fetched.
+        fetched_at: when the document was requested or pushed. It replaces a missing version.
+        attempts: attempts at the order until it was fetched.
         enqueued_at: Unix seconds.
-        attributes: a JSON object; None if there are none.
-        document: what the order was decoded from, if it is to be kept; JSON.
+        attributes: a JSON object, or None without attributes.
+        document: the JSON document of the order, if it is to be kept.
     """
 
     order_id: str
@@ -52,7 +52,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
         enqueued_at: float,
         document: str | None = None,
     ) -> Self:
-        """Return the row of an order; the rows of one document share its text."""
+        """Return the row of an order. The rows of one document share its text."""
         return cls(
             order.id,
             order.status,
@@ -61,7 +61,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
             order.country,
             order.placed_at,
             order.updated_at,
-            str(order.total),  # as text: asyncpg takes a Decimal apart in Python
+            str(order.total),  # as text, because asyncpg encodes a Decimal in Python
             order.lines_json().decode(),
             fetched_at,
             attempts,
@@ -72,11 +72,11 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the order's own time is too far ahead to be its version."""
+        """Whether `updated_at` is too far ahead to be the version."""
         return self.updated_at is not None and self.updated_at - self.fetched_at > MOST_AHEAD
 
     @property
     def age(self) -> tuple[datetime, datetime]:
-        """What orders the rows of one key: the greater is the newer."""
+        """The sort key of rows of the same order. The greater is the newer."""
         version = self.fetched_at if self.updated_at is None or self.is_ahead else self.updated_at
         return version, self.fetched_at

@@ -1,4 +1,4 @@
-"""Where an order is: in the database, and in the queue, where it may be several times."""
+"""The state of an order in the database and in the queue, which may contain several entries of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ingest.domain.deliveries.queue_state import Lane
 
 
 class IngestionState(StrEnum):
-    """What is happening to an order, or was last."""
+    """The current or last state of an order."""
 
     ERASED = "erased"
     IN_FLIGHT = "in_flight"
@@ -27,7 +27,7 @@ class QueuedEntry:
     """An entry that waits for a worker.
 
     Attributes:
-        announced_at: when the order was first announced.
+        announced_at: when the order was first enqueued.
     """
 
     entry_id: str
@@ -43,7 +43,7 @@ class InFlightEntry:
 
     Attributes:
         renewed_at: when it was delivered to the worker, or the worker last renewed its lease.
-        deliveries: how often it was delivered.
+        deliveries: the number of deliveries.
     """
 
     entry_id: str
@@ -61,13 +61,13 @@ class RetryEntry:
     """An entry that waits for its next attempt.
 
     Attributes:
-        entry_id: under which it waits; bytes that are not UTF-8 are backslash escapes.
-        name: the same, as Redis has it.
-        order_id: as in the entry; None if it has none.
+        entry_id: its ID in the retry set, where bytes that are not UTF-8 are backslash escapes.
+        name: its ID in Redis, as bytes.
+        order_id: as in the entry, or None without an ID.
         next_try_at: when a worker moves it to the express lane.
-        attempt: which attempt the next one is.
-        reason: why the last one failed, a `RetryReason`; empty if that is not known.
-        error: what went wrong, for people.
+        attempt: the number of the next attempt.
+        reason: the `RetryReason` of the last failure, empty if unknown.
+        error: the error message.
     """
 
     entry_id: str
@@ -87,7 +87,7 @@ class DeadEntry:
 
     Attributes:
         reason: a `DeadReason`, unless another program wrote it.
-        error: what went wrong, for people.
+        error: the error message.
     """
 
     entry_id: str
@@ -101,20 +101,20 @@ class DeadEntry:
 
 QueueEntry = QueuedEntry | InFlightEntry | RetryEntry | DeadEntry
 
-# Which of several is told first: what happens now, before what waits, before what has ended.
+# If an order has several entries, the first of these states is reported.
 _FIRST = (IngestionState.IN_FLIGHT, IngestionState.RETRYING, IngestionState.QUEUED, IngestionState.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderState:
-    """All that is known of one order.
+    """The complete state of one order.
 
     Attributes:
-        row: its columns as JSON values; None if it is not stored.
-        erased_at: when it was erased; None if it was not.
-        entries: where it is in the queue.
-        searched: whether all of the queue was searched; if not, `problem` says why.
-        problem: why not.
+        row: its columns as JSON values, or None if it is not stored.
+        erased_at: when it was erased, or None.
+        entries: its entries in the queue.
+        searched: whether the whole queue was searched.
+        problem: the reason why the queue was not searched completely.
     """
 
     order_id: str
@@ -126,7 +126,7 @@ class OrderState:
 
     @property
     def state(self) -> IngestionState:
-        """What is happening to it."""
+        """The state that is reported first."""
         if self.erased_at is not None:
             return IngestionState.ERASED
         states = {entry.state for entry in self.entries}
@@ -139,5 +139,5 @@ class OrderState:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is anywhere."""
+        """Whether it was found in the database or the queue."""
         return self.row is not None or self.erased_at is not None or bool(self.entries)

@@ -1,7 +1,7 @@
-"""Decodes the documents that most APIs send only as far as storing needs, with prices as the texts in the document.
+"""Decodes common documents only as far as storing requires, with prices as the texts in the document.
 
 A row contains the lines as JSON, with prices as texts, and the sum of their amounts. Without a `Decimal` for each price, an order takes
-13 % less CPU time at an API of 0-2 ms. All other documents, and invalid ones, are decoded by `decode_order`, which reports errors.
+13 % less CPU time at an API of 0-2 ms. `decode_order` decodes all other documents, including invalid documents, and reports errors.
 """
 
 import re
@@ -13,15 +13,15 @@ import msgspec
 
 from ingest.domain.orders.order import BACKSLASH, EXACT, WHOLE_QUANTITY, Order, check_times, decode_order, number
 
-# A price that is written as its `Decimal` is: with a leading zero, an exponent or more decimals it might not be.
+# A price in the same form as its `Decimal`. A leading zero, an exponent or more decimals might change the form.
 _PRICE = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.([0-9]{1,6}))?")
 _MOST_PLACES = 6
-# In a document it stands once for each line, or more often where a price or the array of lines is repeated. The last one counts,
-# but the others have to be decimals as well, which only `decode_order` checks.
+# It occurs once for each line, or more often if a price or the array of lines is repeated. The last one counts, but the
+# others must also be decimals, which only `decode_order` checks.
 _PRICE_KEY = b'"unit_price"'
 # NUL, or a letter of that key.
 _ESCAPED = re.compile(rb"\\u00(?:00|[5-7])")
-# Prices repeat. How many are remembered: one that is not takes as long as its `Decimal`.
+# Size of the cache of prices. A price that is not cached takes as long as its `Decimal`.
 _MOST_PRICES = 1024
 
 
@@ -35,7 +35,7 @@ class _PlainLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class PlainOrder(msgspec.Struct, frozen=True, gc=False):
-    """An order to be stored, as `Order`; only `decode_plain` makes one.
+    """An order to be stored, like `Order`. Only `decode_plain` creates it.
 
     Attributes:
         total: the exact sum of quantity times unit price over all lines.
@@ -50,7 +50,7 @@ class PlainOrder(msgspec.Struct, frozen=True, gc=False):
     customer_id: str | None = None
     country: str | None = None
     attributes: dict[str, Any] = {}
-    # Never what the document has under this name.
+    # Never read from the document.
     total: str = msgspec.field(default="", name="")
 
     def attributes_json(self) -> bytes:
@@ -73,11 +73,11 @@ def decode_plain(body: bytes, order_id: str) -> StorableOrder:
 
     Raises:
         TruncatedDocument: it is truncated.
-        InvalidDocument: it is not valid, see `decode_order`.
+        InvalidDocument: it is not valid (see `decode_order`).
     """
     try:
         order = _decoder.decode(body)
-        _set_field(order, "total", _exact_total(order.lines))  # nobody else has the order yet
+        _set_field(order, "total", _exact_total(order.lines))  # the order is not shared yet
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _UnusualPrice):
         return decode_order(body, order_id)
     if order.id != order_id or body.count(_PRICE_KEY) != len(order.lines) or _has_special_escapes(body):
@@ -92,11 +92,11 @@ def _has_special_escapes(body: bytes) -> bool:
 
 
 class _UnusualPrice(Exception):
-    """A price that is perhaps none, or would be written in another way."""
+    """A price that may be invalid, or may have a different form as a `Decimal`."""
 
 
 class _Prices(dict[str, tuple[int, int]]):
-    """Prices, each as a multiple of the smallest amount, and how many decimals it has."""
+    """Prices as multiples of the smallest amount, with their numbers of decimals."""
 
     def __missing__(self, price: str) -> tuple[int, int]:
         match = _PRICE.fullmatch(price)
@@ -119,6 +119,6 @@ def _exact_total(lines: list[_PlainLine]) -> str:
         total += units * line.quantity
         if places > most_places:  # noqa: PLR1730  `max` takes as long as the rest of the loop
             most_places = places
-    # No digits are lost: no amount has more decimals.
+    # Digits are not lost, because no amount has more decimals.
     total //= 10 ** (_MOST_PLACES - most_places)
     return str(EXACT.scaleb(Decimal(total), -most_places))

@@ -1,4 +1,4 @@
-"""The report of a reconciliation: what has become of the accepted orders, in numbers, and by name where something is wrong."""
+"""The report of a reconciliation, which counts the accepted orders by location and names the missing and wrong orders."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ MAX_EXAMPLES = 20
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """How many orders, and the first of them by name."""
+    """A number of orders, with the first IDs as examples."""
 
     count: int = 0
     examples: tuple[str, ...] = ()
@@ -21,25 +21,25 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationReport:
-    """Where the accepted orders are.
+    """The locations of the accepted orders.
 
     Attributes:
-        accepted: orders that were certainly accepted, each counted once; the sum of the six that follow.
-        stored: of them, those with a row in `orders`.
-        dead: those in the dead letters.
-        both: those with a row and a dead letter.
-        erased: those that were erased, and not stored again.
-        queued: those that are in the queue, and in none of these locations.
-        lost: those that are nowhere.
-        unconfirmed: orders whose announcement failed or was cut off, so that they may have arrived or not.
-        arrived: of them, those that are somewhere.
+        accepted: orders that were certainly accepted, each counted once. It is the sum of the next six numbers.
+        stored: orders with only a row in `orders`.
+        dead: orders with only a dead letter.
+        both: orders with a row and a dead letter.
+        erased: orders that were erased and not stored again.
+        queued: orders found only in the queue.
+        lost: orders that were not found.
+        unconfirmed: orders whose enqueueing failed or was interrupted, so that they may or may not have arrived.
+        arrived: unconfirmed orders that were found.
         waiting: entries of the stream that have not been delivered yet.
         pending: entries that were delivered to a worker, alive or dead.
         retrying: entries in the retry set.
         dead_letters: entries of the dead-letter stream by reason.
-        compared: orders for which the expected result is known.
-        wrong: those of them whose result differs, with what differs.
-        unexpected: orders with a row or a dead letter that nobody accepted.
+        compared: orders with a known expected result.
+        wrong: compared orders with a different result, with the differences.
+        unexpected: orders with a row or a dead letter that were not accepted.
     """
 
     accepted: int
@@ -60,7 +60,7 @@ class ReconciliationReport:
     unexpected: Listed
 
     @property
-    def is_sound(self) -> bool:
+    def is_clean(self) -> bool:
         """Whether no order is lost, wrong or unexpected."""
         return not (self.lost.count or self.wrong.count or self.unexpected.count)
 
@@ -70,11 +70,11 @@ class ReconciliationReport:
         return not (self.waiting or self.pending or self.retrying)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report for a script."""
-        return {"sound": self.is_sound, "settled": self.is_settled, **asdict(self)}
+        """Return the report for a script."""
+        return {"sound": self.is_clean, "settled": self.is_settled, **asdict(self)}
 
     def __str__(self) -> str:
-        # Another program may have written a reason of any characters, or none.
+        # Another program may have written a reason with any characters, or an empty reason.
         by_reason = (
             (" ".join(reason.split()) or "without a reason", count) for reason, count in self.dead_letters.items()
         )
@@ -94,5 +94,5 @@ class ReconciliationReport:
         if self.unconfirmed:
             rows.insert(1, ("unconfirmed", self.unconfirmed, f"of which {self.arrived:,} have arrived"))
         lines = [f"{label:<16}{count:>12,}  {note}".rstrip() for label, count, note in rows]
-        verdict = "sound" if self.is_sound else "NOT SOUND"
+        verdict = "clean" if self.is_clean else "NOT CLEAN"
         return "\n".join([*lines, verdict if self.is_settled else f"{verdict}, so far"])

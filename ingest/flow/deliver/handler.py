@@ -114,7 +114,7 @@ class Handler:
             return await self._after_failed(delivery, request, result, this)
         outcome: Outcome
         try:
-            outcome = await self._documents.read(result.body, request, result.asked_at)
+            outcome = await self._documents.read(result.body, request, result.requested_at)
         except TransformFailed as error:
             outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:

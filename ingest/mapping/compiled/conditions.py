@@ -1,4 +1,4 @@
-"""Compiles conditions: `where` of lines, and `when` of cases."""
+"""Compiles the conditions `where` of lines and `when` of cases."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +12,10 @@ Holds = Callable[[Any, Any], bool]
 
 
 def compile_conditions(declared: Condition | list[Condition] | None, keys: tuple[str | int, ...]) -> Holds | None:
-    """Compile conditions that all have to hold; None if there are none.
+    """Compile conditions that must all hold. Return None without conditions.
 
     Raises:
-        MappingError: one of them is not a condition; `keys` tell where they are.
+        MappingError: a condition is invalid. `keys` is the location of the conditions.
     """
     if declared is None:
         return None
@@ -29,7 +29,7 @@ def _compile_one(condition: Condition, keys: tuple[str | int, ...]) -> Holds:
     path = single_path(condition.path, (*keys, "path"))
     if condition.present is None and condition.equals is NO_VALUE and condition.differs is NO_VALUE:
         raise MappingError("a condition needs one of `present`, `equals` and `differs`", keys)
-    read = without(compile_path(path), condition.none)
+    read = excluding(compile_path(path), condition.none)
     present = condition.present
     equals = None if condition.equals is NO_VALUE else _as_list(condition.equals)
     differs = [] if condition.differs is NO_VALUE else _as_list(condition.differs)
@@ -43,8 +43,8 @@ def _compile_one(condition: Condition, keys: tuple[str | int, ...]) -> Holds:
     return holds
 
 
-def without(read: Read, none: list[Any]) -> Read:
-    """The same, with some values counting as none."""
+def excluding(read: Read, none: list[Any]) -> Read:
+    """Return the same closure, with some values counting as missing."""
     if not none:
         return read
 
@@ -56,7 +56,7 @@ def without(read: Read, none: list[Any]) -> Read:
 
 
 def is_among(value: Any, others: list[Any]) -> bool:
-    """Whether a value is one of others; `true` and 1, or 1 and "1", are different."""
+    """Return whether a value is one of others, where `true` differs from 1, and 1 from "1"."""
     is_bool = value.__class__ is bool
     return any(value == other and is_bool is (other.__class__ is bool) for other in others)
 

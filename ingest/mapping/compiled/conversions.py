@@ -1,7 +1,7 @@
-"""Converts single values: text, numbers, amounts, moments.
+"""Converts single values to text, numbers, amounts and timestamps.
 
-Amounts never pass through a binary float: the decoder keeps the digits of JSON numbers, and makes a float, which is infinite, only of
-one that no decimal can hold.
+Amounts are never converted to a binary float, because the decoder keeps the digits of JSON numbers. A float is always infinite, and
+stands for a number that a decimal cannot represent.
 """
 
 import html
@@ -20,16 +20,16 @@ _DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?", re.
 _DIGITS = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_MAGNITUDE = 60
-"""An amount with an exponent beyond this is out of range for every check that follows."""
+"""An amount with a larger exponent is out of range for all later checks."""
 JSON_SAFE = 2**53
-"""Up to here a double holds every integer."""
+"""A double can represent every integer up to this."""
 _MAX_DEPTH = 100
-# Not the context of the thread, which user code may have changed.
+# Used instead of the context of the thread, which user code may have changed.
 _ROUNDING = Context(prec=60, traps=[InvalidOperation, DivisionByZero, Overflow])
 
 
 def to_text(value: Any) -> str:
-    """A text; integers, which IDs often are, as their digits."""
+    """Return a text, or the digits of an integer, because IDs are often integers."""
     if value.__class__ is str:
         return value
     if value.__class__ is int:
@@ -38,7 +38,7 @@ def to_text(value: Any) -> str:
 
 
 def to_integer(value: Any) -> int:
-    """An integer, or the text of one."""
+    """Return an integer from a number or a text."""
     if value.__class__ is int:
         return value
     if value.__class__ is str and _DIGITS.fullmatch(value):
@@ -49,7 +49,7 @@ def to_integer(value: Any) -> int:
 
 
 def to_decimal(value: Any) -> Decimal:
-    """An exact number: a JSON number, or a text written like one."""
+    """Return an exact number from a JSON number, or from a text written like a JSON number."""
     if value.__class__ is str:
         return _decimal_of(value)
     if value.__class__ is Decimal:
@@ -62,7 +62,7 @@ def to_decimal(value: Any) -> Decimal:
 
 
 def _decimal_of(text: str) -> Decimal:
-    # Nearly every amount is written as Python writes it, which is faster to see than the whole pattern.
+    # Nearly every amount is written in Python's form, and comparing is faster than matching the pattern.
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -76,10 +76,10 @@ def _decimal_of(text: str) -> Decimal:
 
 
 def unescaped(text: str) -> str:
-    """A text with HTML's character references replaced.
+    """Return a text with HTML's character references replaced.
 
     Raises:
-        Mismatch: a reference is a number of thousands of digits, which Python refuses to read.
+        Mismatch: a reference is a number of thousands of digits, which Python cannot parse.
     """
     try:
         return html.unescape(text)
@@ -88,7 +88,7 @@ def unescaped(text: str) -> str:
 
 
 def to_quantity(value: Any) -> int | Decimal:
-    """An integer where the number is one; else a decimal."""
+    """Return an integer if the number is integral, else a decimal."""
     if value.__class__ is int and -JSON_SAFE <= value <= JSON_SAFE:
         return value
     number = to_decimal(value)
@@ -100,7 +100,7 @@ def to_quantity(value: Any) -> int | Decimal:
 
 
 def to_boolean(value: Any) -> bool:
-    """A boolean, also as `"true"`, `"false"`, 1 or 0."""
+    """Return a boolean, including from `"true"`, `"false"`, 1 or 0."""
     if value.__class__ is bool:
         return value
     if value.__class__ in {int, str} and value in _BOOLEANS:
@@ -112,7 +112,7 @@ _BOOLEANS: dict[str | int, bool] = {"true": True, "false": False, "1": True, "0"
 
 
 def to_json(value: Any) -> Any:
-    """Any value as it is, if it can be stored."""
+    """Return any value unchanged, if it can be stored."""
     if value.__class__ is dict or value.__class__ is list or value.__class__ is float:
         _check_json(value, _MAX_DEPTH)
     return value
@@ -134,7 +134,7 @@ _CHECKED = {dict, list, float}
 
 
 def iso_timestamp(zone: tzinfo | None) -> Convert:
-    """Moments in ISO 8601; those without a time zone are in `zone`, or refused."""
+    """Return the conversion of timestamps in ISO 8601. Without a time zone, they are in `zone` or rejected."""
 
     def convert(value: Any) -> datetime:
         if value.__class__ is str:
@@ -149,14 +149,14 @@ def iso_timestamp(zone: tzinfo | None) -> Convert:
         if moment.tzinfo is not None:
             return moment
         if zone is None:
-            raise Mismatch("a timestamp without a time zone, and the mapping names none")
+            raise Mismatch("a timestamp without a time zone, and without `zone` in the mapping")
         return moment.replace(tzinfo=zone)
 
     return convert
 
 
 def unix_timestamp(unit: str) -> Convert:
-    """Moments as a number of seconds, or milliseconds, since 1970; `unit` is the argument of `timedelta`."""
+    """Return the conversion of seconds or milliseconds since 1970, with `unit` as an argument of `timedelta`."""
     microseconds = Decimal(timedelta(**{unit: 1}) // timedelta(microseconds=1))
 
     def convert(value: Any) -> datetime:
@@ -174,10 +174,10 @@ def unix_timestamp(unit: str) -> Convert:
 
 
 def shifted(number: Decimal, digits: int) -> Decimal:
-    """An amount in minor units (cents) in major ones.
+    """Convert an amount from minor units (cents) to major units.
 
     Raises:
-        Mismatch: it is too large or too small for any amount.
+        Mismatch: it is too large or too small for an amount.
     """
     if not number.is_finite() or abs(number.adjusted()) > MAX_MAGNITUDE:
         raise Mismatch("an amount out of range")
@@ -186,14 +186,14 @@ def shifted(number: Decimal, digits: int) -> Decimal:
 
 
 def negated(number: Any) -> Any:
-    """The number with the other sign, exactly; zero has none."""
+    """Return the number with the opposite sign, except for zero."""
     if not number:
         return number
     return -number if number.__class__ is int else number.copy_negate()
 
 
 def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
-    """A quotient, rounded (half to even) if it has more than `digits` after the point.
+    """Return a quotient, rounded (half to even) to at most `digits` decimals.
 
     Raises:
         Mismatch: it cannot be computed.
@@ -211,6 +211,6 @@ def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
 
 
 def _is_not(wanted: str, value: Any) -> str:
-    # The type alone would not tell what is wrong with a text.
+    # The type of a text does not explain the error.
     name = type_name(value)
     return f"got a {name} that is not {wanted}" if value.__class__ is str else f"expected {wanted}, got {name}"

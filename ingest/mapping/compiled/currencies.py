@@ -1,4 +1,4 @@
-"""How many decimal places the minor unit of a currency has, by ISO 4217 (list one, 2025)."""
+"""The decimal places of the minor units of currencies, by ISO 4217 (list one, 2025)."""
 
 _DIGITS = {
     0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
@@ -9,5 +9,5 @@ _BY_CURRENCY = {currency: digits for digits, currencies in _DIGITS.items() for c
 
 
 def minor_units(currency: str | None) -> int:
-    """The decimal places of a currency; 2 where the list has no other number."""
+    """Return the decimal places of a currency, 2 by default."""
     return _BY_CURRENCY.get(currency.upper(), 2) if currency else 2

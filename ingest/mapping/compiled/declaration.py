@@ -1,7 +1,4 @@
-"""What a mapping file may say: its keys and their types.
-
-docs/reference/mapping.md describes them for users.
-"""
+"""The keys of a mapping file and their types, described for users in docs/reference/mapping.md."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,18 +8,18 @@ Type = Literal["text", "integer", "decimal", "quantity", "timestamp", "boolean",
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Refuses unknown keys: a typing mistake must not be ignored."""
+    """Rejects unknown keys, so that typing mistakes are reported."""
 
 
 class Condition(Strict, frozen=True, kw_only=True):
-    """What a value must be like; with several keys, all of them.
+    """A condition for a value, which must fulfil all given keys.
 
     Attributes:
         path: the value.
-        present: whether there has to be a value.
-        equals: the value, or one of a list.
-        differs: not this value, and none of a list.
-        none: values that count as no value.
+        present: whether the value must be present or missing.
+        equals: the required value, or a list of allowed values.
+        differs: an excluded value, or a list of excluded values.
+        none: values that count as missing.
     """
 
     path: str
@@ -33,7 +30,7 @@ class Condition(Strict, frozen=True, kw_only=True):
 
 
 class Field(Strict, frozen=True, kw_only=True):
-    """Where one value comes from (exactly one of the first seven keys), and how it is converted."""
+    """The source of one value (exactly one of the first seven keys), and its conversions."""
 
     path: str | None = None
     jmespath: str | None = None
@@ -65,7 +62,7 @@ class Field(Strict, frozen=True, kw_only=True):
 
 
 SOURCES = ("path", "jmespath", "value", "first", "concat", "cases", "requested")
-"""The keys of a field that say where its value comes from."""
+"""The keys of a field that define the source of its value."""
 
 OPTIONS: dict[str, tuple[Type, ...]] = {
     "values": ("text",),
@@ -81,10 +78,10 @@ OPTIONS: dict[str, tuple[Type, ...]] = {
     "format": ("timestamp",),
     "zone": ("timestamp",),
 }
-"""The keys of a field that convert, with the types that they are for."""
+"""The keys of a field that convert values, with the types that support them."""
 
 Declared = str | Field
-"""A field; a text alone is its path."""
+"""A field, or only its path as a text."""
 
 
 class OrderFields(Strict, frozen=True, kw_only=True):
@@ -100,7 +97,7 @@ class OrderFields(Strict, frozen=True, kw_only=True):
 
 
 class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
-    """One of `[[lines]]`: a list in the document whose elements become order lines."""
+    """One table of `[[lines]]`, a list in the document whose elements become order lines."""
 
     sku: Declared
     quantity: Declared
@@ -113,7 +110,7 @@ class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
 
 
 class Part(Strict, frozen=True, kw_only=True):
-    """One of `[parts]`: a list that takes requests of its own, page by page."""
+    """One table of `[parts]`, a list that is fetched by separate requests, page by page."""
 
     url: str
     items: str
@@ -133,4 +130,4 @@ class MappingFile(Strict, frozen=True, kw_only=True):
 
 
 NO_VALUE = msgspec.UNSET
-"""A key that is not in the file, where a file may say anything."""
+"""The value of a missing key whose values may be of any type."""

@@ -1,7 +1,7 @@
-"""Compiles JMESPath expressions, with numbers that stay exact.
+"""Compiles JMESPath expressions with exact numbers.
 
-The package knows floats alone: its functions are given to understand `Decimal`, which the decoder makes of JSON numbers, and so are
-the numbers of the expression itself. A float is equal to hardly any decimal: `2.55` would not be the 2.55 of a document.
+The package supports only floats. `ExactFunctions` accepts `Decimal`, into which the decoder converts JSON numbers. Numbers in the
+expression are also converted, because a float rarely equals a decimal: `2.55` would differ from the 2.55 of a document.
 """
 
 import math
@@ -21,17 +21,17 @@ from ingest.mapping.compiled.conversions import MAX_MAGNITUDE, to_decimal
 from ingest.mapping.compiled.paths import Read
 from ingest.mapping.errors import MappingError, Mismatch
 
-# What functions raise that are given values of unexpected types or sizes.
+# Errors of functions for values of unexpected types or sizes.
 _FAILURES = (JMESPathError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 _FLOAT, _DECIMAL = "float", "Decimal"
-# Digits of an average, which may have no end.
+# An average may have infinitely many digits.
 _DIVIDING = Context(prec=28, traps=[InvalidOperation, DivisionByZero, Overflow])
 _TAKE_REFERENCES = ("map", "max_by", "min_by", "sort_by")
 _numbers = msgspec.json.Encoder(decimal_format="number")
 
 
 class ExactFunctions(Functions):
-    """JMESPath's functions, which take and make decimals where they would floats."""
+    """JMESPath's functions, with decimals in place of floats."""
 
     def _get_allowed_pytypes(self, types: Any) -> Any:
         allowed, elements = super()._get_allowed_pytypes(types)  # type: ignore[misc]  # its stubs lack it
@@ -86,30 +86,30 @@ class ExactFunctions(Functions):
 
 
 def _writable(number: Any) -> Any:
-    """The number, if an integer of it has digits for an amount: those of `1e999999999` would take minutes and the memory."""
+    """Return the number if it is in the range of amounts. Converting `1e999999999` would take minutes and all memory."""
     if number.__class__ is Decimal and number.adjusted() > MAX_MAGNITUDE:
         raise OverflowError
     return number
 
 
 def result_of(keys: Keys) -> str:
-    """The place of an expression's result, for errors."""
+    """Return the location of an expression's result, for errors."""
     return f" (the result of {dotted(keys)})"
 
 
 def compile_expression(text: str, keys: Keys) -> Read:
-    """Compile the expression `jmespath` of a field or of lines; it is applied to a line, or to the order.
+    """Compile the expression `jmespath` of a field or of lines, which is applied to a line or to the order.
 
     Args:
         text: the expression.
-        keys: the place of the field or the lines in the mapping.
+        keys: the location of the field or the lines in the mapping.
 
     Raises:
         MappingError: it is not JMESPath.
     """
     try:
         parsed = jmespath.compile(text).parsed
-        # Functions are looked up when they run: an unknown one would be found with the first order.
+        # JMESPath looks up functions when they run, so an unknown function would fail only with the first order.
         _check(parsed)
         compiled = ParsedResult(text, _with_decimals(parsed))
     except MappingError as error:
@@ -132,9 +132,9 @@ def compile_expression(text: str, keys: Keys) -> Read:
 
 
 def _check(node: Any, *, may_be_reference: bool = False) -> None:
-    """Refuse unknown functions, and references to expressions (`&key`) where they would be the result: they are no data."""
+    """Reject unknown functions, and references to expressions (`&key`) outside the functions that take them."""
     if node["type"] == "expref" and not may_be_reference:
-        raise MappingError("& is for the functions " + ", ".join(f"{name}()" for name in _TAKE_REFERENCES))
+        raise MappingError("& is only for the functions " + ", ".join(f"{name}()" for name in _TAKE_REFERENCES))
     name = node["value"] if node["type"] == "function_expression" else ""
     if name and name not in ExactFunctions.FUNCTION_TABLE:
         raise MappingError(f"unknown JMESPath function {name}()")
@@ -144,7 +144,7 @@ def _check(node: Any, *, may_be_reference: bool = False) -> None:
 
 
 def _with_decimals(node: Any) -> Any:
-    """A copy of a parsed expression, as the package keeps the original for others, with decimals in the place of floats.
+    """Return a copy of a parsed expression, because the package caches the original, with decimals in place of floats.
 
     Raises:
         MappingError: a literal cannot be stored.

@@ -1,20 +1,20 @@
-"""Compiles the fields of a mapping: where a value comes from, then how it is converted."""
+"""Compiles the fields of a mapping from the source of a value and its conversions."""
 
 from typing import Any
 
 import msgspec
 
 from ingest.domain.toml_lines import Keys
-from ingest.mapping.compiled.conditions import compile_conditions, without
+from ingest.mapping.compiled.conditions import compile_conditions, excluding
 from ingest.mapping.compiled.conversions import Convert
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of
 from ingest.mapping.compiled.paths import Read, checked_path, compile_path, parse_path, place_of, single_path
 from ingest.mapping.compiled.pipelines import Contextual, Scope, base_conversion, pipeline
-from ingest.mapping.compiled.reads import Without, read_any, read_each, read_in_context
+from ingest.mapping.compiled.reads import MissingValue, read_any, read_each, read_in_context
 from ingest.mapping.errors import MappingError, Mismatch
 
-# The types that values may have instead of that of their field.
+# Further types that values of a field may have.
 _INSTEAD: dict[Type, tuple[Type, ...]] = {"quantity": ("decimal", "integer")}
 
 
@@ -23,38 +23,38 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, n
 
     Args:
         declared: as in the file.
-        kind: what it is converted to, if the field does not say.
-        keys: where it is in the file.
-        scope: what conversions need of the rest of the mapping.
-        needed: the name of our field, if it needs a value; else there may be none (None).
+        kind: the type, unless the field sets another.
+        keys: its location in the file.
+        scope: the context of conversions in the mapping.
+        needed: the name of the order's field, if it requires a value.
 
     Raises:
         MappingError: it cannot be used.
     """
     field = Field(path=declared) if isinstance(declared, str) else declared
     if field.type not in {None, kind, *_INSTEAD.get(kind, ())} and not scope.is_attribute:
-        raise MappingError(f"`type` is for attributes: this is `{kind}`", (*keys, "type"))
+        raise MappingError(f"`type` requires an attribute, but this field is `{kind}`", (*keys, "type"))
     kind = field.type or (_implied_kind(field) if kind == "json" else kind)
     _check_options(field, kind, keys)
     default = _constant(field.default, kind, (*keys, "default"))
     if field.first is not None or field.cases is not None:
         return _chosen(field, kind, keys, scope, default, needed)
-    read = without(_source(field, kind, keys, scope), field.none)
+    read = excluding(_source(field, kind, keys, scope), field.none)
     convert = pipeline(field, kind, keys, scope)
-    return _converting(field, read, convert, Without(default, needed, _text_of(field, keys)))
+    return _converting(field, read, convert, MissingValue(default, needed, _text_of(field, keys)))
 
 
-def _converting(field: Field, read: Read, convert: Convert | Contextual, without_value: Without) -> Read:
+def _converting(field: Field, read: Read, convert: Convert | Contextual, missing: MissingValue) -> Read:
     path = None if field.path is None else parse_path(field.path)
     if path is not None and path.is_list:
-        return read_each(read, convert, without_value)
+        return read_each(read, convert, missing)
     if isinstance(convert, Contextual):
-        return read_in_context(read, convert, without_value)
-    return read_any(read, convert, without_value)
+        return read_in_context(read, convert, missing)
+    return read_any(read, convert, missing)
 
 
 def _implied_kind(field: Field) -> Type:
-    """The type of a field that may have any: the one that its conversions are for."""
+    """Return the type implied by the conversions of a field that may be of any type."""
     implied = [kinds[0] for name, kinds in OPTIONS.items() if _is_given(getattr(field, name))]
     if implied:
         return implied[0]
@@ -72,7 +72,7 @@ def _source(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
     if field.jmespath is not None:
         return compile_expression(field.jmespath, keys)
     if field.requested:
-        raise MappingError("`requested` is for `id` of [order] alone", below)
+        raise MappingError("`requested` is only for `id` of [order]", below)
     return _composed(field, kind, below, scope)
 
 
@@ -83,7 +83,7 @@ def _given_sources(field: Field) -> list[str]:
 def _needs_one_source(given: list[str], keys: Keys) -> MappingError:
     named = ", ".join(f"`{name}`" for name in SOURCES)
     found = " and ".join(f"`{name}`" for name in given) or "none"
-    return MappingError(f"needs exactly one of {named}; it has {found}", keys)
+    return MappingError(f"needs exactly one of {named} (found: {found})", keys)
 
 
 def _is_given(value: Any) -> bool:
@@ -98,7 +98,7 @@ def _composed(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
 
 
 def _chosen(field: Field, kind: Type, keys: Keys, scope: Scope, default: Any, needed: str) -> Read:
-    """One of several fields, each converted as the whole is, if it does not say otherwise."""
+    """Return the closure of the first or matching field of several, which inherit the conversions of the whole."""
     if len(given := _given_sources(field)) != 1:
         raise _needs_one_source(given, keys)
     if field.cases is not None:
@@ -161,7 +161,7 @@ def _cases(outer: Field, kind: Type, keys: Keys, scope: Scope, needed: str) -> R
         for holds, read in cases:
             if holds is None or holds(value, order):
                 return read(value, order)
-        return Without(None, needed, "").value()
+        return MissingValue(None, needed, "").value()
 
     return read_case
 
@@ -169,7 +169,7 @@ def _cases(outer: Field, kind: Type, keys: Keys, scope: Scope, needed: str) -> R
 def _text_or_child(declared: Declared, keys: Keys, scope: Scope) -> Read:
     if isinstance(declared, str):
         return lambda _value, _order: declared
-    # Each is one text, also in an attribute.
+    # Each is a single text, even in an attribute.
     return compile_field(declared, "text", keys, Scope(scope.currency))
 
 
@@ -182,25 +182,25 @@ def _concat(each: list[Read]) -> Read:
 
 
 def _constant(value: Any, kind: Type, keys: Keys) -> Any:
-    """A value of the file, converted as one of a document would be; None if it is not given."""
+    """Return a value of the file, converted like a value of a document, or None if it is missing."""
     if value is NO_VALUE:
         return None
     try:
         return base_conversion(kind)(value)
     except Mismatch as mismatch:
-        raise MappingError(mismatch.what, keys) from None
+        raise MappingError(mismatch.problem, keys) from None
 
 
 def _check_options(field: Field, kind: Type, keys: Keys) -> None:
     if field.when is not None:
-        raise MappingError("`when` is for the fields of `cases`", (*keys, "when"))
+        raise MappingError("`when` is only for the fields of `cases`", (*keys, "when"))
     for name, kinds in OPTIONS.items():
         value = getattr(field, name)
         if _is_given(value) and kind not in kinds:
             wanted = " or ".join(f"`{kind}`" for kind in kinds)
-            raise MappingError(f"`{name}` is for the type {wanted}, and this is `{kind}`", (*keys, name))
+            raise MappingError(f"`{name}` requires the type {wanted}, but this field is `{kind}`", (*keys, name))
 
 
 def _text_of(field: Field, keys: Keys) -> str:
-    """Where the value comes from, for errors; empty if its parts say so themselves."""
+    """Return the source of the value for errors, or an empty text if its parts report their own sources."""
     return place_of(field.path) if field.jmespath is None else result_of(keys)

@@ -1,4 +1,4 @@
-"""Compiles `[[lines]]`: lists in a document, each element of which becomes an order line."""
+"""Compiles `[[lines]]`, the lists in a document whose elements become order lines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ ReadLines = Callable[[Any], list[OrderLine]]
 
 
 def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
-    """Compile one of `[[lines]]`.
+    """Compile one table of `[[lines]]`.
 
     Raises:
         MappingError: it cannot be used.
@@ -58,9 +58,9 @@ def _fields(declared: LineFields, keys: Keys, scope: Scope) -> list[Read]:
 
 
 def _elements(declared: LineFields, keys: Keys) -> Read:
-    """Reads the list; without a source it is the order itself, as one element."""
+    """Return the closure that reads the list. Without a source, the order itself is the only element."""
     if declared.source is not None and declared.jmespath is not None:
-        raise MappingError("has both `from` and `jmespath`: remove one of them", keys)
+        raise MappingError("contains both `from` and `jmespath`: remove one of them", keys)
     if declared.source is not None:
         path = checked_path(declared.source, (*keys, "from"))
         return _list(compile_path(path), place_of(declared.source), is_optional=declared.optional)
@@ -74,7 +74,7 @@ def _list(read: Read, at: str, *, is_optional: bool) -> Read:
         try:
             found = read(value, order)
         except Mismatch as mismatch:
-            raise mismatch.located(at) from None
+            raise mismatch.with_path(at) from None
         if found.__class__ is list:
             return found
         if found is None and is_optional:

@@ -1,4 +1,4 @@
-"""The mapping of a whole order: a document and the ID that was requested in, an order out."""
+"""The mapping of a document to a whole order."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ class CompiledMapping:
     """Maps documents of one shape to orders. Immutable, and safe to use from several threads.
 
     Args:
-        file: what it was declared as.
+        file: the declaration.
 
     Attributes:
-        parts: the lists that take requests of their own.
+        parts: the lists that are fetched by separate requests.
 
     Raises:
         MappingError: it cannot be used.
@@ -50,7 +50,7 @@ class CompiledMapping:
 
         is_requested = isinstance(fields.id, Field) and fields.id.requested
         if is_requested and fields.id != Field(requested=True):
-            raise MappingError("`requested` stands alone", ("order", "id"))
+            raise MappingError("`requested` cannot be combined with other keys", ("order", "id"))
         self._currency = compiled("currency", "text", is_needed=True)
         self._id_at = f".{fields.id}" if isinstance(fields.id, str) else f".{fields.id.path or ''}".rstrip(".")
         self._id = None if is_requested else compiled("id", "text", is_needed=True)
@@ -61,12 +61,12 @@ class CompiledMapping:
         self._country = compiled("country", "text")
 
     def decode(self, body: bytes, order_id: str | None) -> Order:
-        """Map the document of the order `order_id`; with None, of whichever order it is.
+        """Map the document of the order `order_id`, or of any order with None.
 
         Raises:
             TruncatedDocument: it is truncated.
-            InvalidDocument: it does not fit the mapping, is another order's, or contains what cannot be stored exactly.
-                The message tells what is wrong and where, without a value.
+            InvalidDocument: it does not fit the mapping, belongs to another order, or contains values that cannot be stored
+                exactly. The message contains the problem and its location, without a value.
         """
         document = decode_json(body)
         envelope = self._envelope
@@ -83,7 +83,7 @@ class CompiledMapping:
         return order
 
     def identify(self, body: bytes) -> str | None:
-        """The ID of a document's order, with or without its envelope; None if it does not say."""
+        """Return the order ID in a document, with or without its envelope, or None without an ID."""
         try:
             document = decode_json(body)
             order = walk(document, self._envelope) or document
@@ -130,4 +130,4 @@ class CompiledMapping:
 
 def _message(mismatch: Mismatch, envelope: str) -> str:
     at = (mismatch.at or "").removeprefix("$")
-    return f"{mismatch.what} - at `${envelope}{at}`"
+    return f"{mismatch.problem} - at `${envelope}{at}`"

@@ -1,7 +1,7 @@
-"""Compiles paths such as `customer.addresses[0].country`: keys, indexes, and `[]` for each element of a list.
+"""Compiles paths of keys, indexes, and `[]` for each element of a list, such as `customer.addresses[0].country`.
 
-A path is the whole language: there are no wildcards and no expressions, so that its cost is known. What is missing on the
-way, or null, is no value; PHP's `[]` in the place of an object is none either.
+Paths do not support wildcards or expressions, so that their cost is known. If a step is missing or null, the path yields
+no value. An empty list in place of an object, as PHP encodes it, also yields no value.
 """
 
 import re
@@ -12,11 +12,11 @@ from typing import Any
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
 Read = Callable[[Any, Any], Any]
-"""Takes a value (an order, or one of its lines) and the whole order; returns what it finds, None if there is nothing."""
+"""Takes a value (an order, or one of its lines) and the whole order. Returns the value found, or None."""
 
 
 def read_nothing(_value: Any, _order: Any) -> None:
-    """Find nothing: the field is not mapped."""
+    """Return None for a field that is not mapped."""
 
 
 EACH = -1
@@ -27,11 +27,11 @@ _STEP = re.compile(r'\.?(?P<key>[A-Za-z_][A-Za-z0-9_-]*)|\.?"(?P<quoted>[^"]+)"|
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path, parsed.
+    """A parsed path.
 
     Attributes:
         steps: keys, indexes and `EACH`.
-        is_absolute: whether it begins at the order (`$.`) where others begin at a line.
+        is_absolute: whether it begins at the order (`$.`) even in a line.
     """
 
     steps: tuple[str | int, ...]
@@ -39,7 +39,7 @@ class Path:
 
     @property
     def text(self) -> str:
-        """The path for people, to follow the text of another."""
+        """The path as text, to be appended to another."""
         return ("$" if self.is_absolute else "") + text_of(self.steps)
 
     @property
@@ -49,7 +49,7 @@ class Path:
 
 
 def text_of(steps: tuple[str | int, ...]) -> str:
-    """Steps as text, such as `.lines[0].price`."""
+    """Return steps as text, such as `.lines[0].price`."""
     return "".join(f".{step}" if isinstance(step, str) else "[]" if step == EACH else f"[{step}]" for step in steps)
 
 
@@ -57,7 +57,7 @@ def parse_path(text: str) -> Path:
     """Parse a path.
 
     Raises:
-        MappingError: it is none.
+        MappingError: it is not a path.
     """
     is_absolute = text == "$" or text.startswith(("$.", "$["))
     rest = text[1:] if is_absolute else text
@@ -79,19 +79,19 @@ def single_path(text: str, keys: tuple[str | int, ...]) -> Path:
     """Parse the path of a single value.
 
     Raises:
-        MappingError: it is no path, or that of a list.
+        MappingError: it is not a path, or leads to a list.
     """
     path = checked_path(text, keys)
     if path.is_list:
-        raise MappingError("a path with [] leads to a list of values, and one value is needed", keys)
+        raise MappingError("a path with [] leads to a list of values, but a single value is required", keys)
     return path
 
 
 def checked_path(text: str, keys: tuple[str | int, ...]) -> Path:
-    """Parse a path; an error tells where in the file it is.
+    """Parse the path at `keys` in the file.
 
     Raises:
-        MappingError: it is no path.
+        MappingError: it is not a path.
     """
     try:
         return parse_path(text)
@@ -100,7 +100,7 @@ def checked_path(text: str, keys: tuple[str | int, ...]) -> Path:
 
 
 def place_of(path: str | None) -> str:
-    """The place of a path as it is written, for errors: below the object that it is applied to."""
+    """Return the location of a path for errors, relative to the object that it is applied to."""
     if not path or path.startswith(("$", "[")):
         return path or ""
     return f".{path}"
@@ -133,7 +133,7 @@ def walk(value: Any, steps: tuple[str | int, ...]) -> Any:
     """Follow a path step by step.
 
     Raises:
-        Mismatch: there is something else on the way than the path expects.
+        Mismatch: a value on the path has another type than the path expects.
     """
     for position, step in enumerate(steps):
         if value is None:

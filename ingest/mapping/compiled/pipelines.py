@@ -1,4 +1,4 @@
-"""Puts the conversions of a field together, in the order in which docs/reference/mapping.md lists them."""
+"""Combines the conversions of a field, in the order of docs/reference/mapping.md."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ _OFFSET_LENGTH = len("+00:00")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What conversions need of the rest of the mapping.
+    """The context of conversions in the mapping.
 
     Attributes:
-        currency: reads the order's currency; None where there is none yet.
-        is_attribute: whether the field may have any type, and its path may lead to a list of values.
+        currency: reads the order's currency, or None before it is compiled.
+        is_attribute: whether the field may be of any type, and its path may lead to a list of values.
     """
 
     currency: Read | None = None
@@ -35,7 +35,7 @@ class Contextual:
     """A conversion that needs more than the value.
 
     Attributes:
-        convert: takes the value, what it was read from (an order, or one of its lines), and the whole order.
+        convert: takes the value, its source (an order, or one of its lines), and the whole order.
     """
 
     convert: Callable[[Any, Any, Any], Any]
@@ -53,15 +53,15 @@ _BASES: dict[Type, conversions.Convert] = {
 
 
 def base_conversion(kind: Type) -> conversions.Convert:
-    """The conversion to a type without any option."""
+    """Return the conversion to a type without options."""
     return _BASES[kind]
 
 
 def pipeline(field: Field, kind: Type, keys: Keys, scope: Scope) -> conversions.Convert | Contextual:
-    """The conversions of a field, as one.
+    """Return the conversions of a field, combined into one.
 
     Raises:
-        MappingError: an option cannot be used.
+        MappingError: an option is invalid.
     """
     if kind == "text":
         return _joined(_text_steps(field, keys))
@@ -121,11 +121,11 @@ def _enumeration(field: Field, keys: Keys) -> conversions.Convert:
         otherwise = _constant_text(field.otherwise, (*keys, "otherwise"))
 
     def convert(value: Any) -> str:
-        # Booleans as JSON writes them.
+        # Booleans as written in JSON.
         text = str(value).lower() if value.__class__ is bool else conversions.to_text(value)
         found = values.get(text, otherwise)
         if found is None:
-            raise Mismatch("a value that is not among those of the mapping")
+            raise Mismatch("a value that the mapping does not list")
         return found
 
     return convert
@@ -135,7 +135,7 @@ def _constant_text(value: Any, keys: Keys) -> str:
     try:
         return conversions.to_text(value)
     except Mismatch as mismatch:
-        raise MappingError(mismatch.what, keys) from None
+        raise MappingError(mismatch.problem, keys) from None
 
 
 def _decimal_steps(field: Field, keys: Keys, scope: Scope) -> list[conversions.Convert | Contextual]:
@@ -173,7 +173,7 @@ def _division(path: str, digits: int, keys: Keys) -> Contextual:
     def convert(value: Any, source: Any, order: Any) -> Any:
         divisor = read(source, order)
         if divisor is None:
-            raise Mismatch("nothing to divide by")
+            raise Mismatch("a missing divisor")
         return conversions.divided(value, conversions.to_decimal(divisor), digits)
 
     return Contextual(convert)
@@ -182,7 +182,7 @@ def _division(path: str, digits: int, keys: Keys) -> Contextual:
 def _timestamp(field: Field, keys: Keys) -> conversions.Convert:
     if field.format in {"unix", "unix_ms"}:
         if field.zone is not None:
-            raise MappingError("`zone` is for the format `iso`: Unix time has none", (*keys, "zone"))
+            raise MappingError("`zone` requires the format `iso`, because Unix time is always in UTC", (*keys, "zone"))
         return conversions.unix_timestamp("seconds" if field.format == "unix" else "milliseconds")
     return conversions.iso_timestamp(None if field.zone is None else _zone(field.zone, (*keys, "zone")))
 

@@ -1,4 +1,4 @@
-"""One transform process, as its worker sees it: started, asked, killed."""
+"""The worker's handle of one transform process, which starts, calls and ends it."""
 
 import asyncio
 import os
@@ -14,18 +14,18 @@ import msgspec
 from ingest.domain.errors import ConfigError
 from ingest.mapping.transforms.messages import HEADER, LARGEST_REPLY, Reply, Start, decode_reply, framed
 
-# For an interpreter and the user's imports.
+# For starting an interpreter and the user's imports.
 _START_TIMEOUT = 60.0
-# Between the end of a process' socket and its own end.
+# Between the end of a process' socket and the end of the process.
 _TO_DIE = 1.0
 
 
 class ProcessEnded(Exception):
-    """The process has ended in the middle of a call, or has to be ended, since the call takes too long."""
+    """The process ended during a call, or must be ended because the call takes too long."""
 
 
 class TookTooLong(ProcessEnded):
-    """It has to be ended."""
+    """The call takes too long."""
 
 
 class ChildProcess:
@@ -41,21 +41,21 @@ class ChildProcess:
 
     @classmethod
     async def start(cls, start: Start) -> "ChildProcess":
-        """Start one, and wait until it has loaded the function.
+        """Start a process, and wait until it has loaded the function.
 
         Raises:
             ConfigError: if the function cannot be loaded.
             ProcessEnded: if the process ends before that.
-            OSError: if the system refuses another process.
+            OSError: if the system cannot start another process.
         """
         ours, its = socket.socketpair()
         try:
             with its:
-                # Not by asyncio, which waits for the process by itself: until `end` has, its ID stays that of its group.
+                # Not by asyncio, which would reap the process. Its ID remains the ID of its group until `end` reaps it.
                 process = subprocess.Popen(  # noqa: ASYNC220, S603  as asyncio does; our own module
                     [sys.executable, "-P", "-m", "ingest.mapping.transforms.transform_process", str(os.getpid())],
                     stdin=its.fileno(),
-                    # Not in the process group that a terminal signals.
+                    # Outside the process group that a terminal signals.
                     start_new_session=True,
                 )
             reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -77,25 +77,25 @@ class ChildProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it can be asked no more."""
-        # One that it has forked may keep the socket open.
+        """Whether it can no longer be called."""
+        # A process that it has forked may keep the socket open.
         return self._process.poll() is not None or self._reader.at_eof()
 
-    async def call(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109  it ends a process, not this call alone
-        """What becomes of one call. After an error, or if it is cancelled, the process has to be ended.
+    async def call(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109  it ends the process, not only this call
+        """Call the function, and return the reply. After an error or a cancellation, the process must be ended.
 
         Raises:
-            ProcessEnded: if the process ends in the call.
-            TookTooLong: if it does not answer in time.
+            ProcessEnded: if the process ends during the call.
+            TookTooLong: if it does not reply in time.
         """
         return await self._exchange(task, timeout)
 
     async def end(self) -> int:
-        """End it now, and wait until it has, so that it leaves no zombie; returns its exit code, negative for a signal.
+        """Kill the process, reap it, and return its exit code, negative for a signal.
 
-        Programs that the function has started end with it, unless they have left its process group.
+        Programs that the function has started also end, unless they have left its process group.
         """
-        # Once only: afterwards its ID may be that of another process.
+        # Only once, because afterwards another process may get its ID.
         if self._exit_code is None:
             has_closed = self._reader.at_eof()
             self._writer.close()
@@ -125,10 +125,10 @@ def _cause(code: int) -> str:
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> int:
-    """End a process and its group, after `seconds` in which it may end by itself; returns its exit code."""
+    """End a process and its group after waiting `seconds` for it to exit. Return its exit code."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-    # macOS refuses it for a group that has only zombies.
+    # macOS denies it for a group that contains only zombies.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()

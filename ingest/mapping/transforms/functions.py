@@ -1,6 +1,6 @@
-"""A user's own function for orders: how it is loaded, what it may return, and how its failures are described.
+"""Loads a user's function for orders, checks its results, and describes its failures.
 
-A failure is described without any value of the order: by the type of the exception and its place, not by its text.
+A failure is described by the type of the exception and its location. Its text is omitted, because it may quote the order.
 """
 
 import errno
@@ -21,13 +21,13 @@ from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.orders.clean_json import clean_json
 from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, Order, decode_order, parse_order_id
 
-# Orders that one call may return: all are stored in one transaction.
+# Orders that one call may return, because all are stored in one transaction.
 MOST_ORDERS = 1_000
-# Bytes of them as JSON, for the same reason: PostgreSQL takes more than a second for that many.
+# Bytes of these orders as JSON. PostgreSQL takes more than a second to store this many.
 MOST_BYTES = 32 * 1024 * 1024
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENOMEM})
-# Errors that were raised because of each other, of which the first may be the reason.
+# Number of chained exceptions that are searched for the cause.
 _LONGEST_CHAIN = 20
 
 Function = Callable[[Order, bytes], Any]
@@ -38,7 +38,7 @@ class Returned(NamedTuple):
 
     Attributes:
         order_id: its ID.
-        body: the order as JSON; empty for the very order that the function was given.
+        body: the order as JSON, or empty if the function returned the given order.
     """
 
     order_id: str
@@ -46,7 +46,7 @@ class Returned(NamedTuple):
 
 
 def load_function(name: str) -> Function:
-    """The function that `package.module:function` names; the working directory is searched after installed packages.
+    """Load the function `package.module:function`, and search the working directory after installed packages.
 
     Raises:
         ConfigError: it cannot be used.
@@ -63,13 +63,15 @@ def load_function(name: str) -> Function:
         raise _unusable(name, f"importing it failed: {error}") from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # also `SystemExit`, and what extensions raise that is no `Exception`
+    except (
+        BaseException
+    ) as error:  # includes `SystemExit`, and errors of extensions that do not derive from `Exception`
         raise _unusable(name, f"importing it failed: {type(error).__name__}: {error}") from error
     function: Any = getattr(module, attribute, None)
     if function is None:
-        raise _unusable(name, f"the module has no {attribute}")
+        raise _unusable(name, f"the module does not contain {attribute}")
     if not callable(function) or inspect.isasyncgenfunction(function):
-        raise _unusable(name, "it is not a function, or an async generator")
+        raise _unusable(name, "it is not a function, or is an async generator")
     _require_two_arguments(name, function)
     loaded: Function = function
     return loaded
@@ -77,7 +79,7 @@ def load_function(name: str) -> Function:
 
 @contextmanager
 def _stop_signals_kept() -> Iterator[None]:
-    """A module may set handlers of its own as it is imported, with which the worker would no longer stop."""
+    """Restore the signal handlers, because an imported module may set handlers that prevent the worker from stopping."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
         yield
@@ -93,7 +95,7 @@ def _require_two_arguments(name: str, function: Function) -> None:
     except TypeError as error:
         raise _unusable(name, "it does not take two arguments, an order and its document") from error
     except ValueError:
-        return  # a function in C that does not tell
+        return  # a function in C without a signature
 
 
 def _unusable(name: str, why: str) -> ConfigError:
@@ -101,10 +103,10 @@ def _unusable(name: str, why: str) -> ConfigError:
 
 
 def returned_orders(given: Order, value: object) -> list[Returned]:
-    """What the function returned for an order, ready to be checked by `checked_order`.
+    """Return the orders in the function's result, to be checked by `checked_order`.
 
     Raises:
-        TransformFailed: it is neither an order, nor several, nor nothing; or too much.
+        TransformFailed: the result is not None, an order or several orders, or is too large.
     """
     returned: list[Returned] = []
     size = 0
@@ -125,13 +127,13 @@ def _as_list(value: object) -> list[Order]:
     if isinstance(value, Order):
         return [value]
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        raise TransformFailed(f"returned neither an order nor orders, but `{type(value).__name__}`")
+        raise TransformFailed(f"returned `{type(value).__name__}` instead of an order or orders")
     orders = list(islice(value, MOST_ORDERS + 1))
     if len(orders) > MOST_ORDERS:
         raise TransformFailed(f"returned more than {MOST_ORDERS:,} orders")
     for each in orders:
         if not isinstance(each, Order):
-            raise TransformFailed(f"returned something that is not an order: `{type(each).__name__}`")
+            raise TransformFailed(f"returned `{type(each).__name__}` in a list of orders")
     return orders
 
 
@@ -143,17 +145,17 @@ def _encoded(order: Order) -> bytes:
     try:
         return msgspec.json.encode(order)
     except Exception as error:
-        raise TransformFailed(f"returned an order that is not JSON: `{type(error).__name__}`") from error
+        raise TransformFailed(f"returned an order that cannot be encoded as JSON: `{type(error).__name__}`") from error
 
 
 def checked_order(given: Order, returned: Returned) -> Order:
-    """An order that the function returned, checked like any document.
+    """Check an order that the function returned, like any document.
 
     Raises:
-        TransformFailed: it is not valid; the message tells where.
+        TransformFailed: it is not valid. The message contains the location.
     """
     if not returned.body:
-        # In another process, the function may have taken the attributes out of the order that it was given.
+        # In another process, the function may have removed the attributes of the given order.
         return msgspec.structs.replace(given, attributes={}) if given.attributes else given
     try:
         return decode_order(clean_json(returned.body), returned.order_id)
@@ -162,19 +164,19 @@ def checked_order(given: Order, returned: Returned) -> Order:
 
 
 def described(error: BaseException, function: Function) -> str:
-    """What went wrong in the function, and where, without the exception's text, which may quote the order."""
+    """Describe an error of the function by its type and location."""
     name = type(error).__name__
     place = _place(error.__traceback__, function)
     return f"`{name}` at {place}" if place else f"`{name}`"
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether the process has used up its memory, files or threads, which earlier orders may have left it too little of."""
+    """Return whether the process is out of memory, files or threads, possibly because of earlier orders."""
     cause: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):
         if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _EXHAUSTED):
             return True
-        # Python has no type for it.
+        # Python does not define a type for this error.
         if isinstance(cause, RuntimeError) and cause.args == ("can't start new thread",):
             return True
         # A library may have raised another error instead.
@@ -183,8 +185,8 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def _place(trace: TracebackType | None, function: Function) -> str:
-    """The innermost line of the function's own package, or else of any code that it called."""
-    # Methods of extensions have None.
+    """Return the innermost line in the function's package, or else in any code that it called."""
+    # It is None for methods of extensions.
     package = (getattr(function, "__module__", None) or "").partition(".")[0]
     innermost = own = ""
     while trace is not None:

@@ -1,7 +1,7 @@
-"""The frames that a worker and a transform process send each other over a socket, each after its length.
+"""The length-prefixed frames between a worker and a transform process on a socket.
 
-The worker is trusted: its frames are pickled, with every type of an order as it is. A reply holds results of a user's function, and
-is only data to the worker: MessagePack.
+The worker is trusted, so its frames are pickled, which keeps every type of an order. A reply contains results of a user's function
+and is not trusted, so it is encoded as MessagePack.
 """
 
 import pickle
@@ -19,12 +19,12 @@ LARGEST_REPLY = 2 * MOST_BYTES
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The first frame: the purpose of the process.
+    """The first frame, which configures the process.
 
     Attributes:
-        function: the user's, `package.module:function`.
-        memory: bytes that the process may use; 0: no limit.
-        path: where modules are searched.
+        function: the user's function, `package.module:function`.
+        memory: bytes that the process may use, or 0 for no limit.
+        path: the search path of modules.
     """
 
     function: str
@@ -37,7 +37,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         returned: the orders that the function returned.
-        error: why it failed; empty if it has not.
+        error: the error message, or empty on success.
         ends: whether the process ends now.
     """
 
@@ -50,15 +50,15 @@ decode_reply = msgspec.msgpack.Decoder(Reply).decode
 
 
 def framed(payload: bytes) -> bytes:
-    """A payload with its length before it."""
+    """Return a payload prefixed with its length."""
     return HEADER.pack(len(payload)) + payload
 
 
 def task_frame(order: Order, body: bytes) -> bytes:
-    """The call of the function for an order and its document.
+    """Return the frame of a call for an order and its document.
 
     Raises:
-        TransformFailed: the attributes of the order have hundreds of levels.
+        TransformFailed: the attributes of the order are nested too deeply.
     """
     try:
         return framed(pickle.dumps((order, body)))
@@ -67,10 +67,10 @@ def task_frame(order: Order, body: bytes) -> bytes:
 
 
 def reply_frame(reply: Reply) -> bytes:
-    """A reply, for the worker."""
+    """Return the frame of a reply."""
     return framed(msgspec.msgpack.encode(reply))
 
 
 def unpickled(payload: bytes) -> Any:
-    """The content of a frame from the worker that has started this process."""
+    """Return the content of a frame from the worker that started this process."""
     return pickle.loads(payload)  # noqa: S301

@@ -1,8 +1,8 @@
-"""Runs a user's function in processes beside the event loop, which nothing that the function does can block or end.
+"""Runs a user's function in separate processes, so that it cannot block or end the event loop.
 
-Each process works on one order at a time, so it is known of which order it died. An order whose process dies gets a second try in
-a pool where nothing else runs: only what ends its process again, on its own, is at fault. Every second try is in a new process, as
-earlier orders may have left something in the old one: memory, open files, a lock. When the worker dies, its processes end.
+Each process handles a single order, so the order is known when the process dies. It then gets a second try while the pool runs
+no other order. Only an order that ends its process again is at fault. Every second try uses a new process, because earlier orders may
+have left memory, open files or locks in the old process. When the worker dies, its processes end.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ _LONGEST_PAUSE = 5.0
 
 
 class _Place:
-    """Room for one process, which is started when it is needed.
+    """A place for one process, which is started on demand.
 
     Attributes:
-        child: the process that is running; None if there is none.
+        child: the running process, or None.
     """
 
     def __init__(self, start: Callable[[], Awaitable[ChildProcess]]) -> None:
@@ -45,7 +45,7 @@ class _Place:
         self.child = await self._start()
 
     async def call(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109
-        """As `ChildProcess.call`; waits as long as no process can be started."""
+        """Call the function like `ChildProcess.call`, and wait while a process cannot be started."""
         child = self.child
         if child is None or child.has_ended:
             await self.close()
@@ -60,12 +60,12 @@ class _Place:
         return reply
 
     async def call_in_new_process(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109
-        """The same in a process that no other order has used."""
+        """Call the function in a new process."""
         await self.close()
         return await self.call(task, timeout)
 
     async def close(self) -> None:
-        """End the process, if there is one, and wait for it: it leaves no zombie."""
+        """End and reap the process, if it was started."""
         if self.child is not None:
             await asyncio.shield(self.child.end())
             self.child = None
@@ -79,16 +79,16 @@ class _Place:
                 pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures, 10))
                 failures += 1
                 _log.error("transform_process_not_started", error=str(error), retry_in=pause)
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311  it spreads processes
+                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311  spreads processes
             else:
                 return self.child
 
 
 class ProcessPool:
-    """Keeps the contract of `ingest.mapping.transforms.transform.Runner`.
+    """Implements `ingest.mapping.transforms.transform.Runner`.
 
     Args:
-        places: rooms for processes.
+        places: one place for each process.
         timeout: seconds that one call may take.
     """
 
@@ -103,7 +103,7 @@ class ProcessPool:
     @classmethod
     @asynccontextmanager
     async def open(cls, function: str, processes: int, timeout: float, memory: int) -> AsyncIterator["ProcessPool"]:  # noqa: ASYNC109
-        """A pool whose processes have loaded the function.
+        """Open a pool whose processes have loaded the function.
 
         Raises:
             ConfigError: if the function cannot be loaded.
@@ -118,10 +118,10 @@ class ProcessPool:
                 await place.close()
 
     async def run(self, order: Order, body: bytes) -> list[Returned]:
-        """What the function returns for an order.
+        """Return the function's result for an order.
 
         Raises:
-            TransformFailed: if it fails, takes too long, or ends its process, and does so again.
+            TransformFailed: if it fails, or twice takes too long or ends its process.
         """
         task = task_frame(order, body)
         try:
@@ -131,7 +131,7 @@ class ProcessPool:
                 raise
             except ProcessEnded as first:
                 _log.warning("transform_process_ended", order_id=order.id, error=str(first))
-                reply = await self._call_alone(task)
+                reply = await self._call_isolated(task)
         except ProcessEnded as last:
             raise TransformFailed(f"{last}, twice") from last
         if reply.error:
@@ -139,8 +139,8 @@ class ProcessPool:
         return reply.returned
 
     async def _call(self, order_id: str, task: bytes) -> Reply:
-        """Call it, and once more if it takes too long, or has used up what its process may have."""
-        # In turn, so that nobody overtakes one that waits for the whole pool.
+        """Call the function, and once more if it takes too long or exhausts its process."""
+        # In turn, so that later calls cannot overtake a call that waits for the whole pool.
         async with self._turn:
             place = await self._free.get()
         try:
@@ -157,8 +157,8 @@ class ProcessPool:
         finally:
             self._free.put_nowait(place)
 
-    async def _call_alone(self, task: bytes) -> Reply:
-        """The same while no other call runs: what ends the process now is this order."""
+    async def _call_isolated(self, task: bytes) -> Reply:
+        """Call the function while no other call runs, so that only this order can end the process."""
         places: list[_Place] = []
         try:
             async with self._turn:
@@ -172,10 +172,10 @@ class ProcessPool:
 
 
 async def check_function(function: str, memory: int) -> None:
-    """See that a process can load the function, so that the worker can say at its start if not.
+    """Check that a process can load the function, so that the worker fails at its start otherwise.
 
     Raises:
-        ConfigError: if it cannot.
+        ConfigError: if it cannot be loaded.
     """
     try:
         child = await ChildProcess.start(Start(function, memory, list(sys.path)))
@@ -185,7 +185,7 @@ async def check_function(function: str, memory: int) -> None:
 
 
 async def _open_all(places: list[_Place]) -> None:
-    # To the end, even if one fails: a start that is cancelled half-way leaves a process to be waited for.
+    # All starts are awaited even if one fails, because a cancelled start leaves a process to be reaped.
     for outcome in await asyncio.gather(*(place.open() for place in places), return_exceptions=True):
         if outcome is not None:
             raise outcome

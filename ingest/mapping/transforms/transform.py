@@ -1,4 +1,4 @@
-"""Lets a user's own function change, split or skip each order between decoding and storing."""
+"""Applies a user's function, which may change, split or skip each order between decoding and storing."""
 
 import asyncio
 import inspect
@@ -12,22 +12,22 @@ from ingest.domain.orders.order import Order
 from ingest.mapping.transforms.functions import Function, Returned, checked_order, described, returned_orders
 from ingest.telemetry.shared_metrics import Histogram
 
-# As in `ingest.flow.deliver.decoding`: checking large orders is done in a thread.
+# Larger orders are checked in a thread, like in `ingest.flow.deliver.decoding`.
 _LARGE = 1024 * 1024
 
 
 class Decoder(Protocol):
-    """What makes orders of documents: the port `Decode`."""
+    """Decodes documents to orders (the port `Decode`)."""
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
-        """The orders in a document."""
+        """Return the orders in a document."""
 
 
 class Runner(Protocol):
-    """Calls the function: in the event loop, or in another process."""
+    """Calls the function in the event loop or in another process."""
 
     async def run(self, order: Order, body: bytes) -> list[Returned]:
-        """What the function returns for an order.
+        """Return the function's result for an order.
 
         Raises:
             TransformFailed: if it fails.
@@ -35,11 +35,11 @@ class Runner(Protocol):
 
 
 class InLoop:
-    """Calls the function in the event loop, where it should take no longer than a millisecond.
+    """Calls the function in the event loop, where it should take at most a millisecond.
 
     Args:
-        function: the user's.
-        timeout: seconds that an async function may take. Nothing can end a function that is not async.
+        function: the user's function.
+        timeout: seconds that an async function may take. Other functions cannot be interrupted.
     """
 
     def __init__(self, function: Function, timeout: float) -> None:
@@ -47,7 +47,7 @@ class InLoop:
         self._timeout = timeout
 
     async def run(self, order: Order, body: bytes) -> list[Returned]:
-        """What the function returns for an order.
+        """Return the function's result for an order.
 
         Raises:
             TransformFailed: if it fails, or takes too long.
@@ -58,25 +58,27 @@ class InLoop:
                 value = await _in_own_task(value, self._timeout)
             return returned_orders(order, value)
         except (TransformFailed, KeyboardInterrupt):
-            raise  # the latter is somebody at a terminal, who wants a command to end
+            raise  # Ctrl-C ends a command
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise TransformFailed(described(error, self._function)) from error
-        except BaseException as error:  # also what extensions raise that is no `Exception`, such as panics of Rust
+        except (
+            BaseException
+        ) as error:  # includes errors of extensions that do not derive from `Exception`, such as Rust panics
             raise TransformFailed(described(error, self._function)) from error
 
 
-async def _in_own_task(value: Awaitable[Any], timeout: float) -> Any:  # noqa: ASYNC109  nobody waits for it beyond that
-    """What an async function returns. It may cancel its own task, which must not be the delivery's, and ignore that it is cancelled.
+async def _in_own_task(value: Awaitable[Any], timeout: float) -> Any:  # noqa: ASYNC109  the function may ignore cancellation
+    """Return the result of an async function, run in a separate task because it may cancel its task.
 
     Raises:
         TransformFailed: it takes too long.
     """
     task = asyncio.create_task(_outcome(value))
     if inspect.iscoroutine(value):
-        # A task that is cancelled before it begins has not awaited it.
+        # A task that is cancelled before it starts does not await the coroutine.
         task.add_done_callback(lambda _: value.close())
     try:
         await asyncio.wait([task], timeout=timeout)
@@ -91,7 +93,7 @@ async def _in_own_task(value: Awaitable[Any], timeout: float) -> Any:  # noqa: A
 
 
 async def _outcome(value: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """What an async function returns, or raises, as a value: a task that raises `SystemExit` would end the event loop."""
+    """Return the result or the error as a value, because a task that raises `SystemExit` would end the event loop."""
     try:
         return await value, None
     except BaseException as error:  # noqa: BLE001  raised again by the caller
@@ -99,12 +101,12 @@ async def _outcome(value: Awaitable[Any]) -> tuple[Any, BaseException | None]:
 
 
 class Transform:
-    """Keeps the port `Decode`: what another decoder finds in a document goes through the function.
+    """Implements the port `Decode`, and passes the orders of another decoder to the function.
 
     Args:
-        decoder: makes orders of documents.
+        decoder: decodes documents to orders.
         runner: calls the function.
-        seconds: how long the calls take.
+        seconds: the durations of the calls.
     """
 
     def __init__(self, decoder: Decoder, runner: Runner, seconds: Histogram) -> None:
@@ -114,7 +116,7 @@ class Transform:
         self._turn = asyncio.Lock()
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
-        """The orders that the function makes of a document: none if it skips them all.
+        """Return the function's orders for a document, possibly none.
 
         Raises:
             InvalidDocument: if it is not a valid document of the order requested.

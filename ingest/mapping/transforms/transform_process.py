@@ -1,7 +1,7 @@
-"""The program of a transform process: calls a user's function for one order at a time, as its worker asks.
+"""The program of a transform process, which calls a user's function for a single order per request of its worker.
 
-It ends with its worker: when the socket closes, or, in the middle of a call, when the kernel reports the worker's death (Linux).
-SIGTERM, SIGINT and SIGHUP are for the worker, which ends this process itself.
+It ends with its worker, when the socket closes. During a call, it ends when the kernel reports the worker's death (Linux).
+It ignores SIGTERM, SIGINT and SIGHUP, because the worker ends this process itself.
 """
 
 import ctypes
@@ -26,14 +26,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class _Calls:
-    """Calls the function; an async one in an event loop that stays."""
+    """Calls the function, and keeps one event loop for an async function."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
         self._runner: asyncio.Runner | None = None
 
     def reply_to(self, task: bytes) -> Reply:
-        """The result of one call."""
+        """Return the result of one call."""
         try:
             order, body = unpickled(task)
             value = self._function(order, body)
@@ -42,12 +42,12 @@ class _Calls:
             return Reply(returned_orders(order, value))
         except TransformFailed as error:
             return Reply(error=str(error))
-        except BaseException as error:  # noqa: BLE001  sys.exit() in it must not end the process either
-            # A process that has used up what it may have is of no use to the next order.
+        except BaseException as error:  # noqa: BLE001  even sys.exit() in the function must not end the process
+            # An exhausted process cannot handle the next order.
             return Reply(error=described(error, self._function), ends=is_exhausted(error))
 
     def _awaited(self, value: Any) -> Any:
-        import asyncio  # noqa: PLC0415  most functions need none
+        import asyncio  # noqa: PLC0415  most functions are not async
 
         async def wait() -> Any:
             return await value
@@ -57,9 +57,9 @@ class _Calls:
 
 
 def main() -> None:
-    """Serve the worker at the other end of standard input, until it closes it."""
+    """Serve the worker at the other end of standard input until it closes the socket."""
     _end_with(int(sys.argv[1]))
-    # A handler that does nothing, rather than ignoring: programs that the function starts do not inherit it.
+    # An empty handler instead of SIG_IGN, which programs that the function starts would inherit.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     with socket.socket(fileno=os.dup(0)) as connection:
@@ -82,7 +82,7 @@ def _serve(connection: socket.socket, start: Start) -> None:
     while (task := _received(connection)) is not None:
         reply = calls.reply_to(task)
         if os.getpid() != own:
-            # The function has forked, and returned in both: a second reply would be taken for the next order's.
+            # The function has forked and returned in both processes. A second reply would be read as the next order's reply.
             os._exit(0)
         connection.sendall(reply_frame(reply))
         if reply.ends:
@@ -90,7 +90,7 @@ def _serve(connection: socket.socket, start: Start) -> None:
 
 
 def _received(connection: socket.socket) -> bytes | None:
-    """The next frame; None if the worker has closed the socket."""
+    """Return the next frame, or None if the worker has closed the socket."""
     header = _exactly(connection, HEADER.size)
     return _exactly(connection, HEADER.unpack(header)[0]) if header is not None else None
 
@@ -110,11 +110,11 @@ def _end_with(worker: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker:
-        os._exit(1)  # it has died before
+        os._exit(1)  # it died earlier
 
 
 def _limit(memory: int) -> None:
-    """Bound what the function may allocate; short of memory, the kernel is to end this process before any other."""
+    """Limit the memory of the function, and make the kernel kill this process first when memory is short."""
     if sys.platform == "linux":
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
@@ -122,23 +122,23 @@ def _limit(memory: int) -> None:
             _, most = resource.getrlimit(resource.RLIMIT_DATA)
             memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
             resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    # A crash is expected here, and its core would be as large as the process.
+    # Crashes are expected here, and a core dump would be as large as the process.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _detach_from_standard_streams() -> None:
-    """What the function prints goes to the worker's standard error; it reads nothing."""
+    """Redirect the function's output to the worker's standard error, and its input to an empty file."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    # Line by line: what is still in a buffer when this process is ended would be lost.
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # Python's own stdout has it
+    # Line by line, because buffered output is lost when this process is killed.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # Python's own stdout supports it
 
 
 if __name__ == "__main__":
     with suppress(ConnectionError):
         main()
-    # Without waiting for threads that the function may have left.
+    # Exit without waiting for threads that the function may have left.
     sys.stderr.flush()
     os._exit(0)

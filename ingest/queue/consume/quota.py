@@ -100,7 +100,7 @@ def _lease_of(reply: Any) -> Lease:
         spacing=spacing / 1e6,
         limit=limit,
         period=period / 1000,
-        asks_in=asks / 1000,
+        renew_in=asks / 1000,
         members=members,
         is_learning=bool(is_learning),
         paused=paused / 1000,

@@ -23,7 +23,7 @@ class BulkResponse:
 
     def __init__(self, exchange: Exchange, fetched: Fetched, listed: Listed, limit: int) -> None:
         self._exchange = exchange
-        self._asked_at = fetched.asked_at
+        self._asked_at = fetched.requested_at
         self._documents = listed.documents
         self._nameless = listed.nameless
         self._limit = limit

@@ -127,7 +127,7 @@ class Share:
             return math.inf
         if self._retry_in is not None:
             return self._asked_at + self._retry_in
-        earliest = self._asked_at + self._lease.asks_in
+        earliest = self._asked_at + self._lease.renew_in
         if self._lease.is_learning:
             return earliest
         due = self._asked_at + _RENEW
@@ -169,7 +169,7 @@ class Share:
             # Continue as if the server were unavailable, but call it at the time that it returned.
             self._keep_safe(now)
             self._lease = Lease(
-                members=self._lease.members, period=lease.period, asks_in=lease.asks_in, is_learning=True
+                members=self._lease.members, period=lease.period, renew_in=lease.renew_in, is_learning=True
             )
             return
         if self._is_safe():

@@ -90,7 +90,7 @@ async def test_during_a_pause_nothing_is_leased(quota: QuotaUnderTest) -> None:
 
     assert lease.tokens == 0
     assert lease.paused == pytest.approx(30.0, abs=5.0)
-    assert lease.asks_in <= 1.0
+    assert lease.renew_in <= 1.0
 
 
 async def test_what_was_not_used_is_there_for_the_others(quota: QuotaUnderTest) -> None:

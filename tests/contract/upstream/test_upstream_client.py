@@ -164,7 +164,7 @@ async def test_the_time_of_a_fetch_is_that_of_the_try_that_succeeded(api: Simula
     stats = api.stats()
     assert stats.requests == 3
     assert stats.first_request is not None
-    assert stats.first_request.unix < fetched.asked_at.timestamp()
+    assert stats.first_request.unix < fetched.requested_at.timestamp()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The values of the settings, without what reads and validates them: one process reads them, another uses them."""
+"""Passes the values of the settings to another process, which does not import the code that reads and validates them."""
 
 import pickle
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings
 
-Known = tuple["Settings", Sequence[str]]
-"""The settings, and a line for each unknown one."""
+LoadedSettings = tuple["Settings", Sequence[str]]
+"""The settings, and a line for each unknown setting."""
 
 
 class Secret:
-    """A secret value, which its text does not show; as Pydantic's `SecretStr`."""
+    """A secret value that is hidden in its representation, like Pydantic's `SecretStr`."""
 
     __slots__ = ("_value",)
 
@@ -36,7 +36,7 @@ class Values:
 
     Args:
         values: by name.
-        files: where some of them were read from, by name.
+        files: the files that values were read from, by name.
     """
 
     _files: Mapping[str, Path]
@@ -48,21 +48,21 @@ class Values:
         raise AttributeError(f"{name} cannot be changed: settings are read once")
 
     def file_of(self, name: str) -> Path | None:
-        """As `Settings.file_of`."""
+        """See `Settings.file_of`."""
         return self._files.get(name)
 
 
-def packed(settings: "Settings", unknown: Sequence[str]) -> bytes:
-    """Return what `unpacked` takes."""
+def pack_settings(settings: "Settings", unknown: Sequence[str]) -> bytes:
+    """Return the settings as bytes for `unpack_settings`."""
     values = {name: getattr(settings, name) for name in type(settings).model_fields}
     plain = {name: Secret(value.get_secret_value()) if _is_secret(value) else value for name, value in values.items()}
     files = {name: file for name in values if (file := settings.file_of(name)) is not None}
     return pickle.dumps((plain, files, tuple(unknown)))
 
 
-def unpacked(data: bytes) -> Known:
-    """Return the settings that a process of our own has packed; they have the attributes of `Settings` that are values."""
-    plain, files, unknown = pickle.loads(data)  # noqa: S301  nobody else can write into the pipe
+def unpack_settings(data: bytes) -> LoadedSettings:
+    """Return the settings packed by a process of this service, with the value attributes of `Settings`."""
+    plain, files, unknown = pickle.loads(data)  # noqa: S301  other programs cannot write into the pipe
     return cast("Settings", Values(plain, files)), unknown
 
 
