@@ -1,8 +1,8 @@
 """The place of a value in a request: a path into its JSON body, or a header.
 
-A path is keys and indexes, written as in mappings: `data.object.lines[0].id`, with quotes around a key with characters other than letters,
-digits, - and _. `$` is the whole body. The value is read from the text of the body, so that long numbers and the digits of amounts stay as
-they were sent.
+A path is keys and indexes, written as in mappings: `data.object.lines[0].id`. A key with characters other than letters, digits, - and _
+is written in quotes. `$` is the whole body. The value is read from the text of the body, so that long numbers and the digits of amounts
+stay as they were sent.
 """
 
 import re
