@@ -212,7 +212,7 @@ async def test_a_server_that_can_neither_tell_nor_syncs_each_time_cannot_confirm
         async with Redis.from_url(server.url) as redis:
             await redis.config_set(setting, value)
         said = await refusal(server.url, Durability.FSYNC)
-        about = "its WAITAOF is one that may answer too early" if kind in KNOW_WAITAOF else "it does not know WAITAOF"
+        about = "its WAITAOF may reply too early" if kind in KNOW_WAITAOF else "it does not support WAITAOF"
         assert f": {about}" in said
         assert said.endswith(f", and {setting} is {value}; set appendfsync always, or use Redis 8")
 
@@ -226,7 +226,7 @@ async def test_a_user_who_may_not_wait_cannot_confirm(
             denied = ["-wait", "-config"] + ["-waitaof"] * (kind in KNOW_WAITAOF)
             await redis.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", *denied)
         said = await refusal(f"redis://limited:pw@127.0.0.1:{server.port}/0", durability)
-        assert f"it does not know {command}, or its user may not use it" in said
+        assert f"it does not support {command}, or its user may not send it" in said
 
 
 async def test_a_server_that_is_unavailable_is_not_taken_for_one_that_cannot(own_valkey: ValkeyServer) -> None:

@@ -1,7 +1,7 @@
 """The shared quota in Redis: leases of one process, and the pause of the whole fleet.
 
-All of it is in one key of fixed size for each quota, named after the quota rather than the queue, so that several services share it; the
-scripts `quota_lease`, `quota_end` and `quota_pause` say how. If the process dies here, its share expires within four seconds.
+Each quota uses one key of fixed size, named after the quota rather than the queue, so that several services can share it. See the scripts
+`quota_lease`, `quota_end` and `quota_pause`. If the process dies here, its share expires within four seconds.
 """
 
 from collections.abc import AsyncIterator

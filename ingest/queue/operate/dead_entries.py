@@ -20,13 +20,13 @@ from ingest.domain.deliveries.entry_fields import (
 from ingest.queue.layout.entries import unpacked_fields
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# 13 digits of ms: the year 2286. An ID that somebody wrote by hand may be beyond all dates.
+# 13 digits of ms: the year 2286. An ID that was written by hand may be beyond all dates.
 _LATEST = 9_999_999_999_999
 _READ = OF_DEAD_LETTERS | {ORDER_ID, REPLAYS, REPLAYED_AT}
 
 
 def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetterEntry:
-    """The dead letter in an entry; what another program wrote wrong is read as not given."""
+    """The dead letter in an entry. Invalid fields of another program are ignored."""
     if PACKED in fields:
         fields = unpacked_fields(fields)
     name = entry_id.decode()

@@ -1,7 +1,7 @@
 """Reads the dead letters of one group page by page, in either direction.
 
-They are searched without the documents and unknown fields of large ones: two hundred documents may be a gigabyte. Of those that
-match, whole entries are read on request, some megabytes at a time.
+A search omits the documents and unknown fields of large entries, because two hundred documents may be a gigabyte. Whole entries that match
+are read on request, a few megabytes per step.
 """
 
 import re
@@ -19,16 +19,16 @@ from ingest.queue.redis.connection import replies, translated
 from ingest.queue.redis.scripts import load
 
 PAGE = 200
-# An entry of at most this many bytes is told whole by a search for whole ones, which saves reading it once more.
+# A search for whole entries returns an entry of at most this many bytes whole, which saves reading it once more.
 SMALL = 4096
-# IDs that one script looks up: each may be that of an entry of megabytes, which Redis copies.
+# IDs that one script looks up. Each may belong to an entry of several megabytes, which Redis copies.
 _LOOKED_UP_AT_ONCE = 20
-# Large entries that are read at once, unless a single one is larger.
+# Large entries that are read together, unless a single one is larger.
 _MOST_BYTES = 2 << 20
 _ENTRY_ID = re.compile(r"(0|[1-9][0-9]{0,19})-(0|[1-9][0-9]{0,19})")
 
 Call = Callable[..., Awaitable[Any]]
-# A dead letter, and how many bytes it has if it was read without its document and unknown fields; 0 if it is whole.
+# A dead letter, and its bytes if it was read without its document and unknown fields, or 0 if it is whole.
 Row = tuple[DeadLetterEntry, int]
 
 
@@ -81,7 +81,7 @@ class DeadLetterPages:
         return self._pages(selection, read)
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
-        """The dead letters that match; large ones without documents and unknown fields."""
+        """The dead letters that match. Large ones lack their documents and unknown fields."""
 
         async def read(before: str | None) -> Sequence[Row]:
             return (await self.one_page("XREVRANGE", before or "+", first_id(selection), PAGE))[0]
@@ -89,7 +89,7 @@ class DeadLetterPages:
         return self._pages(selection, read)
 
     async def whole(self, pages: AsyncGenerator[Page, None]) -> AsyncGenerator[Page, None]:
-        """The dead letters of these pages with all their fields; large ones that are gone by now are left out."""
+        """The dead letters of these pages with all their fields, except large ones that are gone by now."""
         async with aclosing(pages):
             async for page in pages:
                 examined = page.examined
@@ -100,13 +100,13 @@ class DeadLetterPages:
                     yield Page((), examined)
 
     async def one_page(self, command: str, start: str, end: str, most: int) -> tuple[Sequence[Row], str | None]:
-        """One page as the script `list_dead` reads it, and where the next one begins; None after the last one."""
+        """One page as the script `list_dead` reads it, and where the next one begins, or None after the last one."""
         with translated():
             after, rows = await self._list([self._key], [command, start, end, most, self._told_whole])
             return _rows(rows), after.decode() or None
 
     async def read(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
-        """The dead letters with these IDs of their own, with all their fields."""
+        """The dead letters with these IDs, with all their fields."""
         entry_ids = list(filter(is_entry_id, entry_ids))
         if not entry_ids:
             return []
@@ -153,7 +153,7 @@ def _rows(reply: Sequence[Any]) -> Sequence[Row]:
 
 
 def together(rows: Sequence[Row], most: int = PAGE) -> Iterator[Sequence[Row]]:
-    """Groups of at most `most` of them, so that no more than some megabytes are read at once."""
+    """Groups of at most `most` of them, so that no more than some megabytes are read together."""
     group: list[Row] = []
     room = _MOST_BYTES
     for row in rows:

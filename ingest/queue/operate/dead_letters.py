@@ -1,8 +1,8 @@
 """The dead letters of one queue: search, replay and drop them.
 
-A replay or a drop moves some dead letters at a time by one script, all of them or none. A dead letter that is gone is not moved
-again, so the call can be repeated after a lost reply, and two operators at once move each dead letter once. If the process dies
-here, the pages before are done and the others untouched.
+A replay or a drop moves several dead letters by one script, all of them or none. A dead letter that is gone is not moved again, so the call
+can be repeated after a lost reply, and two concurrent operators move each dead letter once. If the process dies here, the earlier pages
+are done and the others untouched.
 """
 
 import secrets
@@ -33,7 +33,7 @@ from ingest.queue.redis.scripts import load
 
 __all__ = ["PAGE", "Change", "DeadLetters", "Page", "Survey", "is_entry_id"]
 
-# Moved by one script, fewer large ones: each costs Redis some 50 us, as it looks through what was deleted before it.
+# Moved by one script, and fewer large ones. Each costs Redis about 50 us, because it skips entries that were deleted before it.
 _MOVED_AT_ONCE = 50
 _NONE_YET = "0-0"
 
@@ -75,13 +75,13 @@ class Change:
 class DeadLetters:
     """Searches and changes the dead letters of one queue.
 
-    Reading raises `QueueUnavailable` when Redis cannot be used right now; `survey`, `replay` and `drop` wait until it can.
-    A replay is not held back by backlog limits: a person has asked for it.
+    Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it can.
+    Backlog limits do not hold back a replay, because an operator has requested it.
 
     Args:
         client: a connection to Redis.
         queue: the queue's name.
-        group: whose dead letters; each consumer group has its own.
+        group: the consumer group of the dead letters.
         on_wait: called with the reason when an operation begins to wait.
     """
 
@@ -113,7 +113,7 @@ class DeadLetters:
         group: str = DEFAULT_GROUP,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
-        """The dead letters, with a connection of their own."""
+        """The dead letters, with their own connection."""
         async with control_client(url) as client:
             yield cls(client, queue, group=group, on_wait=on_wait)
 
@@ -123,7 +123,7 @@ class DeadLetters:
             return int(await self._client.xlen(self._keys.dead))
 
     async def get(self, entry_id: str) -> DeadLetterEntry | None:
-        """The dead letter with this ID of its own, if there is one."""
+        """The dead letter with this ID, if there is one."""
         return next(iter(await self._pages.read([entry_id])), None)
 
     async def summaries(
@@ -132,18 +132,18 @@ class DeadLetters:
         """A page of dead letters, the newest first, without their documents and unknown fields.
 
         Args:
-            selection: which dead letters; those that do not match are examined, too, so that a page may have none.
-            before: where the page before has ended; None for the first page.
+            selection: which dead letters. Others are examined as well, so that a page may be empty.
+            before: where the previous page has ended, or None for the first page.
             most: dead letters to examine.
 
         Returns:
-            The dead letters that match, and where the next page begins; None after the last one.
+            The dead letters that match, and where the next page begins, or None after the last one.
         """
         rows, next_ = await self._pages.one_page("XREVRANGE", before or "+", first_id(selection), most)
         return [entry for entry, _ in rows if selection.matches(entry)], next_
 
     async def newest(self) -> str:
-        """The ID of the newest dead letter; `0-0` if there is none."""
+        """The ID of the newest dead letter, or `0-0` if there is none."""
         rows, _ = await self._pages.one_page("XREVRANGE", "+", "-", 1)
         return rows[0][0].entry_id if rows else _NONE_YET
 
@@ -152,7 +152,7 @@ class DeadLetters:
         return self._whole_pages.whole(self._whole_pages.oldest_first(selection, newest))
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
-        """Pages of the dead letters that match; close it if you stop early."""
+        """Pages of the dead letters that match. Close it if you stop early."""
         return self._whole_pages.whole(self._whole_pages.newest_first(selection))
 
     def newest_summaries(self, selection: Selection) -> AsyncGenerator[Page, None]:
@@ -160,7 +160,7 @@ class DeadLetters:
         return self._pages.newest_first(selection)
 
     async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
-        """Count the dead letters that match; waits while Redis is unavailable.
+        """Count the dead letters that match. It waits while Redis is unavailable.
 
         Args:
             selection: which dead letters.
@@ -184,7 +184,7 @@ class DeadLetters:
         newest: str | None = None,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Put the dead letters that match back into the queue, with fresh attempts; waits while Redis is unavailable or full.
+        """Put the dead letters that match back into the queue, with fresh attempts. It waits while Redis is unavailable or full.
 
         They keep their fields and the time when they were first announced, and record how often and when they were
         replayed. Those of orders that were erased are deleted instead, and count as gone. Cancelled, a whole number of scripts
@@ -192,7 +192,7 @@ class DeadLetters:
 
         Args:
             selection: which dead letters.
-            newest: the last of them; by default, the newest there is now.
+            newest: the last of them. The default is the newest one now.
             on_progress: called with the result so far.
         """
         keys = [self._keys.dead, self._keys.express, self._keys.stream, self._keys.erased]
@@ -205,7 +205,7 @@ class DeadLetters:
         newest: str | None = None,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Delete the dead letters that match, permanently; waits while Redis is unavailable. Arguments as for `replay`."""
+        """Delete the dead letters that match permanently. It waits while Redis is unavailable. Arguments as for `replay`."""
         return await self._change(selection, newest, on_progress, self._drop, [self._keys.dead], [])
 
     async def _change(

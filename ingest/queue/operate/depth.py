@@ -11,12 +11,12 @@ _T = TypeVar("_T")
 
 
 async def until_answered(on_wait: Callable[[str], None], call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
-    """Make the call until Redis answers it; only cancelling ends the wait.
+    """Make the call until Redis responds. Only cancelling ends the wait.
 
     Args:
-        on_wait: called with the reason, in words, for which it waits; once for each.
+        on_wait: called with each reason for waiting, once.
         call: what may be called again after a reply was lost.
-        arguments: what it is called with.
+        arguments: its arguments.
     """
     waiting = ""
 

@@ -1,8 +1,8 @@
-"""Removes what the queue keeps of orders that were erased: retries and dead letters, of all consumer groups.
+"""Removes retries and dead letters of erased orders, of all consumer groups.
 
-A mark comes first: from then on, no move makes a retry or a dead letter of such an order. What waits in a lane stays until a worker
-reads it, finds the order erased, and finishes the entry. When the process dies here, what is left has the mark, and doing it again
-removes it.
+A mark comes first. From then on, no move makes a retry or a dead letter of such an order. An entry in a lane stays until a worker reads it,
+finds the order erased, and finishes the entry. If the process dies here, the remaining entries have the mark, and a repeated call removes
+them.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What the queue had of an order, and has no longer."""
+    """The removed traces of an order."""
 
     retries: int = 0
     dead_letters: int = 0
@@ -34,12 +34,12 @@ class Removed:
 class QueueEraser:
     """Erases orders from one queue.
 
-    Methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is safe.
+    Methods raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe.
 
     Args:
         client: a connection to Redis.
         queue: the queue's name.
-        group: a group that may have retries and dead letters; those of others that read the queue are found.
+        group: a group that may have retries and dead letters. Other groups that read the queue are found.
     """
 
     def __init__(self, client: Redis, queue: str, group: str) -> None:
@@ -49,7 +49,7 @@ class QueueEraser:
         self._remove = load(client, "remove_retries")
 
     async def erase(self, order_ids: Collection[str]) -> dict[str, Removed]:
-        """Mark orders as erased, and remove their retries and dead letters; says how many each order had."""
+        """Mark orders as erased, remove their retries and dead letters, and return how many each order had."""
         await self._mark(order_ids)
         counts: Counter[tuple[str, type]] = Counter()
         for group in await self._groups():

@@ -1,4 +1,4 @@
-"""What a Redis is like, and which of the commands that workers send it accepts; changes nothing.
+"""Inspects a Redis, and checks which of the workers' commands it accepts. Changes nothing.
 
 Commands are tried on a key that does not exist, in a form that does not create it: Redis checks the user's rights first.
 """
@@ -74,32 +74,32 @@ _WRITING: Sequence[tuple[Any, ...]] = (
 PROBED = tuple(str(command[0]) for command in (*_WITHOUT_KEY, *_READING, *_WRITING, ("XREADGROUP",)))
 """The commands that are tried."""
 
-# What is tried on each key of the queue: to read it, and to write what changes nothing, as nothing has that name.
+# Commands for each key of the queue: one that reads it, and one that writes without effect, because no entry has that name.
 _NOBODY = "(none)"
 _STREAM: Sequence[tuple[Any, ...]] = (("XRANGE", "-", "-", "COUNT", 1), ("XTRIM", "MINID", 0))
 _SORTED_SET: Sequence[tuple[Any, ...]] = (("ZSCORE", _NOBODY), ("ZREM", _NOBODY))
 _HASH: Sequence[tuple[Any, ...]] = (("HGET", _NOBODY), ("HDEL", _NOBODY))
 _STRING: Sequence[tuple[Any, ...]] = (("GET",), ("SET", "", "XX", "PX", 1))
 
-# What a server says that takes no writes now, or never does.
+# Replies of a server that accepts no writes now, or never does.
 _NO_WRITES = {"READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "MOVED", "OOM"}
 _UNKNOWN = ("unknown command", "unknown subcommand")
 
 
 @dataclass(slots=True, kw_only=True)
 class RedisFacts:
-    """What is known of a server and of our rights there.
+    """The properties of a server, and our rights there.
 
     Attributes:
-        info: what INFO tells; empty if the user may not ask.
+        info: the reply to INFO, or empty if the user may not send it.
         round_trip: seconds, the shortest of a few.
-        clock_ahead: seconds by which its clock is ahead of this machine's; None if it may not be asked.
+        clock_ahead: seconds by which its clock is ahead of this machine's, or None if the user may not read it.
         refused: commands that the user may not send.
         unknown: commands that the server does not have.
         closed_keys: keys that the user may not read and write.
         other_types: keys that hold something else than ours do.
         no_writes: why the server takes no writes, in its words.
-        capabilities: the newer commands; None if they could not be tried.
+        capabilities: the newer commands, or None if they could not be tried.
         newest: the order announced last that is still queued.
     """
 
@@ -120,14 +120,14 @@ async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
 
     Raises:
         QueueUnavailable: if it cannot be reached.
-        QueueRefused: if it refuses us, or is no Redis.
+        QueueRefused: if it denies access, or is not Redis.
     """
     keys, facts = Keys.of(queue, group), RedisFacts()
     async with control_client(url) as client:
         await _measure(client, facts)
         facts.info = await _info(client)
-        # A server of a cluster that has never served our keys is another fault than one that has handed them over: only a new
-        # connection tells.
+        # A cluster node that has never served our keys is a different error from one that has handed them over. Only a new
+        # connection distinguishes them.
         await close_idle(client)
         with translated():
             await _look_at_keys(client, keys, quota_key(quota), facts)
@@ -149,7 +149,7 @@ async def _info(client: Redis) -> Mapping[str, Any]:
 
 
 async def _measure(client: Redis, facts: RedisFacts) -> None:
-    """The round trip, and the clock as the fastest of a few answers tells it."""
+    """The round trip, and the clock by the fastest of a few replies."""
     best = float("inf")
     for _ in range(_PINGS):
         started, began = time.monotonic(), time.time()
@@ -169,7 +169,7 @@ async def _measure(client: Redis, facts: RedisFacts) -> None:
 
 
 async def _look_at_keys(client: Redis, keys: Keys, quota: str, facts: RedisFacts) -> None:
-    """Whether the keys are ours to read and to write, and hold what they should."""
+    """Whether we may read and write the keys, and their types are right."""
     calls = [(command, key, *rest) for key, looks in _looks(keys) for command, *rest in looks]
     errors = await _errors(client, [*calls, ("EXISTS", quota)])
     facts.closed_keys += dict.fromkeys(call[1] for call, error in errors if is_about_keys(error))
@@ -179,7 +179,7 @@ async def _look_at_keys(client: Redis, keys: Keys, quota: str, facts: RedisFacts
 
 
 def _looks(keys: Keys) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
-    """Each key of a queue, one for those that have a common prefix, with commands for what it holds."""
+    """Each key of a queue, one for each common prefix, with commands for its type."""
     for key in (keys.stream, keys.express, keys.dead, keys.results):
         yield key, _STREAM
     for key in (keys.retry, keys.retry_announced, keys.erased, keys.alive, keys.standing):
@@ -208,7 +208,7 @@ async def _newest(client: Redis, keys: Keys) -> str | None:
 
 
 async def _try_commands(client: Redis, key: str, facts: RedisFacts) -> None:
-    """The first writing command alone: where the server takes no writes, the others would be answered alike."""
+    """The first writing command. If the server accepts no writes, the others would get the same reply."""
     (first, *writing), read = _WRITING, ("XREADGROUP", "GROUP", "none", "none", "COUNT", 1, "STREAMS", key, ">")
     calls = [*_WITHOUT_KEY, *((name, key, *rest) for name, *rest in (*_READING, *writing)), read]
     await _try(client, [(first[0], key, *first[1:])], facts)
@@ -222,7 +222,7 @@ async def _try(client: Redis, calls: Sequence[tuple[Any, ...]], facts: RedisFact
 
 
 async def _errors(client: Redis, calls: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], ResponseError]]:
-    """Send these at once, on as many connections as the client has; those that are answered by an error."""
+    """Send these concurrently, on the client's connections, and return the ones with an error reply."""
     sent = (client.execute_command(*call) for call in calls)  # type: ignore[no-untyped-call]  # redis-py leaves it so
     outcomes = await asyncio.gather(*sent, return_exceptions=True)
     errors: list[tuple[tuple[Any, ...], ResponseError]] = []
@@ -235,7 +235,7 @@ async def _errors(client: Redis, calls: Sequence[tuple[Any, ...]]) -> list[tuple
 
 
 def _note(command: str, error: ResponseError, facts: RedisFacts) -> None:
-    """What an error reply means; most say that there is no such key or group, and so that the command is accepted."""
+    """The meaning of an error reply. Most mean that the key or group is missing, so that the command is accepted."""
     text = str(error)
     if code_of(error) in _NO_WRITES or is_out_of_memory(error):
         # redis-py cuts the code from some of them.

@@ -36,10 +36,10 @@ class ConsumerState:
 
     Attributes:
         pending: entries it holds, in all lanes.
-        idle: seconds since its last command for the group; None if there was none yet. Before Redis 7.2, only commands that
+        idle: seconds since its last command for the group, or None if there was none yet. Before Redis 7.2, only commands that
             deliver something count.
-        state: alive or stale, by its heartbeat; unknown for a consumer that never had one, such as another program's.
-        stale_for: seconds since its heartbeat expired; None unless stale, and for a consumer that has stopped in order.
+        state: alive or stale, by its heartbeat. Unknown for a consumer that never had one, such as another program's.
+        stale_for: seconds since its heartbeat expired, or None unless stale, and for a consumer that has stopped in order.
         circuit: its open circuit, if any: why it sends no requests to the external API.
     """
 
@@ -75,7 +75,7 @@ class Monitor:
 
     @translating
     async def consumers(self) -> list[ConsumerState]:
-        """Every consumer that has a heartbeat or is in the group, by name."""
+        """Every consumer with a heartbeat or in the group, by name."""
         with translated():
             async with self._client.pipeline(transaction=False) as pipe:
                 pipe.time()
@@ -95,7 +95,7 @@ class Monitor:
 
     @translating
     async def traps(self) -> list[str]:
-        """Server settings that can lose entries, a line each; none where the server does not tell them."""
+        """Server settings that can lose entries, one line each. None if the server does not return them."""
         try:
             with translated():
                 server = await self._client.info()
@@ -104,7 +104,7 @@ class Monitor:
         lines = []
         policy = server.get("maxmemory_policy", "noeviction")
         if policy.startswith("volatile-"):
-            # The queue's own keys have no expiry: it is not what is deleted.
+            # The queue's own keys do not expire, so that these policies do not delete them.
             lines.append(
                 f"maxmemory-policy is {policy}: without memory, Redis deletes idempotency records, and orders may be queued twice;"
                 " set it to noeviction"
@@ -119,7 +119,7 @@ class Monitor:
         return self._keys.stream, self._keys.express
 
     async def _members(self) -> dict[bytes, ConsumerState]:
-        """The group's consumers as Redis knows them, both lanes together."""
+        """The group's consumers in Redis, over both lanes."""
         members: dict[bytes, ConsumerState] = {}
         for stream in self._streams():
             for row in await self._rows(stream):
@@ -129,7 +129,7 @@ class Monitor:
         return members
 
     async def _rows(self, stream: str) -> list[dict[str, Any]]:
-        """The group's consumers in one lane; none where the stream or its group does not exist."""
+        """The group's consumers in one lane, or none if the stream or its group does not exist."""
         try:
             with translated():
                 rows: list[dict[str, Any]] = await self._client.xinfo_consumers(stream, self._group)
@@ -175,7 +175,7 @@ class _Retrying(msgspec.Struct, frozen=True):
 
 
 def _queue_state(now: int, lanes: dict[Lane, _Lane], retrying: _Retrying, dead: int) -> QueueState:
-    """The lanes and the retry set added up; times are in ms."""
+    """The sums over the lanes and the retry set. Times are in ms."""
 
     def age(announced: int | None) -> float | None:
         return None if announced is None else (now - announced) / 1000
@@ -202,7 +202,7 @@ def _queue_time(own: float, ahead: float, noted_at: float, latest: float) -> flo
 
 
 def _with_heartbeat(member: ConsumerState, until: float, now: float) -> ConsumerState:
-    """The consumer with a heartbeat that is valid until a time; 0 where the consumer itself has ended it."""
+    """The consumer with a heartbeat that is valid until a time, or 0 if the consumer itself has ended it."""
     if until > now:
         return replace(member, state="alive")
     return replace(member, state="stale", stale_for=now - until if until else None)

@@ -1,8 +1,7 @@
-"""Finds orders in a queue, by their IDs; changes nothing.
+"""Finds orders in a queue, by their IDs. Changes nothing.
 
-Redis has no index by order: a script looks through the entries, in slices of about a millisecond, and hands over only those that are
-wanted. A queue that fits one slice is seen at one moment. In a longer one, what may be missed is an entry that moves twice during the
-search, or is replayed.
+Redis has no index by order. A script searches the entries, in slices of about a millisecond, and returns only the wanted ones. A queue that
+fits one slice is read in one step. In a longer queue, the search may miss an entry that moves twice during the search, or is replayed.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,7 +32,7 @@ from ingest.queue.redis.scripts import load
 
 # Entries of one slice: a millisecond or two of Redis' time.
 _SLICE = 500
-# For one search: a script takes no more than some 8,000 arguments, on some servers 4,000.
+# For one search. A script accepts no more than about 8,000 arguments, on some servers 4,000.
 MOST_ORDERS = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 13 digits of ms: the year 2286.
@@ -48,7 +47,7 @@ class Searched:
     """The result of a search.
 
     Attributes:
-        entries: by order ID, where each is; an order that is nowhere is left out.
+        entries: the places of each order, by order ID. An order that is not found is left out.
         is_complete: whether all of the queue was searched.
     """
 
@@ -57,7 +56,7 @@ class Searched:
 
 
 class OrderSearch:
-    """Searches one queue, and what one of its groups has of it.
+    """Searches one queue, and the entries of one of its groups.
 
     Args:
         client: a connection to Redis.
@@ -84,7 +83,7 @@ class OrderSearch:
 
         Args:
             order_ids: valid order IDs.
-            limit: a lane, a retry set or a stream of dead letters with more entries than this is not searched; 0: all are.
+            limit: a lane, a retry set or a stream of dead letters with more entries than this is not searched. 0 searches all.
             on_progress: called with how many entries were looked at so far.
 
         Raises:
@@ -93,7 +92,7 @@ class OrderSearch:
         return await self._search(order_ids, _BEGINNING, limit, on_progress)
 
     async def find_retries_and_dead_letters(self, order_ids: Collection[str]) -> Mapping[str, Sequence[QueueEntry]]:
-        """As `find`, without the lanes, which may be long; by order ID."""
+        """As `find`, without the lanes, which may be long. By order ID."""
         return (await self._search(order_ids, _WITHOUT_LANES, 0, lambda _: None)).entries
 
     async def _search(
@@ -115,7 +114,7 @@ class OrderSearch:
 
 
 def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
-    """What was found, as the script tells it; what another program wrote wrong is read as not given."""
+    """The entry that the script returns. Invalid fields of another program are ignored."""
     if about[b"state"] == b"retrying":
         return to_retry(about)
     entry_id = _text(about, b"id")
@@ -136,7 +135,7 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
 
 
 def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:
-    """An entry of the retry set, as scripts tell of it."""
+    """An entry of the retry set, as scripts return it."""
     # Another program may have written any time, even an infinite one.
     due = int(max(0.0, min(float(about[b"due"]), _LATEST)))
     return RetryEntry(
@@ -157,7 +156,7 @@ def time_of(milliseconds: int) -> datetime:
 
 
 def number(raw: bytes | None, *, digits: int) -> int | None:
-    """A whole number that a program wrote; None if it is something else."""
+    """A whole number that a program wrote, or None if it is something else."""
     return int(raw) if raw is not None and raw.isdigit() and len(raw) <= digits else None
 
 

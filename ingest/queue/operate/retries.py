@@ -1,7 +1,7 @@
 """The retry set of one queue: list it, run retries now, or dead-letter them.
 
-Each script moves some entries, all of them or none; one that has been moved is not moved again, so every call can be repeated. If the
-process dies here, the pages before are done and the others untouched.
+Each script moves some entries, all of them or none. An entry that has been moved is not moved again, so every call can be repeated. If the
+process dies here, the earlier pages are done and the others untouched.
 """
 
 import re
@@ -48,7 +48,7 @@ class RetryPage:
     """Consecutive retries.
 
     Attributes:
-        next: after which the next page begins; None after the last one.
+        next: after which the next page begins, or None after the last one.
     """
 
     entries: Sequence[RetryEntry]
@@ -62,7 +62,7 @@ class RetrySurvey:
     Attributes:
         names: of their entries.
         reasons: how many for each reason.
-        missing: orders that the selection names, and that have no matching retry.
+        missing: selected orders that have no matching retry.
     """
 
     names: Sequence[bytes]
@@ -76,14 +76,14 @@ class RetrySurvey:
 
 
 class Retries:
-    """What waits for its next attempt in one queue.
+    """The entries of one queue that wait for their next attempt.
 
     Methods raise `QueueUnavailable` when Redis cannot be used right now.
 
     Args:
         client: a connection to Redis.
         queue: the queue's name.
-        group: whose retries; each consumer group has its own.
+        group: the consumer group of the retries.
     """
 
     def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
@@ -96,7 +96,7 @@ class Retries:
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str, queue: str, group: str = DEFAULT_GROUP) -> AsyncIterator[Self]:
-        """The retries, with a connection of their own."""
+        """The retries, with their own connection."""
         async with control_client(url) as client:
             yield cls(client, queue, group)
 
@@ -114,7 +114,7 @@ class Retries:
         return RetryPage(entries, Position(due.decode(), name.decode("latin-1")) if due else None)
 
     async def pages(self) -> AsyncIterator[RetryPage]:
-        """All of them; one that is scheduled again meanwhile may come twice."""
+        """All of them. A retry that is scheduled again during the search may come twice."""
         position: Position | None = Position()
         while position is not None:
             page = await self.page(position)
@@ -124,7 +124,7 @@ class Retries:
     async def survey(
         self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> RetrySurvey:
-        """Find the retries that match, and count them by reason; `on_progress` is called with how many were looked at so far."""
+        """Find the retries that match, and count them by reason. `on_progress` is called with the number of examined ones."""
         reasons: dict[bytes, str] = {}
         missing, examined = set(selection.ids), 0
         async for page in self.pages():
@@ -138,20 +138,20 @@ class Retries:
     async def run_now(
         self, selected: RetrySelection | RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> int:
-        """Let retries be due now: those that match, or that a survey has found; returns how many.
+        """Let retries that match, or that a survey has found, be due now, and return how many.
 
-        Workers move what is due within a second.
+        Workers move due entries within a second.
         """
         return await self._change(selected, self._run, [self._keys.retry, self._keys.clock], [], on_progress)
 
     async def dead_letter(
         self, selected: RetrySelection | RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> int:
-        """Move retries to the dead letters; returns how many.
+        """Move retries to the dead letters, and return how many.
 
         Args:
             selected: those that match, or that a survey has found.
-            actor: who does it; the dead letters name it as their worker.
+            actor: who does it, which the dead letters name as their worker.
             on_progress: called with how many were moved so far.
         """
         keys = self._keys

@@ -1,4 +1,4 @@
-"""Lists which orders are where in a queue, page by page; changes nothing."""
+"""Lists the places of the orders in a queue, page by page. Changes nothing."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class OrderLocation:
 
     Attributes:
         order_id: None if the entry names no valid order.
-        reason: why it is a dead letter; empty for other entries.
+        reason: why it is a dead letter, or empty for other entries.
     """
 
     order_id: str | None
@@ -63,7 +63,7 @@ class QueueScanner:
         self._list_retries = load(client, "scan_retries")
 
     async def queued(self) -> AsyncIterator[Page]:
-        """Every entry of both lanes and of the retry set; one that moves may come twice."""
+        """Every entry of both lanes and of the retry set. An entry that moves may come twice."""
         main = _Position(self._keys.stream, self._keys.settled)
         express = _Position(self._keys.express, self._keys.express_settled)
         for pages in (self._lane(main), self._lane(express), self._retries(), self._lane(express), self._lane(main)):
@@ -105,7 +105,7 @@ class QueueScanner:
     async def _entries(self, position: "_Position") -> AsyncIterator[list[tuple[bytes, dict[bytes, bytes]]]]:
         """Pages of a stream's entries after the position, which moves on to the end, without documents and unknown fields.
 
-        What is added while a page is looked at comes as well: an entry that moves must not escape.
+        Entries that are added while a page is read come as well, so that an entry that moves does not escape.
         """
         while True:
             with translated():
@@ -116,7 +116,7 @@ class QueueScanner:
             yield [(entry_id, pairs(fields)) for entry_id, fields, _ in rows]
 
     async def _last_delivered(self, stream: str) -> tuple[int, int]:
-        """The group's position; the start if there is no group: it will be created from there."""
+        """The group's position, or the start if there is no group, because it will be created from there."""
         try:
             with translated():
                 groups: Any = await self._client.xinfo_groups(stream)
@@ -135,7 +135,7 @@ class QueueScanner:
         return {entry_id for entry_id, score in zip(entry_ids, scores, strict=True) if score is not None}
 
     async def _held(self, stream: str, first: bytes, last: bytes) -> set[bytes]:
-        """The pending entries within a page; more of them than the page has, if entries were deleted while pending."""
+        """The pending entries within a page. They may be more than the page, if entries were deleted while pending."""
         held: set[bytes] = set()
         rows: Any
         while True:
@@ -155,7 +155,7 @@ class _Position:
     """How far a stream has been read.
 
     Attributes:
-        settled: the key of what the group has finished, if it is a lane.
+        settled: the key of the entries that the group has finished, if it is a lane.
         after: the first ID of the next page, as XRANGE takes it.
     """
 

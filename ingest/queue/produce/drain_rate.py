@@ -1,6 +1,6 @@
 """Tells how long a queue that is full will need to make room, from how fast it gets shorter.
 
-Redis is asked only while the queue is full, and by each producer every two seconds at most.
+Redis is queried only while the queue is full, and by each producer every two seconds at most.
 """
 
 import random
@@ -21,7 +21,7 @@ _WINDOW = 20.0
 _STALLED = 10.0
 _SHORTEST = 1.0
 _LONGEST = 300.0
-# What is told where the rate is not known.
+# The time to wait if the rate is unknown.
 UNKNOWN = 5.0
 
 
@@ -32,7 +32,7 @@ class DrainRate:
         self._looks: deque[tuple[float, int]] = deque()
 
     def note(self, at: float, removed: int) -> None:
-        """Note how many entries have left the stream at a time (s) so far."""
+        """Note how many entries have left the stream until a time (s)."""
         if self._looks and (removed < self._looks[-1][1] or at - self._looks[-1][0] > _WINDOW):
             # Another stream of that name, or too long ago.
             self._looks.clear()
@@ -41,7 +41,7 @@ class DrainRate:
             self._looks.popleft()
 
     def per_second(self) -> float | None:
-        """Entries per second; None if that is not known yet."""
+        """Entries per second, or None if that is not known yet."""
         if len(self._looks) < 2:
             return None
         (began, before), (ended, after) = self._looks[0], self._looks[-1]
@@ -68,7 +68,7 @@ class Backlog:
         self._refused = 0
 
     async def retry_after(self, orders: int) -> float:
-        """Seconds after which orders that did not fit now may: they, and those that were refused shortly before."""
+        """Seconds after which orders that do not fit now may fit, including the ones that were rejected shortly before."""
         now = self._clock()
         if now - self._looked_at >= _EVERY:
             self._looked_at, self._refused = now, 0

@@ -1,8 +1,8 @@
-"""Makes sure that what a script has written is on a disk, or at replicas, before it is confirmed.
+"""Makes sure that the writes of a script are on a disk, or at replicas, before they are confirmed.
 
-The commands that wait for that follow the script at once, on its connection: they wait for what this connection has written, and
-everything that the server has written before it. A script that finds its batch there already writes nothing, so a key is
-written after it each time: the batch may have been added through another connection, a moment ago.
+The commands that wait for that follow the script immediately, on its connection. They wait for the writes of this connection, and
+for all earlier writes of the server. A script that finds its batch in the stream writes nothing, so a key is written after it each time,
+because the batch may have been added through another connection a moment ago.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,13 +24,13 @@ _WITHIN_MS = 4000
 
 
 class Proof(Protocol):
-    """Shows that what was written is as durable as it should be."""
+    """Proves that the writes are as durable as required."""
 
     def commands(self) -> Sequence[Command]:
-        """What is sent after a script."""
+        """The commands after a script."""
 
     def check(self, replies: Sequence[Any]) -> None:
-        """Read the replies; raise `QueueUnavailable` if they do not show it."""
+        """Read the replies, and raise `QueueUnavailable` if they do not prove it."""
 
 
 class Synced:
@@ -55,7 +55,7 @@ class Synced:
 
 
 class AlwaysSynced:
-    """Redis writes everything to its disk before it answers (`appendfsync always`), and tells so each time."""
+    """Redis writes everything to its disk before it replies (`appendfsync always`), and confirms the setting each time."""
 
     _EXPECTED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}  # noqa: RUF012  never changed
 
@@ -69,7 +69,7 @@ class AlwaysSynced:
             raise QueueUnavailable(f"{difference}: not on Redis' disk for certain; it may have been accepted")
 
     def difference(self, replies: Sequence[Any]) -> str:
-        """What is configured otherwise; empty if nothing is."""
+        """A different configuration, or empty if there is none."""
         [reply] = replies
         pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
         found = {_text(name): _text(value) for name, value in pairs}
@@ -122,7 +122,7 @@ class ProvenRun:
     async def __call__(
         self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]
     ) -> tuple[Any, Awaitable[None] | None]:
-        """Run a script; what is returned beside its reply must be awaited. A negative number in front says that it has written nothing."""
+        """Run a script. The returned proof must be awaited. A negative reply means that it has written nothing."""
         proof = await self._proof()
         pool = self._client.connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]  # redis-py leaves it so
@@ -143,13 +143,13 @@ class ProvenRun:
     async def _ask(
         self, connection: AbstractConnection, script: AsyncScript, rest: list[Any], proof: Proof
     ) -> tuple[Any, bool]:
-        """The script's reply, and whether the proof was asked for with it: not where it would be for nothing, as there is no room."""
+        """The script's reply, and whether the proof was sent with it. It is not if there is no room for the orders."""
         asked = proof.commands() if self._writes else ()
         await _send(connection, [("EVALSHA", script.sha, *rest), *asked])
         try:
             return await connection.read_response(), bool(asked)
         except NoScriptError:
-            # The proof of nothing may take seconds; sending opens the connection again.
+            # A proof of nothing may take seconds. Sending opens the connection again.
             if asked:
                 await connection.disconnect(nowait=True)
         await _send(connection, [("EVAL", script.script, *rest), *proof.commands()])
@@ -178,7 +178,7 @@ async def _send(connection: AbstractConnection, commands: Sequence[Sequence[Any]
 
 
 async def ask(client: Redis, commands: Sequence[Command]) -> list[Any]:
-    """The replies to commands that are sent together, over one connection; raises the first that is an error."""
+    """The replies to commands that are sent together over one connection. It raises the first error."""
     async with client.pipeline(transaction=False) as pipe:
         for command in commands:
             pipe.execute_command(*command)

@@ -1,4 +1,4 @@
-"""The one script that adds orders to a stream, as a function: a batch of submissions in, what became of it out."""
+"""The one script that adds orders to a stream, as a function from a batch of submissions to its result."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from ingest.queue.redis.scripts import load
 
 _NO_ROOM = -1
 _REFUSED = -1
-# From here downwards: what was answered before, under the same key.
+# From here downwards: replies to earlier calls under the same key.
 _REPEATED = -2
 
 
@@ -25,9 +25,9 @@ class Added:
     """The batch is in the stream, whether it was added now or before.
 
     Attributes:
-        refused: which submissions are not, as their key belongs to other orders.
-        duplicates: how many orders of a submission needed no entry, as their announcement still waits; none if it is not named.
-        confirmed: where more is asked than that: returns when the batch is as durable as it should be.
+        refused: submissions whose key belongs to other orders.
+        duplicates: how many orders of a submission needed no entry, because an earlier one still waits. None if it is not named.
+        confirmed: if durability is required, returns when the batch is as durable as required.
     """
 
     refused: frozenset[int]
@@ -37,11 +37,11 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Nothing was added, as the backlog would have passed its limit.
+    """Nothing was added, because the backlog would have exceeded its limit.
 
     Attributes:
         room: how many orders would fit.
-        needed: how many orders of a submission need an entry; all, if it is not named.
+        needed: how many orders of a submission need an entry. All, if it is not named.
         retry_after: seconds after which to try again.
     """
 
@@ -51,7 +51,7 @@ class NoRoom:
 
 
 class Run(Protocol):
-    """Runs a script; the reply, and what returns when its effect is as durable as it should be, if more is asked."""
+    """Runs a script, and returns its reply and, if durability is required, the function that waits for it."""
 
     def __call__(
         self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any], /
@@ -62,7 +62,7 @@ class Run(Protocol):
 async def run_in_memory(
     script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]
 ) -> tuple[Any, Awaitable[None] | None]:
-    """Run a script; nothing more is asked."""
+    """Run a script, without further requirements."""
     return await script(keys, arguments), None
 
 
@@ -75,8 +75,8 @@ class Destination:
         clock: the key of the queue's clock.
         pushed: the key with the time of the last document.
         records: prefix of the records of batches and idempotency keys.
-        probe: a key that does not exist; commands are tried on it.
-        limit: the backlog limit; 0 for none.
+        probe: a key that does not exist, to try commands.
+        limit: the backlog limit, or 0 for none.
         lifetime: seconds for which an idempotency key is remembered.
     """
 
@@ -95,8 +95,8 @@ class EnqueueScript:
     Args:
         client: a connection to Redis.
         destination: where they are added.
-        producer: the producer's name; nobody else adds under it to this stream.
-        backlog: tells when there will be room, if there is none.
+        producer: the producer's name, which no other producer uses for this stream.
+        backlog: estimates when there will be room, if there is none.
         run: runs the script.
     """
 
@@ -112,11 +112,11 @@ class EnqueueScript:
         self._script: AsyncScript | None = None
 
     async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
-        """Add a batch; under a number that was the last one added, nothing.
+        """Add a batch. With the number of the last added batch, it adds nothing.
 
         Raises:
-            QueueUnavailable: if Redis cannot be used right now; the batch may have been added.
-            QueueRefused: if Redis refuses us.
+            QueueUnavailable: if Redis cannot be used right now. The batch may have been added.
+            QueueRefused: if Redis denies access.
         """
         if self._script is None:
             self._script = load(self._client, "enqueue", await probe_for_producers(self._client, self._to.probe))
@@ -152,7 +152,7 @@ class EnqueueScript:
 
 
 def _others(batch: Sequence[Submission]) -> list[int]:
-    """The submissions that are not plain; those without a key first, which share the batch's number with the plain ones."""
+    """The submissions that are not plain. Those without a key come first, and share the batch's number with the plain ones."""
     found = [index for index, submission in enumerate(batch) if not submission.is_plain]
     return sorted(found, key=lambda index: batch[index].key is not None)
 
@@ -168,7 +168,7 @@ def _added(batch: Sequence[Submission], added: Mapping[int, int], confirmed: Awa
 
 
 def _told(submission: Submission, count: int) -> int:
-    """How many orders a submission is said to have added."""
+    """The number of orders that a submission is reported to have added."""
     if count > _REPEATED:
         return count
     return 0 if submission.counts_repeats else _REPEATED - count

@@ -1,11 +1,10 @@
 """Lets concurrent calls of one producer share round trips to Redis.
 
-One batch is on its way at a time (several where each has to wait for a disk or a replica, see `overlapping_commit`); what
-is submitted meanwhile goes with the next. There is no timer: a call that is alone is sent at once. A batch whose reply was
-lost is sent again under its number, by which Redis knows it, without the calls that have been given up.
+One batch is in transit (several if each has to wait for a disk or a replica, see `overlapping_commit`), and later calls form the next
+batch. There is no timer, so that a single call is sent immediately. A batch whose reply was lost is sent again under its number, by which
+Redis recognises it, without the calls that have been given up.
 
-When the process dies here, callers without an answer do not know whether their orders were accepted, and announce
-them again.
+When the process dies here, callers without a response do not know whether their orders were accepted, and enqueue them again.
 """
 
 import asyncio
@@ -32,11 +31,11 @@ class Add(Protocol):
     """Adds a batch under a number: see `EnqueueScript.add`."""
 
     def __call__(self, number: int, batch: list[Submission], /) -> Awaitable[Added | NoRoom]:
-        """Add it, or say for how many orders there is room."""
+        """Add it, or return for how many orders there is room."""
 
 
 class Slot:
-    """What sends one batch at a time, under numbers of its own.
+    """Sends one batch after the other, under its own numbers.
 
     Attributes:
         add: sends a batch.
@@ -64,7 +63,7 @@ class GroupCommit:
         add: sends one batch.
         most: orders in a batch.
         limit: the backlog limit, for messages.
-        on_wait: told, in words, why calls wait; once for each reason.
+        on_wait: called with each reason for waiting, once.
     """
 
     def __init__(self, add: Add, *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:
@@ -81,10 +80,10 @@ class GroupCommit:
         self._waits_for: Unavailable | None = None
 
     async def submit(self, submission: Submission) -> int:
-        """Return when Redis has the submission, however long that takes: how many of its orders needed no entry.
+        """Return how many orders of the submission needed no entry, when Redis has it, however long that takes.
 
         Raises:
-            QueueRefused: if Redis refuses us.
+            QueueRefused: if Redis denies access.
             IdempotencyKeyReused: if its key belongs to other orders.
         """
         await self._pending.room()
@@ -94,8 +93,8 @@ class GroupCommit:
         """As `submit`, but do not wait for Redis or for workers.
 
         Raises:
-            BacklogFull: if the backlog is at its limit; the submission is not in the queue.
-            QueueUnavailable: if Redis cannot be used right now; the submission may be in the queue.
+            BacklogFull: if the backlog is at its limit. The submission is not in the queue.
+            QueueUnavailable: if Redis cannot be used right now. The submission may be in the queue.
         """
         now = asyncio.get_running_loop().time()
         if self._waits_for is not None and now < self._resumes_at:
@@ -105,12 +104,12 @@ class GroupCommit:
         return await self._answer_to(submission, waits=False)
 
     async def close(self) -> None:
-        """Stop sending, for good; calls without an answer, and later ones, raise `QueueUnavailable`."""
+        """Stop sending permanently. Calls without a response, and later ones, raise `QueueUnavailable`."""
         self._is_closed = True
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
-            # Once more: a task that is cancelled before it has begun runs nothing of its own.
+            # Once more, because a task that is cancelled before it has begun does not run its own code.
             self._end(QueueUnavailable(_CLOSED))
 
     async def _answer_to(self, submission: Submission, *, waits: bool) -> int:
@@ -138,7 +137,7 @@ class GroupCommit:
                 call.fail(error)
 
     async def _commit(self, slot: Slot, batch: Sequence[Call]) -> None:
-        """Send a batch until it is added, refused, or nobody waits for it."""
+        """Send a batch until it is added, rejected, or no caller waits for it."""
         number, may_be_added = next(slot.numbers), False
         while batch := [call for call in batch if call.is_open]:
             slot.batch = batch
@@ -170,7 +169,7 @@ class GroupCommit:
         waiting: list[Call] = []
         for index, call in enumerate(batch):
             needed = full.needed.get(index, len(call.submission.orders))
-            # What is larger than the room takes it: the small ones behind it do not go before it.
+            # A submission that is larger than the room takes it, so that small ones behind it do not overtake it.
             room -= needed
             (fitting if room >= 0 or not needed else waiting).append(call)
         error = self._full(full)
@@ -185,7 +184,7 @@ class GroupCommit:
             await self._wait(error, ())
 
     async def _wait(self, error: Unavailable, batch: Sequence[Call]) -> None:
-        """Answer those who do not wait, but for what may need no room, which only Redis knows; then pause, if somebody waits."""
+        """Respond to callers that do not wait, except those that may need no room, which only Redis knows. Then pause, if others wait."""
         self._failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
         told = [
@@ -220,7 +219,7 @@ class GroupCommit:
 
 
 def ending() -> Exception:
-    """What those who still wait are told at the end of a task that sends. A bug reaches all callers."""
+    """The result for callers that still wait at the end of a sending task. A bug reaches all callers."""
     error = sys.exception()
     return error if isinstance(error, Exception) else QueueUnavailable(_CLOSED)
 

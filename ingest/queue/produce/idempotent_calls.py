@@ -1,7 +1,7 @@
-"""Remembers calls by a key: what has been answered, and what is being worked on, in whichever process.
+"""Remembers calls by a key, with their responses, including calls in progress in any process.
 
-A call that is being worked on has a lease: if its process dies, the same call may be made again when the lease has expired.
-A process that lives and has lost a reply of Redis knows its own attempt by the token, and goes on with it.
+A call in progress holds a lease. If its process dies, the same call may be made again when the lease has expired.
+A process that has lost a reply of Redis recognises its own attempt by the token, and continues it.
 """
 
 import secrets
@@ -21,9 +21,9 @@ from ingest.queue.redis.scripts import load
 # A call takes milliseconds, or the seconds that Redis is given to answer.
 LEASE = 30.0
 LIFETIME = 24 * 3600.0
-# What has failed after as many seconds is not sent again: the caller waits.
+# A call that has failed after this many seconds is not sent again, because the caller waits.
 _SOON = 1.0
-# Calls that this process has left; of more than that, the lease of the oldest has to expire.
+# Calls that this process has left. Beyond that, the lease of the oldest has to expire.
 _MOST_LEFT = 10_000
 
 
@@ -33,7 +33,7 @@ class Begun:
 
     Attributes:
         name: of the call.
-        token: tells this attempt from a later one.
+        token: distinguishes this attempt from later ones.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Somebody else works on the call.
+    """Another attempt works on the call.
 
     Attributes:
         seconds: after which it may be tried again.
@@ -90,12 +90,12 @@ class IdempotentCalls:
         self._begin = load(client, "call_begin")
         self._end = load(client, "call_end")
         self._clock = clock
-        # The tokens of calls that nobody works on any more, although Redis may say so: it did not answer.
+        # The tokens of calls that ended without a reply of Redis, which may still count them as in progress.
         self._left: OrderedDict[str, str] = OrderedDict()
 
     @translating
     async def begin(self, name: str) -> Begun | Running | Done:
-        """Begin a call, unless it was made before, or somebody works on it.
+        """Begin a call, unless it was made before or is in progress.
 
         Raises:
             QueueUnavailable: if Redis cannot be used right now.
@@ -125,11 +125,11 @@ class IdempotentCalls:
 
     @translating
     async def forget(self, call: Begun) -> None:
-        """End a call that has no answer: it may be made again."""
+        """End a call without a response, so that it may be made again."""
         await self._sent(call, self._end, call.token, 1, "ended")
 
     async def _sent(self, call: Begun, script: Callable[..., Awaitable[Any]], *arguments: str | int) -> Any:
-        """What a script replies; it is sent again if the connection is lost, which does no harm where the reply was lost.
+        """The reply of a script. It is sent again if the connection is lost, which is safe if only the reply was lost.
 
         If it fails again, the next beginning of the call is this attempt's.
         """

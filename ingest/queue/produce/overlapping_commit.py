@@ -1,9 +1,8 @@
-"""Group commit where a batch, once it is in the stream, has to wait for a disk or a replica: others are sent meanwhile.
+"""Group commit for batches that wait for a disk or a replica after they are in the stream, while others are sent.
 
-Each batch has a slot, which sends it under numbers of its own until it is confirmed: only when a slot's batch is
-settled may the slot's next number be used, so that what Redis remembers of a slot never hides that an earlier batch
-was lost. A batch is sent when the one before it is in the stream, so orders keep the order of their arrival; only a batch that
-Redis has lost, and that is sent again, comes later.
+Each batch uses a slot, which sends it under its own numbers until it is confirmed. Only when a slot's batch is settled may the slot's next
+number be used, so that Redis' record of a slot never hides that an earlier batch was lost. A batch is sent when the previous one is in the
+stream, so orders keep the order of their arrival. Only a batch that Redis has lost, and that is sent again, comes later.
 """
 
 import asyncio
@@ -17,18 +16,18 @@ from ingest.queue.produce.pending_calls import Call
 _SHORTEST_PAUSE = 0.01
 # How much the time that the last batch took counts in the average.
 _SHARE = 0.25
-# A batch that takes longer than this, in seconds, was held up by an outage, and says nothing of the next.
+# A batch that takes longer than this, in seconds, was held up by an outage, and does not predict the next.
 _LONGEST_TIME = 2.0
 
 
 class OverlappingCommit(GroupCommit):
-    """Sends several batches at a time.
+    """Sends several batches concurrently.
 
     Args:
-        adds: each sends one batch at a time.
+        adds: each sends one batch after the other.
         most: orders in a batch.
         limit: the backlog limit, for messages.
-        on_wait: told, in words, why calls wait; once for each reason.
+        on_wait: called with each reason for waiting, once.
     """
 
     def __init__(self, adds: Sequence[Add], *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:
@@ -41,7 +40,7 @@ class OverlappingCommit(GroupCommit):
         self._average = 0.0
 
     async def close(self) -> None:
-        """Stop sending, for good; calls without an answer, and later ones, raise `QueueUnavailable`."""
+        """Stop sending permanently. Calls without a response, and later ones, raise `QueueUnavailable`."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -82,7 +81,7 @@ class OverlappingCommit(GroupCommit):
             self._is_freed.set()
 
     async def _free_slot(self) -> Slot:
-        """A slot for the next batch: at once if all are free, else so that they do not all fill up with small batches."""
+        """A slot for the next batch: immediately if all are free, otherwise so that they do not all fill up with small batches."""
         loop = asyncio.get_running_loop()
         while True:
             # Twice the average is about as long as the longest: a disk that is synced every second takes any time up to that.

@@ -9,7 +9,7 @@ import msgspec
 
 from ingest.queue.produce.submission import BATCH_BYTES, Submission
 
-# Bytes that may wait to be sent; who comes then waits before that.
+# Bytes that may wait to be sent. Further callers wait before that.
 _MOST_BYTES = 32 * BATCH_BYTES
 
 
@@ -17,9 +17,9 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     """A submission whose caller awaits the answer.
 
     Attributes:
-        submission: what is to be sent.
-        waits: whether the caller waits through outages and a full backlog, or wants to know of them.
-        answer: how many of the orders needed no entry; done as soon as that is known, or the caller has given up.
+        submission: the orders.
+        waits: whether the caller waits through outages and a full backlog, or gets an error.
+        answer: how many of the orders needed no entry. Done as soon as that is known, or the caller has given up.
     """
 
     submission: Submission
@@ -32,7 +32,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
         return not self.answer.done()
 
     def succeed(self, duplicates: int = 0) -> None:
-        """Tell the caller that Redis has the submission, `duplicates` of its orders needed no entry."""
+        """Confirm to the caller that Redis has the submission, and that `duplicates` of its orders needed no entry."""
         if self.is_open:
             self.answer.set_result(duplicates)
 

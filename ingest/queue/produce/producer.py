@@ -1,7 +1,7 @@
-"""Announces orders: takes their IDs, or the orders themselves, into the queue.
+"""Enqueues orders: their IDs, or the orders themselves.
 
-When a call returns, Redis has its orders. When it fails, or the process dies before that, the caller may not know and
-announces again: an order announced twice is fetched twice and stored once; under one idempotency key it is queued once.
+When a call returns, Redis has its orders. When it fails, or the process dies before that, the caller may not know, and enqueues them again.
+An order that is enqueued twice is fetched twice and stored once. Under one idempotency key, it is queued once.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 __all__ = ["BATCH", "BacklogFull", "Producer"]
 
 IDEMPOTENCY_LIFETIME = 24 * 3600.0
-# Shorter than the longest time for which a call goes on trying, a record could end before the call.
+# Must not be shorter than the longest time for which a call is retried, or a record could end before the call.
 _SHORTEST_LIFETIME = 60.0
-# What has become of one order, by its duplicates.
+# The result of one order, by its duplicates.
 _ACCEPTED = (Accepted(1, 0), Accepted(0, 1))
-# Batches of a lane that wait for a disk or a replica at a time; each keeps a connection meanwhile.
+# Batches of a lane that concurrently wait for a disk or a replica. Each uses a connection.
 _OVERLAPPING = 8
 
 
@@ -40,12 +40,12 @@ class Producer:
     """Announces orders to one queue.
 
     Concurrent calls share round trips, so that thousands of tasks may each announce one order. For the tasks of one
-    event loop; see `SyncProducer` for threads.
+    event loop. See `SyncProducer` for threads.
 
     Args:
         client: a connection to Redis.
         queue: the queue's name.
-        backlog_limit: entries of a lane above which nothing is accepted; 0 for no limit.
+        backlog_limit: entries of a lane above which nothing is accepted. 0 for no limit.
         durability: what is certain when a call returns: that Redis has its orders in memory, has them on its disk, or that
             `replicas` replicas have them in memory.
         replicas: with `Durability.REPLICATED`.
@@ -102,7 +102,7 @@ class Producer:
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
-        """A producer with connections of its own; connects when it is first used."""
+        """A producer with its own connections, which connects when it is first used."""
         connections = CONTROL_CONNECTIONS if durability is Durability.MEMORY else CONTROL_CONNECTIONS + 2 * _OVERLAPPING
         async with control_client(url, connections) as client:
             producer = cls(
@@ -123,7 +123,7 @@ class Producer:
         """Return if this Redis can confirm what `durability` promises, as shown by a write.
 
         Raises:
-            CannotConfirm: if it cannot; the message says why.
+            CannotConfirm: if it cannot. The message gives the reason.
             QueueUnavailable: if Redis cannot be used right now.
         """
         await self._proofs.check()
@@ -136,22 +136,22 @@ class Producer:
         express: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109  what expires here is an error of ours
     ) -> int:
-        """Announce orders; return how many, once Redis has them all.
+        """Enqueue orders, and return how many when Redis has them all.
 
         Waits while Redis is unavailable, out of memory, or over the backlog limit. More than 500 orders go in several
-        steps; cancelled or timed out, the call has announced a number of them from the front.
+        steps. If it is cancelled or times out, the call has enqueued some of them from the front.
 
         Args:
             orders: an order ID or `Announcement`, or several.
-            idempotency_key: under one key, orders are accepted once; announced again with it, they are only confirmed.
-            express: whether workers are to read the orders before those of the main lane.
-            timeout: seconds to wait at most; None: as long as it takes.
+            idempotency_key: under one key, orders are accepted once, and only confirmed when they are sent again.
+            express: whether workers read the orders before those of the main lane.
+            timeout: seconds to wait at most. None for as long as it takes.
 
         Raises:
             InvalidOrderId: before anything is sent.
             InvalidIdempotencyKey: likewise.
             IdempotencyKeyReused: if the key belongs to other orders.
-            EnqueueTimeout: if Redis has not confirmed in time; the orders may or may not have been accepted.
+            EnqueueTimeout: if Redis has not confirmed in time. The orders may or may not have been accepted.
             QueueRefused: if Redis refuses us (a credential, a right, a key of another type), or what answers is no
                 Redis.
         """
@@ -173,8 +173,8 @@ class Producer:
         """As `enqueue`, but raise where that would wait. Redis is given a few seconds to answer.
 
         Raises:
-            BacklogFull: if the backlog is at its limit; `retry_after` says when to try again.
-            QueueUnavailable: if Redis cannot be used right now; `retry_after` says when to try again. The orders may or
+            BacklogFull: if the backlog is at its limit. `retry_after` gives the time to wait.
+            QueueUnavailable: if Redis cannot be used right now. `retry_after` gives the time to wait. The orders may or
                 may not have been accepted.
         """
         parts = submissions(orders, idempotency_key, self._most)
@@ -191,14 +191,14 @@ class Producer:
         coalesce: float = 0.0,
         count_repeats: bool = False,
     ) -> Accepted:
-        """As `try_enqueue`; say how many entries the orders needed.
+        """As `try_enqueue`, and return how many entries the orders needed.
 
         Args:
             orders: see `enqueue`.
-            idempotency_key: see `enqueue`; what was said of a call is said again when it is sent again, unless `count_repeats`.
+            idempotency_key: see `enqueue`. A repeated call gets the same result, unless `count_repeats`.
             express: see `enqueue`.
             coalesce: seconds, at most a day, for which an order that is in this lane and that no worker has been given is
-                not queued again; for orders without a document.
+                not queued again, for orders without a document.
             count_repeats: whether orders that were announced before, under the same key, count as duplicates. So may those
                 of a call whose first reply from Redis was lost.
         """
@@ -211,7 +211,7 @@ class Producer:
         return Accepted(sum(len(part.orders) for part in parts) - duplicates, duplicates)
 
     async def _each(self, submit: Callable[[Submission], Coroutine[Any, Any, int]], parts: Sequence[Submission]) -> int:
-        """Submit all parts, in their order; how many orders needed no entry."""
+        """Submit all parts, in their order, and return how many orders needed no entry."""
         if self._proofs.is_trivial:
             return sum([await submit(part) for part in parts])
         # One after the other, each would wait for the disk.
@@ -231,7 +231,7 @@ class Producer:
         return duplicates
 
     async def close(self) -> None:
-        """Stop; calls that still wait raise `QueueUnavailable`."""
+        """Stop. Calls that still wait raise `QueueUnavailable`."""
         await self._main.close()
         await self._express.close()
 

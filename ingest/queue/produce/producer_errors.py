@@ -1,11 +1,11 @@
-"""Why orders were not accepted, beside what every user of the queue may meet."""
+"""The reasons why orders were not accepted, in addition to the errors of every user of the queue."""
 
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.redis.connection import QueueRefused
 
 
 class BacklogFull(Unavailable):
-    """The backlog is at its limit; workers will make room. Nothing of what was refused is in the queue.
+    """The backlog is at its limit. Workers will make room. None of the rejected orders is in the queue.
 
     Attributes:
         retry_after: seconds after which to try again.
@@ -24,7 +24,7 @@ class EnqueueTimeout(QueueUnavailable, TimeoutError):
 
 
 class CannotConfirm(QueueRefused):
-    """This Redis cannot confirm what `durability` promises: a person has to change its configuration, or ours."""
+    """This Redis cannot confirm the promise of `durability`. The operator has to change its configuration, or ours."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Finds out how this Redis can prove that what was written is durable, or why it cannot."""
+"""Finds out how this Redis can prove that writes are durable, or why it cannot."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _RELIABLE = {str(major) for major in range(8, 100)}
 
 
 class _Absent(Exception):
-    """A command that the server does not know, or that its user may not use."""
+    """A command that the server does not support, or that its user may not send."""
 
 
 class Proofs:
@@ -27,7 +27,7 @@ class Proofs:
     Args:
         client: a connection to Redis.
         key: written with each proof.
-        durability: what is to be proven.
+        durability: the durability to prove.
         replicas: with `Durability.REPLICATED`: how many are to have it.
     """
 
@@ -58,7 +58,7 @@ class Proofs:
         return self._found
 
     async def check(self) -> None:
-        """Write something and prove it; raises as `find` does."""
+        """Write something and prove it. Raises as `find` does."""
         if self.is_trivial:
             return
         proof = await self.find()
@@ -82,7 +82,7 @@ class Proofs:
             return await self._always_synced(str(absent))
         if await self._waits_for_its_disk():
             return Synced(self._key)
-        return await self._always_synced("its WAITAOF is one that may answer too early")
+        return await self._always_synced("its WAITAOF may reply too early")
 
     async def _waits_for_its_disk(self) -> bool:
         """Whether `WAITAOF` can be relied on with `appendfsync everysec`.
@@ -104,7 +104,7 @@ class Proofs:
             difference = proof.difference(await ask(self._client, proof.commands()))
         except ResponseError as error:
             raise self._cannot(
-                f"{reason}, and CONFIG GET, which would tell that appendfsync is always, is refused"
+                f"{reason}, and CONFIG GET, which would confirm that appendfsync is always, is denied"
             ) from error
         if "appendonly" in difference:
             raise self._cannot(_NO_FILE)
@@ -119,7 +119,7 @@ class Proofs:
             if "appendonly" in str(error):
                 raise self._cannot(_NO_FILE) from error
             if any(text in str(error) for text in _ABSENT):
-                raise _Absent(f"it does not know {command[0]}, or its user may not use it") from error
+                raise _Absent(f"it does not support {command[0]}, or its user may not send it") from error
             raise
 
     def _cannot(self, reason: str) -> CannotConfirm:

@@ -12,12 +12,12 @@ from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.orders.order import parse_order_id
 from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
 
-# The most orders that one script adds, and the most bytes unless a single order has more: about 1 ms of Redis' time.
+# The most orders that one script adds, and the most bytes unless a single order is larger: about 1 ms of Redis' time.
 BATCH = 500
 BATCH_BYTES = 1024 * 1024
 _KEY_LENGTH = 200
 _LONGEST_COALESCING = 86_400.0
-# What an order costs beside its bytes, roughly.
+# The approximate cost of an order in addition to its bytes.
 OVERHEAD = 100
 
 Orders = str | Announcement | Iterable[str | Announcement]
@@ -30,10 +30,10 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         orders: the arguments of the script, one for each order.
         size: bytes, roughly.
-        key: the idempotency key; None if there is none.
-        digest: of what the orders are, where there is a key.
-        coalesce: milliseconds for which an order that waits is not queued again; 0: not at all.
-        waiting: with `coalesce`, the IDs of the orders that have no document.
+        key: the idempotency key, or None if there is none.
+        digest: of the orders, if there is a key.
+        coalesce: milliseconds for which an order that waits is not queued again. 0 for never.
+        waiting: with `coalesce`, the IDs of the orders without a document.
         counts_repeats: whether the orders count as duplicates if they were sent before, under the key.
     """
 
@@ -52,7 +52,7 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
 
 
 def single(order_id: str) -> Submission:
-    """What a call announces that is no more than one order's ID.
+    """The submission of a call for one order ID.
 
     Raises:
         InvalidOrderId: if it is not valid.
@@ -62,16 +62,16 @@ def single(order_id: str) -> Submission:
 
 
 def listed_orders(orders: Orders) -> list[str | Announcement]:
-    """What a call announces, as a list; an iterator runs here."""
+    """The orders of a call, as a list. An iterator runs here."""
     return [orders] if isinstance(orders, str | Announcement) else list(orders)
 
 
 def submissions(
     orders: Orders, key: str | None, most: int, coalesce: float = 0.0, *, counts_repeats: bool = False
 ) -> list[Submission]:
-    """The parts, of at most `most` orders each, of what one call announces.
+    """The parts, of at most `most` orders each, of one call.
 
-    With an idempotency key, each part after the first has a key of its own: the caller's with a number.
+    With an idempotency key, each part after the first uses its own key: the caller's with a number.
 
     Raises:
         InvalidOrderId: if one of the IDs is not valid.
@@ -105,7 +105,7 @@ def _milliseconds(coalesce: float) -> int:
 
 
 def _waiting(orders: Sequence[str | Announcement]) -> list[str]:
-    # A document is content of its own: what waits may be another.
+    # A document is content, and the waiting one may be different.
     return [
         order if isinstance(order, str) else order.order_id
         for order in orders
@@ -147,7 +147,7 @@ def _argument(order: str | Announcement) -> str | bytes:
     parts = [part for field in fields.items() for part in field]
     if len(parts) == 2:
         return order.order_id
-    # A MessagePack array of up to 15 texts of 32-bit length: Redis' own decoder knows no type for bytes.
+    # A MessagePack array of up to 15 texts of 32-bit length, because Redis' own decoder supports no type for bytes.
     return bytes([0x90 | len(parts)]) + b"".join(b"\xdb" + len(part).to_bytes(4, "big") + part for part in parts)
 
 

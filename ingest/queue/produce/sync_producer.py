@@ -45,7 +45,7 @@ class SyncProducer:
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         lifetime = checked_lifetime(idempotency_lifetime)
-        # A URL that cannot be read is the caller's mistake here, not that of the first call.
+        # A URL that cannot be read is an error of this call, not of the first one that connects.
         connection_options(url)
 
         def connect() -> AbstractAsyncContextManager[Producer]:
@@ -77,7 +77,7 @@ class SyncProducer:
         express: bool = False,
         timeout: float | None = None,
     ) -> int:
-        """Announce orders; return how many, once Redis has them all: see `Producer.enqueue`.
+        """Enqueue orders, and return how many when Redis has them all: see `Producer.enqueue`.
 
         An iterator runs in the calling thread, here and below: it may call this producer, or read what belongs to the thread.
         """
@@ -96,7 +96,7 @@ class SyncProducer:
     def try_announce(
         self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False, coalesce: float = 0.0
     ) -> Accepted:
-        """As `try_enqueue`; say how many entries the orders needed: see `Producer.try_announce`."""
+        """As `try_enqueue`, and return how many entries the orders needed: see `Producer.try_announce`."""
         listed = listed_orders(orders)
         return self._background.run(
             lambda producer: producer.try_announce(
@@ -109,5 +109,5 @@ class SyncProducer:
         self._background.run(lambda producer: producer.check_durability())
 
     def close(self) -> None:
-        """Disconnect this process; calls that still wait raise `QueueUnavailable`. A later call connects again."""
+        """Disconnect this process. Calls that still wait raise `QueueUnavailable`. A later call connects again."""
         self._background.close()
