@@ -87,7 +87,7 @@ async def test_a_worker_user_on_each_kind_of_server_is_sound_refused_nothing_and
         async with Redis.from_url(server.url) as redis:
             found = await set_up.examined(redis_url=limited, stream=QUEUE)
 
-            assert [each for each in found if each.area is Area.REDIS and each.level is not Level.GOOD] == []
+            assert [each for each in found if each.area is Area.REDIS and each.level is not Level.OK] == []
             assert await redis.acl_log() == []
             assert await redis.dbsize() == 0
             assert (await redis.info("memory"))["number_of_cached_scripts"] == 0
@@ -106,7 +106,7 @@ async def test_a_server_that_is_down_or_hangs_hides_nothing_about_the_others(set
             upstream_url=f"https://127.0.0.1:{port}/{{order_id}}",
         )
 
-    faults = [each for each in silent if each.level is Level.FAULT]
+    faults = [each for each in silent if each.level is Level.ERROR]
     assert [each.area for each in faults] == [Area.REDIS, Area.POSTGRES, Area.UPSTREAM]
     assert all("within 1 s" in each.what for each in faults), faults
     assert "unavailable" in down
@@ -357,4 +357,4 @@ async def test_the_order_announced_last_is_found(redis: Redis, redis_url: str, q
 
 
 def faults_of(found: list[Finding]) -> list[Finding]:
-    return [finding for finding in found if finding.level is Level.FAULT]
+    return [finding for finding in found if finding.level is Level.ERROR]

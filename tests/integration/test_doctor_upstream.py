@@ -111,10 +111,10 @@ async def test_a_certificate_that_is_not_trusted_or_has_expired_is_a_fault_and_o
         await examined(90, **trusting),
     )
 
-    assert unknown[0] is expired[0] is Level.FAULT
+    assert unknown[0] is expired[0] is Level.ERROR
     assert "is not accepted: unable to get local issuer certificate" in unknown[1]
     assert "is not accepted: certificate has expired" in expired[1]
-    assert (soon[0], later[0]) == (Level.WARNING, Level.GOOD)
+    assert (soon[0], later[0]) == (Level.WARNING, Level.OK)
     assert "expires in 5 days" in soon[1]
 
 
@@ -219,12 +219,12 @@ async def test_a_document_that_does_not_fit_is_a_fault_that_says_where(set_up: S
     ("answer", "level", "named"),
     [
         (http(404), Level.WARNING, "order queued-1 is unknown to the API: HTTP 404"),
-        (http(400), Level.FAULT, "order queued-1 would be dead-lettered: HTTP 400"),
-        (http(500), Level.FAULT, "order queued-1: HTTP 500"),
+        (http(400), Level.ERROR, "order queued-1 would be dead-lettered: HTTP 400"),
+        (http(500), Level.ERROR, "order queued-1: HTTP 500"),
         (http(429, retry_after="7"), Level.WARNING, "the API asks to wait: HTTP 429"),
-        (http(200, b"<html>log in</html>"), Level.FAULT, "does not fit"),
-        (b"", Level.FAULT, "order queued-1: "),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", Level.FAULT, "order queued-1: "),
+        (http(200, b"<html>log in</html>"), Level.ERROR, "does not fit"),
+        (b"", Level.ERROR, "order queued-1: "),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", Level.ERROR, "order queued-1: "),
     ],
 )
 async def test_what_an_answer_without_an_order_means(
@@ -234,7 +234,7 @@ async def test_what_an_answer_without_an_order_means(
 
     found = await set_up.examined(upstream_url=f"{scripted.url}/{{order_id}}")
 
-    (finding,) = [each for each in found if each.area is Area.UPSTREAM and each.level is not Level.GOOD]
+    (finding,) = [each for each in found if each.area is Area.UPSTREAM and each.level is not Level.OK]
     assert finding.level is level
     assert named in finding.what
 

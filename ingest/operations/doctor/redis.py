@@ -51,9 +51,9 @@ class RedisNeeds:
 def unusable(error: QueueUnavailable) -> Finding:
     """Redis cannot be asked at all."""
     if isinstance(error, QueueRefused):
-        return _OF.fault(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
+        return _OF.error(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
     advice = "start it, or check INGEST_REDIS_URL and the network between"
-    return _OF.fault(
+    return _OF.error(
         f"unavailable: {error}", next((advice for words, advice in _RUNNING.items() if words in str(error)), advice)
     )
 
@@ -92,9 +92,9 @@ def _version(facts: RedisFacts) -> Iterator[Finding]:
     name, oldest = product.capitalize(), _OLDEST[product]
     if version < oldest:
         needed = ".".join(map(str, oldest))
-        yield _OF.fault(f"{name} {text} is too old", f"use {name} {needed} or newer")
+        yield _OF.error(f"{name} {text} is too old", f"use {name} {needed} or newer")
     else:
-        yield _OF.good(f"{name} {text}")
+        yield _OF.ok(f"{name} {text}")
 
 
 def _speed(facts: RedisFacts) -> Finding:
@@ -103,7 +103,7 @@ def _speed(facts: RedisFacts) -> Finding:
             f"a round trip takes {facts.round_trip * 1000:.0f} ms",
             "run the workers near Redis: an order without a backlog takes several round trips",
         )
-    return _OF.good(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
+    return _OF.ok(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
 
 
 def _no_writes(facts: RedisFacts) -> Finding:
@@ -119,18 +119,18 @@ def _no_writes(facts: RedisFacts) -> Finding:
         advice = "free space on its disk, or repair it: Redis cannot save what it has"
     elif "replicas" in words.lower():
         advice = "bring its replicas back, or lower min-replicas-to-write"
-    return _OF.fault(f"takes no writes: {words}", advice)
+    return _OF.error(f"takes no writes: {words}", advice)
 
 
 def _commands(facts: RedisFacts) -> Iterator[Finding]:
     if facts.refused:
-        yield _OF.fault(f"the user may not send {', '.join(facts.refused)}", _RIGHTS)
+        yield _OF.error(f"the user may not send {', '.join(facts.refused)}", _RIGHTS)
     if facts.unknown:
-        yield _OF.fault(
+        yield _OF.error(
             f"the server does not have {', '.join(facts.unknown)}", "use Redis 7.0 or newer, or Valkey 8 or newer"
         )
     if not facts.refused and not facts.unknown:
-        yield _OF.good("all commands of a worker are accepted")
+        yield _OF.ok("all commands of a worker are accepted")
     if (newer := facts.capabilities) is not None:
         names = {
             "XACKDEL": newer.acks_and_deletes,
@@ -139,24 +139,24 @@ def _commands(facts: RedisFacts) -> Iterator[Finding]:
             "XNACK": newer.releases,
         }
         found = ", ".join(name for name, is_there in names.items() if is_there)
-        yield _OF.good(f"newer commands in use: {found or 'none, each has a substitute'}")
+        yield _OF.ok(f"newer commands in use: {found or 'none, each has a substitute'}")
 
 
 def _keys(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
     quota = [key for key in facts.closed_keys if ":{quota:" in key]
     if own := [key for key in facts.closed_keys if key not in quota]:
         others = f", nor {len(own) - _NAMED:,} others" if len(own) > _NAMED else ""
-        yield _OF.fault(
+        yield _OF.error(
             f"the user may not read and write {', '.join(own[:_NAMED])}{others}",
             f"{_RIGHTS}, with the name of your queue",
         )
     for key in quota:
         if needs.has_quota:
-            yield _OF.fault(f"the user may not use the key {key} of the quota", _RIGHTS)
+            yield _OF.error(f"the user may not use the key {key} of the quota", _RIGHTS)
         else:
             yield _OF.warning(f"the user may not use {key}: processes cannot share a pause of the API", _RIGHTS)
     for key in facts.other_types:
-        yield _OF.fault(
+        yield _OF.error(
             f"the key {key} holds something else", f"remove that key, or choose another queue than {needs.stream}"
         )
 
@@ -170,7 +170,7 @@ def clock_finding(of: Checks, server: str, ahead: float | None) -> Finding:
     if ahead is None:
         return of.warning(f"the clock of {server} may not be asked", "grant the right to ask for the time")
     if abs(ahead) <= LARGEST_CLOCK_DIFFERENCE:
-        return of.good(f"its clock differs by {abs(ahead) * 1000:.0f} ms from this machine's")
+        return of.ok(f"its clock differs by {abs(ahead) * 1000:.0f} ms from this machine's")
     direction = "ahead of" if ahead > 0 else "behind"
     return of.warning(
         f"its clock is {abs(ahead):,.0f} s {direction} this machine's",
@@ -182,13 +182,13 @@ def _policy(facts: RedisFacts) -> Iterator[Finding]:
     policy = str(facts.info.get("maxmemory_policy", ""))
     advice = "set maxmemory-policy to noeviction"
     if policy.startswith("allkeys"):
-        yield _OF.fault(f"maxmemory-policy is {policy}: Redis may delete the queue itself", advice)
+        yield _OF.error(f"maxmemory-policy is {policy}: Redis may delete the queue itself", advice)
     elif policy.startswith("volatile"):
         yield _OF.warning(
             f"maxmemory-policy is {policy}: Redis may forget what was announced already, and accept it twice", advice
         )
     elif policy:
-        yield _OF.good(f"maxmemory-policy is {policy}")
+        yield _OF.ok(f"maxmemory-policy is {policy}")
 
 
 def _persistence(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
@@ -196,13 +196,13 @@ def _persistence(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
     if not info.get("aof_enabled"):
         lost = "appendonly is off: what it has accepted since its last snapshot is lost when it restarts"
         if needs.durability is Durability.FSYNC:
-            yield _OF.fault(f"{lost}, and INGEST_DURABILITY=fsync cannot be kept", "set appendonly to yes")
+            yield _OF.error(f"{lost}, and INGEST_DURABILITY=fsync cannot be kept", "set appendonly to yes")
         else:
             yield _OF.warning(lost, "set appendonly to yes")
     elif info.get("aof_last_write_status", "ok") != "ok":
-        yield _OF.fault("its last write to the append-only file has failed", "free space on its disk, or repair it")
+        yield _OF.error("its last write to the append-only file has failed", "free space on its disk, or repair it")
     else:
-        yield _OF.good("the append-only file is on")
+        yield _OF.ok("the append-only file is on")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
         yield _OF.warning("its last snapshot has failed", "see Redis' log: often its disk or its memory is full")
 
@@ -217,18 +217,18 @@ def _memory(facts: RedisFacts) -> Iterator[Finding]:
     if used >= _FULL * most:
         yield _OF.warning(what, "give it more, or process the backlog: when it is full, nothing more is accepted")
     else:
-        yield _OF.good(what)
+        yield _OF.ok(what)
 
 
 def _replication(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
     if facts.info.get("role") == "slave" and not facts.no_writes:
-        yield _OF.fault(
+        yield _OF.error(
             "is a replica that takes writes: they are lost",
             "give INGEST_REDIS_URL an address that always leads to the primary",
         )
     replicas = int(facts.info.get("connected_slaves", 0))
     if needs.durability is Durability.REPLICATED and replicas < needs.replicas:
-        yield _OF.fault(
+        yield _OF.error(
             f"has {replicas} replicas, and INGEST_DURABILITY=replicated waits for {needs.replicas}",
             "connect replicas, or lower INGEST_DURABILITY_REPLICAS",
         )
@@ -240,6 +240,6 @@ def _connections(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
         return
     what = f"{now:,} of {limit:,} connections are in use, and a worker needs up to {needs.connections:,}"
     if now + needs.connections > limit:
-        yield _OF.fault(what, "raise maxclients, or lower INGEST_PROCESSES")
+        yield _OF.error(what, "raise maxclients, or lower INGEST_PROCESSES")
     else:
-        yield _OF.good(what)
+        yield _OF.ok(what)

@@ -52,17 +52,17 @@ def findings(configured: Configured, unknown: Sequence[str], host: Host) -> Iter
     contradictions = [*_timeouts(configured), *_leases(configured), *_limits(configured), *_ports(configured)]
     yield from contradictions
     if not contradictions:
-        yield _OF.good("no settings contradict each other")
+        yield _OF.ok("no settings contradict each other")
 
 
 def _files(configured: Configured, host: Host) -> Finding:
     needed = configured.concurrency + _OTHER_FILES
     if host.open_files is not None and host.open_files < needed:
-        return _OF.fault(
+        return _OF.error(
             f"a process may open {host.open_files:,} files, and needs up to {needed:,}",
             "raise the limit (ulimit -n, LimitNOFILE), or lower INGEST_CONCURRENCY",
         )
-    return _OF.good(f"a process may open the {needed:,} files that it needs")
+    return _OF.ok(f"a process may open the {needed:,} files that it needs")
 
 
 def _memory(configured: Configured, host: Host) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _memory(configured: Configured, host: Host) -> Iterator[Finding]:
     memory = WorkerMemory.of(*settings)
     here = f"{host.memory / 1e6:,.0f} MB are there"
     if memory.typical > host.memory:
-        yield _OF.fault(
+        yield _OF.error(
             f"a worker needs some {memory.typical / 1e6:,.0f} MB with small documents, and {here}",
             "give it more memory, or lower INGEST_PROCESSES and INGEST_CONCURRENCY",
         )
@@ -82,7 +82,7 @@ def _memory(configured: Configured, host: Host) -> Iterator[Finding]:
             "lower INGEST_BATCH_BYTES or INGEST_PROCESSES, or give it more memory",
         )
     else:
-        yield _OF.good(
+        yield _OF.ok(
             f"a worker uses some {memory.typical / 1e6:,.0f} MB, and {memory.worst / 1e6:,.0f} MB if all documents are as"
             f" large as they may be; {here}"
         )

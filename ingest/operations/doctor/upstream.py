@@ -81,7 +81,7 @@ async def findings(
     """
     ways = [await _way(host, files, what, within) for host, files, what in _hosts(subject.endpoint)]
     found = [*_encryption(subject.endpoint), *ways]
-    if any(finding.level is Level.FAULT for finding in ways):
+    if any(finding.level is Level.ERROR for finding in ways):
         return found
     order_id = subject.order_id or await known_order()
     async with subject.open_api() as api:
@@ -137,16 +137,16 @@ async def _way(host: Host, files: TlsFiles, what: str, within: float) -> Finding
 def _unreachable(host: Host, what: str, error: Unreachable) -> Finding:
     match error.step:
         case "name":
-            return _OF.fault(f"{what}: the name {host.name} cannot be resolved: {error}", _NETWORK)
+            return _OF.error(f"{what}: the name {host.name} cannot be resolved: {error}", _NETWORK)
         case "connection":
-            return _OF.fault(f"{what}: {host} cannot be reached: {error}", _NETWORK)
+            return _OF.error(f"{what}: {host} cannot be reached: {error}", _NETWORK)
         case "certificate":
-            return _OF.fault(
+            return _OF.error(
                 f"{what}: the certificate of {host} is not accepted: {error}",
                 "its operator has to renew or correct it; for a private authority, set INGEST_UPSTREAM_CA_FILE",
             )
         case "tls":
-            return _OF.fault(
+            return _OF.error(
                 f"{what}: {host} does not speak TLS with us: {error}",
                 "check the port and whether it is https; if it asks for a certificate, set INGEST_UPSTREAM_CERT_FILE",
             )
@@ -155,12 +155,12 @@ def _unreachable(host: Host, what: str, error: Unreachable) -> Finding:
 def _certificate(host: Host, what: str, reached: Reached) -> Finding:
     answers = f"{what}: {host} answers in {reached.seconds * 1000:.0f} ms"
     if reached.expires_at is None:
-        return _OF.good(answers)
+        return _OF.ok(answers)
     left = reached.expires_at - time.time()
     expiry = f"its certificate expires in {left / 86_400:.0f} days"
     if left < _EXPIRES_SOON:
         return _OF.warning(f"{answers}, but {expiry}", "its operator has to renew it before")
-    return _OF.good(f"{answers} by {reached.tls}, {expiry}")
+    return _OF.ok(f"{answers} by {reached.tls}, {expiry}")
 
 
 async def _credential(api: Api, endpoint: Endpoint, within: float) -> Finding:
@@ -172,7 +172,7 @@ async def _credential(api: Api, endpoint: Endpoint, within: float) -> Finding:
     except TimeoutError:
         return _late("a token was not obtained", within)
     known = "a token was obtained" if endpoint.access.oauth2 else "the credential was not tried"
-    return _OF.good(f"no order is known to ask for: {known}; --order-id names one")
+    return _OF.ok(f"no order is known to ask for: {known}; --order-id names one")
 
 
 async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: float) -> list[Finding]:
@@ -191,7 +191,7 @@ async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: floa
 
 
 def _late(what: str, within: float) -> Finding:
-    return _OF.fault(f"{what} within {within:g} s", "ask the API's operator; INGEST_UPSTREAM_TIMEOUT limits the wait")
+    return _OF.error(f"{what} within {within:g} s", "ask the API's operator; INGEST_UPSTREAM_TIMEOUT limits the wait")
 
 
 def _latency(order_id: str, seconds: float, subject: UpstreamSubject) -> Finding:
@@ -201,7 +201,7 @@ def _latency(order_id: str, seconds: float, subject: UpstreamSubject) -> Finding
             "set INGEST_UPSTREAM_TIMEOUT to two or three times the slowest acceptable answer",
         )
     accepted = "" if subject.endpoint.access.kind == "none" else "; the credential is accepted"
-    return _OF.good(f"order {order_id} took {seconds * 1000:.0f} ms, with a new connection{accepted}")
+    return _OF.ok(f"order {order_id} took {seconds * 1000:.0f} ms, with a new connection{accepted}")
 
 
 async def _document(api: Api, body: bytes, request: FetchRequest, *, has_mapping: bool) -> Finding:
@@ -209,32 +209,32 @@ async def _document(api: Api, body: bytes, request: FetchRequest, *, has_mapping
         await api.decode(body, request)
     except InvalidDocument as error:
         advice = "correct the mapping (INGEST_MAPPING)" if has_mapping else "set a mapping (INGEST_MAPPING)"
-        return _OF.fault(
+        return _OF.error(
             f"the document of order {request.order_id} does not fit: {error}",
             f"{advice}; `ingest mapping check --id {request.order_id} --mapping FILE` tries one",
         )
-    return _OF.good(f"the document of order {request.order_id} fits ({len(body):,} bytes)")
+    return _OF.ok(f"the document of order {request.order_id} fits ({len(body):,} bytes)")
 
 
 def _of_fault(fault: Fault, order: str) -> Finding:
     match fault:
         case TokenFault() | TokenRefused():
-            return _OF.fault(f"no access token: {fault}", "check the INGEST_UPSTREAM_OAUTH2_… settings")
+            return _OF.error(f"no access token: {fault}", "check the INGEST_UPSTREAM_OAUTH2_… settings")
         case CredentialFault():
-            return _OF.fault(f"{order}: {fault}", _CREDENTIAL)
+            return _OF.error(f"{order}: {fault}", _CREDENTIAL)
         case ThrottledFault():
             return _OF.warning(f"{order}: the API asks to wait: {fault}", "check again later; see INGEST_UPSTREAM_RATE")
         case PostponedFault():
-            return _OF.good(f"{order}: {fault}, which INGEST_UPSTREAM_STATUS says is not ready yet")
+            return _OF.ok(f"{order}: {fault}, which INGEST_UPSTREAM_STATUS says is not ready yet")
         case PermanentFault(reason=DeadReason.NOT_FOUND):
             return _OF.warning(
                 f"{order} is unknown to the API: {fault}",
                 "name one that exists: --order-id; or check INGEST_UPSTREAM_URL",
             )
         case PermanentFault():
-            return _OF.fault(
+            return _OF.error(
                 f"{order} would be dead-lettered: {fault}",
                 "check INGEST_UPSTREAM_URL, _METHOD, _HEADERS and _BODY_LIMIT; INGEST_UPSTREAM_STATUS if it means something else",
             )
         case _:
-            return _OF.fault(f"{order}: {fault}", "ask the API's operator; workers wait until it answers")
+            return _OF.error(f"{order}: {fault}", "ask the API's operator; workers wait until it answers")
