@@ -56,8 +56,8 @@ def test_memory_that_is_exceeded_is_a_fault_and_that_may_be_exceeded_a_warning()
     (fault,) = [finding for finding in found(Host(64_000_000, None, 1)) if finding.level is Level.ERROR]
     (warning,) = [finding for finding in found(Host(400_000_000, None, 1)) if finding.level is Level.WARNING]
 
-    assert "with small documents, and 64 MB are there" in fault.what
-    assert "with large documents, and 400 MB are there" in warning.what
+    assert "with small documents, and 64 MB are available" in fault.what
+    assert "with large documents, and 400 MB are available" in warning.what
 
 
 def test_unknown_settings_are_warnings() -> None:
