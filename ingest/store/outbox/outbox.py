@@ -112,7 +112,7 @@ class Outbox:
             " FROM unnest($1::bigint[], $2::text[]) AS refused (id, error) WHERE row.id = refused.id"
         )
         self._refuse_unnumbered = (
-            f"UPDATE {quoted} SET error = 'id is null: leave it out, the table has a default'"  # noqa: S608  as above
+            f"UPDATE {quoted} SET error = 'id is null: omit it, the column has a default'"  # noqa: S608  as above
             " WHERE id IS NULL AND error IS NULL AND ctid = ANY(ARRAY("
             f"SELECT ctid FROM {quoted} WHERE id IS NULL AND error IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED))"
         )
