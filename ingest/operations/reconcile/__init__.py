@@ -46,7 +46,7 @@ async def reconcile(
         accepted: IDs for which `enqueue` has returned, possibly with duplicates. Read to the end before the first scan.
         backends: the servers to search.
         unconfirmed: IDs whose `enqueue` failed or was interrupted, so that they may or may not have been accepted.
-        expected: the expected result of an order, as a mapping by ID or a function. None if it is unknown. An order that is still
+        expected: a mapping by ID, or a function, of expected results. None if it is unknown. An order that is still
             queued is not compared.
         complete: whether `accepted` lists every order ever accepted, so that other orders are unexpected.
         on_lost: called with the ID of each lost order in sorted order, after the last scan.

@@ -9,7 +9,7 @@ from ingest.store.translation import translated
 
 _GRANTS = (
     "\n"
-    "-- What a relay may do: read and delete rows, and note why one cannot be announced.\n"
+    "-- Rights of a relay: read and delete rows, and record why a row cannot be queued.\n"
     "DO $$ BEGIN\n"
     "    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{name}') THEN\n"
     "        CREATE ROLE {role} LOGIN;  -- give it a password, or a certificate\n"
