@@ -169,7 +169,10 @@ async def test_an_authorization_server_that_issues_no_token_is_a_fault_also_with
     [
         ({"upstream_token": SecretStr("t")}, "the credential is sent to nowhere.invalid:80 unencrypted"),
         ({"upstream_headers": SecretStr("X-Api-Key: k")}, "the credential is sent to nowhere.invalid:80 unencrypted"),
-        ({"upstream_url": "http://nowhere.invalid/{order_id}?api_key=k"}, "the credential goes to nowhere.invalid:80"),
+        (
+            {"upstream_url": "http://nowhere.invalid/{order_id}?api_key=k"},
+            "the credential is sent to nowhere.invalid:80",
+        ),
         (
             {
                 "upstream_url": "https://nowhere.invalid/{order_id}",
