@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 EPILOG = f"""
 Examples:
 
-`ingest doctor` checks the configured servers and settings; on a sound set-up it prints one line.
+`ingest doctor` checks the configured servers and settings; without errors or warnings it prints one line.
 
 `ingest doctor --all --order-id 536365` also shows the checks that passed, and asks the external API for that order.
 
-`ingest doctor --json | jq -r '.findings[] | select(.level == "fault") | .what'` lists the faults.
+`ingest doctor --json | jq -r '.findings[] | select(.level == "error") | .what'` lists the errors.
 
 What is checked, and what each line means: {DOCUMENTATION}/how-to/check-a-set-up.md
 """
-_COLOURS = {"good": "green", "warning": "yellow", "fault": "red"}
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def doctor(
@@ -47,7 +47,7 @@ def doctor(
     Run it with the settings, and on the host, of the workers. It needs no more rights than they do. The external API is asked for one
     order: the one given, or else one that is queued or stored; without any, only for a token, if it takes one.
 
-    The exit code is 1 if there is a fault, and 2 if a setting cannot be used. Warnings alone leave it 0.
+    The exit code is 1 if there is an error, and 2 if a setting cannot be used. Warnings alone leave it 0.
     """
     from ingest.operations.doctor import examine
     from ingest.settings import load_settings
@@ -68,7 +68,7 @@ def doctor(
             print(printable_json(json.dumps(_report(diagnosis), ensure_ascii=False)), file=stream)
     else:
         _print(diagnosis, show_all=show_all)
-    raise typer.Exit(0 if diagnosis.is_sound else 1)
+    raise typer.Exit(0 if diagnosis.is_clean else 1)
 
 
 def _checked(order_id: str | None) -> str | None:
@@ -88,7 +88,7 @@ def _counts(diagnosis: "Diagnosis") -> dict[str, int]:
 
 def _report(diagnosis: "Diagnosis") -> dict[str, object]:
     return {
-        "sound": diagnosis.is_sound,
+        "clean": diagnosis.is_clean,
         **_counts(diagnosis),
         "findings": [asdict(each) for each in diagnosis.findings],
     }
@@ -100,7 +100,7 @@ def _print(diagnosis: "Diagnosis", *, show_all: bool) -> None:
     # The one command that writes colours itself: only on a terminal that wants them.
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for finding in diagnosis.findings:
-        if show_all or finding.level != "good":
+        if show_all or finding.level != "ok":
             for line in _lines(finding, width_of(sys.stdout), is_coloured=is_coloured):
                 typer.echo(line)
     typer.echo(_summary(diagnosis))
@@ -127,7 +127,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _summary(diagnosis: "Diagnosis") -> str:
     counts = _counts(diagnosis)
-    good = counted(counts["good"], "check")
-    if not counts["fault"] and not counts["warning"]:
-        return f"no faults, no warnings: {good} passed"
-    return f"{counted(counts['fault'], 'fault')}, {counted(counts['warning'], 'warning')}, {good} passed"
+    passed = counted(counts["ok"], "check")
+    if not counts["error"] and not counts["warning"]:
+        return f"no errors, no warnings: {passed} passed"
+    return f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}, {passed} passed"

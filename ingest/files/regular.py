@@ -1,6 +1,6 @@
-"""Opens files that users name, without waiting for a program that should write into a pipe in place of one.
+"""Opens files that users name, without blocking when the path is a pipe that has no writer.
 
-A thread that waits for such a writer cannot be cancelled: the process would neither start nor stop.
+A thread blocked in such an open cannot be cancelled, so the process could neither start nor stop.
 """
 
 import errno
@@ -10,12 +10,12 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-# Somebody may have to type a password before there is something to read.
+# Long enough for an operator to type a password before the pipe is written.
 _LONGEST_WAIT = 60.0
 
 
 class NotRegular(OSError):
-    """It is a pipe, a device or a socket."""
+    """The path is a pipe, a device or a socket."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, "Not a regular file", str(path))
@@ -25,8 +25,8 @@ def open_regular(path: Path) -> BinaryIO:
     """Open a file to read it.
 
     Raises:
-        NotRegular: it is something else.
-        OSError: it cannot be opened.
+        NotRegular: the path is not a regular file.
+        OSError: the file cannot be opened.
     """
     file = _opened(path)
     if not stat.S_ISREG(_mode(file)):
@@ -36,23 +36,23 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_once(path: Path, largest: int, within: float = _LONGEST_WAIT) -> bytes:
-    """Return the content of a file or of a pipe, which then has none any more; at most one byte above the limit.
+    """Return the content of a file or pipe, at most one byte over the limit. Reading consumes a pipe.
 
     Args:
-        path: such as `/dev/fd/63`, by which a shell names the output of a command.
-        largest: bytes.
-        within: seconds until there is something in a pipe.
+        path: may be a path like `/dev/fd/63`, which a shell uses for the output of a command.
+        largest: limit in bytes.
+        within: seconds to wait for the first data in a pipe.
 
     Raises:
-        NotRegular: it is neither.
-        OSError: it cannot be read.
+        NotRegular: the path is neither a file nor a pipe.
+        OSError: the file cannot be read.
     """
     with _opened(path) as file:
         if stat.S_ISFIFO(_mode(file)):
             ready = select.poll()
             ready.register(file, select.POLLIN)
             if not ready.poll(within * 1000):
-                raise OSError(errno.EPIPE, f"It is a pipe, and nobody has written into it within {within:g} s")
+                raise OSError(errno.EPIPE, f"No data in the pipe within {within:g} s")
             os.set_blocking(file.fileno(), True)
         elif not stat.S_ISREG(_mode(file)):
             raise NotRegular(path)

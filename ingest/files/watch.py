@@ -1,7 +1,7 @@
-"""Notices that files have changed: mounted secrets and certificates are rotated while workers run.
+"""Watches files for changes, because mounted secrets and certificates are rotated while workers run.
 
-A file counts as changed when it has another inode, size or time, also behind a symbolic link, as Kubernetes replaces mounted secrets.
-It is used when two checks in a row have found it the same, so that it is not read while it is being written.
+A file counts as changed when its inode, size or modification time differs. Symbolic links are followed because Kubernetes replaces
+mounted secrets behind one. A change is loaded after two identical checks in a row, so that no file is read while it is written.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("files")
 
-# Seconds between two checks; a change is in use after at most three of them.
+# Seconds between two checks. A change is in use after at most three checks.
 CHECK_EVERY = 1.0
 # Seconds without checks after an unexpected failure.
 _AFTER_FAILURE = 30.0
-# What tells one content of a file from another; None if there is no such file.
+# Identifies the content of each file. None if the file does not exist.
 _Identity = tuple[tuple[int, ...] | None, ...]
 
 
@@ -25,9 +25,9 @@ class WatchedFiles:
     """Files that are only useful together, such as a certificate and its key.
 
     Args:
-        settings: their names, for messages.
-        paths: of the files.
-        load: uses their content; raises `ValueError` or `OSError` if it cannot, and then nothing has changed.
+        settings: names of the settings, for messages.
+        paths: the files.
+        load: loads the content. It raises `ValueError` or `OSError` if the content is unusable, and then changes nothing.
     """
 
     def __init__(self, settings: str, paths: Sequence[Path], load: Callable[[], Awaitable[None]]) -> None:
@@ -39,7 +39,7 @@ class WatchedFiles:
         self._failed: _Identity | None = None
 
     async def check(self) -> None:
-        """Use the files if they have changed, and are the same as at the last check."""
+        """Load the files if they have changed, but not since the last check."""
         found = await asyncio.to_thread(self._identify)
         if found == self._used:
             self._seen = None
@@ -49,7 +49,7 @@ class WatchedFiles:
             self._seen = found
 
     async def start(self) -> None:
-        """Use the files as they are, at the start."""
+        """Load the files for the first time."""
         await self._use(await asyncio.to_thread(self._identify))
 
     async def _use(self, found: _Identity) -> None:
@@ -57,7 +57,7 @@ class WatchedFiles:
         try:
             await self._load()
         except (OSError, ValueError) as error:
-            # Once for each content; it is tried again all the same, as the reason may be another than the content.
+            # Logged once for each content. The load is retried anyway, because the content may not be the reason.
             if found != self._failed:
                 _log.error("secret_not_reloaded", settings=self._settings, error=_text(error))
             self._failed = found
@@ -72,7 +72,7 @@ class WatchedFiles:
 
 @asynccontextmanager
 async def watching(files: Sequence[WatchedFiles], every: float = CHECK_EVERY) -> AsyncIterator[None]:
-    """Use the files as they are, and check them regularly; without files, nothing runs."""
+    """Load the files and check them regularly. Without files, no task is started."""
     if not files:
         yield
         return
@@ -93,7 +93,7 @@ async def _check_regularly(files: Sequence[WatchedFiles], every: float) -> None:
         try:
             for watched in files:
                 await watched.check()
-        except Exception:  # noqa: BLE001  such as a thread that cannot be started: rotation goes on when that is over
+        except Exception:  # noqa: BLE001  e.g. no thread can be started. Rotation continues after a pause
             _log.exception("secret_not_reloaded")
             await asyncio.sleep(_AFTER_FAILURE)
 
@@ -107,5 +107,5 @@ def _identity_of(path: Path) -> tuple[int, ...] | None:
 
 
 def _text(error: Exception) -> str:
-    """Describe an error without what is in the file."""
+    """Describe an error without revealing the content of the file."""
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)

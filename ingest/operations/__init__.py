@@ -1,4 +1,4 @@
-"""What people do with the system: the same functions for the command line, HTTP and the console.
+"""Operator actions, shared by the command line, the HTTP API and the console.
 
-Each function takes a `Backends`, returns values, and reports progress to a callback. Nothing here prints or knows a terminal.
+Each function takes a `Backends`, returns values, and reports progress to a callback. No function prints or depends on a terminal.
 """

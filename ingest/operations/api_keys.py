@@ -1,4 +1,4 @@
-"""API keys: create, list and revoke them in the file that the HTTP API reads."""
+"""Creates, lists and revokes API keys in the file that the HTTP API reads."""
 
 import secrets
 from collections.abc import Collection, Sequence
@@ -13,11 +13,11 @@ from ingest.operations.keys_file import add_key, read_keys, remove_keys
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that has been created.
+    """A newly created key.
 
     Attributes:
-        text: to be shown once; it is kept nowhere.
-        key: what is kept.
+        text: the secret, to be shown once. It is not stored.
+        key: the stored record.
     """
 
     text: str
@@ -25,7 +25,7 @@ class NewKey:
 
 
 def create(path: Path, name: str, scopes: Collection[Scope], limit: RateLimit | None) -> NewKey:
-    """Create a key. The caller shows the text, or revokes the key again."""
+    """Create a key. The caller shows the text to the user, or revokes the key if that fails."""
     text = make_key(secrets.token_bytes(RANDOM_BYTES))
     key = ApiKey(name, digest_of(text), frozenset(scopes), limit, datetime.now(UTC).replace(microsecond=0))
     add_key(path, key)
@@ -33,19 +33,19 @@ def create(path: Path, name: str, scopes: Collection[Scope], limit: RateLimit | 
 
 
 def list_keys(path: Path) -> list[ApiKey]:
-    """All keys, in the file's order."""
+    """Return all keys in file order."""
     return read_keys(path)
 
 
 def revoke(path: Path, names: Sequence[str]) -> tuple[list[ApiKey], list[str]]:
-    """Remove keys by name or ID; returns those that were removed, and what was not found."""
+    """Remove keys by name or ID. Returns the removed keys and the names that were not found."""
     removed = remove_keys(path, names)
     known = {text for key in removed for text in (key.name, key.key_id)}
     return removed, [name for name in names if name not in known]
 
 
 def as_object(key: ApiKey) -> dict[str, Any]:
-    """A key for JSON."""
+    """Convert a key for JSON."""
     return {
         "name": key.name,
         "id": key.key_id,

@@ -1,8 +1,7 @@
-"""Records who changes what by hand: in the log, and in the table `audit_log`.
+"""Records manual changes and their actors in the log and in the table `audit_log`.
 
-A row is written before the change, so that no change goes unrecorded: if that row cannot be written, nothing is changed. A second
-one says how it ended. If only the second one cannot be written, the change stands, the log has it, and the first row shows that it was
-begun; so it does when the process dies in between.
+The first row is written before the change. If that fails, the change is not made, so no change goes unrecorded. A second row records the
+result. If the second row cannot be written, or the process dies before it, the change stands and the first row shows that it began.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -23,10 +22,10 @@ class Operation:
     """One change by a person or a program.
 
     Attributes:
-        actor: who: the name of an API key, or `cli:` and the Unix user.
-        action: what, such as `dead_letters.replay`.
-        selection: of what.
-        count: how many entries or orders were changed so far.
+        actor: the name of an API key, or `cli:` followed by the Unix user.
+        action: for example `dead_letters.replay`.
+        selection: the selected entries or orders.
+        count: entries or orders changed so far.
         id: the same in all rows of the operation.
     """
 
@@ -41,10 +40,10 @@ class Operation:
 async def audited(
     audit_log: AuditLog, actor: str, action: str, selection: Mapping[str, Any]
 ) -> AsyncIterator[Operation]:
-    """Record the change that is made in the block, which counts in the operation what it has changed.
+    """Record the change made in the block. The block updates the operation's `count`.
 
     Raises:
-        StoreUnavailable: PostgreSQL cannot be used now; nothing was changed.
+        StoreUnavailable: PostgreSQL is unavailable, and no change was made.
     """
     operation = Operation(actor, action, selection)
     await audit_log.add(operation.id, Phase.BEGUN, actor, action, selection, None)
@@ -54,7 +53,7 @@ async def audited(
 
 @asynccontextmanager
 async def ending(audit_log: AuditLog, operation: Operation) -> AsyncIterator[None]:
-    """Record how the change ends whose beginning is in the table already."""
+    """Record the result of a change that has already been recorded as begun."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Where the orders are: the servers and names that every operation needs."""
+"""The servers and names that every operation needs to find the orders."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -8,7 +8,7 @@ from ingest.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """One queue with one of its consumer groups, and one database."""
+    """A queue, one of its consumer groups, and a database."""
 
     redis_url: str = field(repr=False)
     postgres_dsn: str = field(repr=False)
@@ -17,7 +17,7 @@ class Backends:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """What these settings name."""
+        """Return the servers and names from these settings."""
         return cls(
             settings.redis_url.get_secret_value(),
             settings.postgres_dsn.get_secret_value(),

@@ -1,6 +1,6 @@
-"""Operations on the dead letters of a service: find, survey, replay, drop and export them.
+"""Finds, surveys, replays, drops and exports dead letters.
 
-Changing and surveying wait while Redis is unavailable or full; finding and exporting raise `QueueUnavailable`. When the
+Replaying, dropping and surveying wait while Redis is unavailable or full. Finding and exporting raise `QueueUnavailable`. If the
 process dies here, each dead letter is either moved or untouched.
 """
 
@@ -17,10 +17,10 @@ from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters, Page, S
 __all__ = ["PAGE", "Change", "Survey", "Written", "as_object", "drop", "export", "find", "read", "replay", "survey"]
 
 Write = Callable[[Sequence[DeadLetterEntry]], None]
-"""Called with each page of what was found; nothing else holds it, so that many large dead letters take little memory."""
+"""Called with each page of matches. Pages are not kept, so that many large dead letters take little memory."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with how many dead letters were examined so far, and how many there are."""
+"""Called with the number of dead letters examined so far and the total."""
 
 
 def _ignore(*_: object) -> None:
@@ -33,8 +33,8 @@ class Written:
 
     Attributes:
         count: dead letters written.
-        has_more: whether there are more than the limit.
-        missing: IDs of the selection without a matching dead letter; empty if there are more than the limit.
+        has_more: whether more dead letters match than the limit allows.
+        missing: IDs of the selection without a matching dead letter. Empty if `has_more` is true.
     """
 
     count: int
@@ -70,8 +70,7 @@ async def export(
 ) -> Written:
     """Pass all dead letters that match to `write`, oldest first, with all their fields.
 
-    Entries that are dead-lettered after the start are left out: an export of a queue that fails as fast as this writes
-    would never end.
+    Entries that are dead-lettered after the start are left out, because otherwise an export could go on indefinitely while orders fail.
     """
     async with _open(backends) as dead_letters:
         newest, total = await dead_letters.newest(), await dead_letters.count()
@@ -122,7 +121,7 @@ async def replay(
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Put the dead letters that match back into the queue, up to `newest`; see `DeadLetters.replay`."""
+    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.replay`."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
 
@@ -135,13 +134,13 @@ async def drop(
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Delete the dead letters that match, up to `newest`; see `DeadLetters.drop`."""
+    """Delete matching dead letters, up to `newest`. See `DeadLetters.drop`."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
 
 
 def as_object(entry: DeadLetterEntry) -> dict[str, Any]:
-    """A dead letter as JSON shows it; the entry's other fields are together in `fields`."""
+    """Convert a dead letter for JSON. The entry's other fields are grouped in `fields`."""
     return {
         "id": entry.entry_id,
         "order_id": entry.order_id,
@@ -158,7 +157,7 @@ def as_object(entry: DeadLetterEntry) -> dict[str, Any]:
 
 
 def texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    """An entry's fields as text; bytes that are not UTF-8 become backslash escapes."""
+    """Decode an entry's fields. Bytes that are not UTF-8 become backslash escapes."""
     return {_text(name): _text(value) for name, value in fields.items()}
 
 

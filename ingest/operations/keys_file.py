@@ -1,8 +1,8 @@
-"""The file of the API keys: one JSON object per line, which a person can read and edit.
+"""The API keys file, with one JSON object per line, which an operator can read and edit.
 
     {"name": "shop", "sha256": "9f86…", "scopes": ["enqueue"], "rate": 100.0, "burst": 200, "created": "2026-11-22T12:00:00Z"}
 
-It has no key, only digests.
+The file contains only digests of keys.
 """
 
 import json
@@ -28,7 +28,7 @@ _LARGEST = 1024 * 1024
 
 
 class InvalidKeysFile(ConfigError):
-    """The file cannot be used; the message names the line, and nothing that it holds."""
+    """The file cannot be used. The message contains the line number, but not the content of the line."""
 
 
 class CannotChangeKeys(UserError):
@@ -45,10 +45,10 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def limit_of(rate: float | None, burst: int | None) -> RateLimit | None:
-    """The limit that these make; without a burst, it is what one second has.
+    """Combine a rate and a burst. The default burst is the rate of one second.
 
     Raises:
-        ValueError: there is a burst and no rate.
+        ValueError: a burst is given without a rate.
     """
     if rate is None:
         if burst is not None:
@@ -58,10 +58,10 @@ def limit_of(rate: float | None, burst: int | None) -> RateLimit | None:
 
 
 def read_keys(path: Path) -> list[ApiKey]:
-    """The keys of the file.
+    """Read the keys of the file.
 
     Raises:
-        InvalidKeysFile: it cannot be read, or a line cannot be used.
+        InvalidKeysFile: the file cannot be read, or a line is invalid.
     """
     try:
         content = _read(path)
@@ -71,27 +71,27 @@ def read_keys(path: Path) -> list[ApiKey]:
 
 
 def add_key(path: Path, key: ApiKey) -> None:
-    """Add a key; a file that does not exist is created.
+    """Add a key, and create the file if it does not exist.
 
     Raises:
-        InvalidKeysFile: the file cannot be used as it is.
-        CannotChangeKeys: it cannot be written, is full, or has a key of this name.
+        InvalidKeysFile: the existing file is invalid.
+        CannotChangeKeys: the file cannot be written, is full, or contains a key of this name.
     """
     with _changing(path) as (content, keys):
         if any(other.name == key.name for other, _ in keys):
-            raise CannotChangeKeys(f"there is a key named {key.name}: choose another name, or revoke it first")
+            raise CannotChangeKeys(f"a key named {key.name} exists: choose another name, or revoke it first")
         if len(keys) >= MOST_KEYS:
-            raise CannotChangeKeys(f"{path} has {MOST_KEYS:,} keys, and no more are possible")
+            raise CannotChangeKeys(f"{path} contains {MOST_KEYS:,} keys, which is the maximum")
         before = content if not content or content.endswith(b"\n") else content + b"\n"
         replace_file(path, before + _line_of(key))
 
 
 def remove_keys(path: Path, wanted: Sequence[str]) -> list[ApiKey]:
-    """Remove keys by name or ID, and return them; what is not found is ignored.
+    """Remove keys by name or ID, and return them. Unknown names are ignored.
 
     Raises:
-        InvalidKeysFile: the file cannot be used as it is.
-        CannotChangeKeys: it cannot be written.
+        InvalidKeysFile: the existing file is invalid.
+        CannotChangeKeys: the file cannot be written.
     """
     with _changing(path) as (content, keys):
         found = {number: key for key, number in keys if key.name in wanted or key.key_id in wanted}
@@ -102,7 +102,7 @@ def remove_keys(path: Path, wanted: Sequence[str]) -> list[ApiKey]:
 
 
 def _parse(path: Path, content: bytes) -> list[tuple[ApiKey, int]]:
-    """The keys with their lines."""
+    """Return the keys with their line numbers."""
     found: list[tuple[ApiKey, int]] = []
     names: set[str] = set()
     digests: set[bytes] = set()
@@ -119,7 +119,7 @@ def _parse(path: Path, content: bytes) -> list[tuple[ApiKey, int]]:
         digests.add(key.digest)
         found.append((key, number))
     if len(found) > MOST_KEYS:
-        raise InvalidKeysFile(f"{SETTING}: {path} has more than {MOST_KEYS:,} keys")
+        raise InvalidKeysFile(f"{SETTING}: {path} contains more than {MOST_KEYS:,} keys")
     return found
 
 
@@ -127,7 +127,7 @@ def _key_of(line: bytes) -> ApiKey:
     read = msgspec.json.decode(line, type=_Line)
     if not is_key_name(read.name):
         raise ValueError(
-            "name: up to 64 letters and digits, after the first also `.`, `_` and `-`, and not `anonymous` or `nobody`"
+            "name: must be up to 64 letters and digits, after the first also `.`, `_` and `-`, and not `anonymous` or `nobody`"
         )
     if re.fullmatch("[0-9a-f]{64}", read.sha256) is None:
         raise ValueError("sha256: must be 64 hexadecimal digits, the SHA-256 of the key and not the key")
@@ -136,7 +136,7 @@ def _key_of(line: bytes) -> ApiKey:
 
 
 def _without_values(error: Exception) -> str:
-    """What is wrong: a scope that does not exist is told by msgspec with its value, which may be anything."""
+    """Describe an error without values, because msgspec quotes an unknown scope, which may be a secret."""
     text = str(error)
     return "scopes: must be of " + ", ".join(Scope) if "enum value" in text else text
 
@@ -154,7 +154,7 @@ def _line_of(key: ApiKey) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    # Opening a pipe would wait for its writer.
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -170,7 +170,7 @@ def _read(path: Path) -> bytes:
 
 @contextmanager
 def _changing(path: Path) -> Iterator[tuple[bytes, list[tuple[ApiKey, int]]]]:
-    """The file as it is, while nobody else changes it."""
+    """Read the file, and hold the lock for changing it."""
     try:
         with locked_folder(path):
             content = b""
@@ -178,8 +178,8 @@ def _changing(path: Path) -> Iterator[tuple[bytes, list[tuple[ApiKey, int]]]]:
                 content = _read(path)
             yield content, _parse(path, content)
     except SymbolicLink:
-        raise CannotChangeKeys(f"{path} is a symbolic link: name the file itself") from None
+        raise CannotChangeKeys(f"{path} is a symbolic link: give the path of the file itself") from None
     except FileNotFoundError as error:
-        raise CannotChangeKeys(f"cannot change {path}: there is no directory {path.parent}") from error
+        raise CannotChangeKeys(f"cannot change {path}: the directory {path.parent} does not exist") from error
     except OSError as error:
         raise CannotChangeKeys(f"cannot change {path}: {error.strerror}") from error

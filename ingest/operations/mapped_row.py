@@ -1,4 +1,4 @@
-"""The row that an order becomes in the table, for people and scripts that look at a mapping before it is used."""
+"""The table row of an order, for operators and scripts that try a mapping before it is used."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +9,7 @@ from ingest.domain.orders.order import Order
 
 
 def row_of(order: Order) -> dict[str, Any]:
-    """The columns of an order by name: times in UTC, amounts as strings with every digit."""
+    """Return the columns of an order by name. Times are in UTC, and amounts are strings with every digit."""
     return {
         "order_id": order.id,
         "status": order.status,

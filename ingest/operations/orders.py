@@ -1,7 +1,7 @@
-"""Finds orders wherever they are, lists the stored ones, and erases orders for good.
+"""Finds orders in the queue and the database, lists stored orders, and erases orders permanently.
 
-An order moves from the queue to the database, so the queue is searched first; an order that is found nowhere is looked for in
-the database once more.
+An order moves from the queue to the database, so the queue is searched first. If an order is in neither, the database is searched
+again.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from ingest.store.pool import Pool
 __all__ = ["Erased", "IngestionState", "OrderFilter", "OrderState", "Orders", "as_object", "erase", "locate"]
 
 ERASE = "orders.erase"
-# What a request may cost: longer lanes, retry sets and dead letters are not searched.
+# Limits the cost of a request. Longer lanes, retry sets and lists of dead letters are not searched.
 SEARCHED_ENTRIES = 20_000
 _TOO_LONG = f"the queue is too long to be searched: a part of it has more than {SEARCHED_ENTRIES:,} entries"
 _NOT_READ = "the queue cannot be read right now"
-# What looking at an entry costs Redis, about; and how many may be looked at without a pause.
+# Approximate cost for Redis of examining an entry, and the number of entries to examine without a pause.
 _SECONDS_PER_ENTRY = 5e-6
 _FEW_ENTRIES = 1000
-# Rows of one statement: each may have a thousand lines.
+# Rows of one statement. Each may contain a thousand lines.
 _ROWS_AT_ONCE = 50
 _LIST_TIMEOUT = 5.0
 
@@ -43,12 +43,12 @@ _Clear = Callable[[Sequence[str]], Awaitable[Mapping[str, Removed]]]
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What an erasure has removed; the orders stay erased whatever it was.
+    """Numbers of rows and entries that an erasure has removed. The orders stay erased even if all are zero.
 
     Attributes:
-        rows: of the database.
-        retries: orders that waited for another attempt.
-        dead_letters: of all groups.
+        rows: rows in the database.
+        retries: orders that waited for their next attempt.
+        dead_letters: dead letters of all groups.
     """
 
     rows: int
@@ -59,12 +59,12 @@ class Erased:
 async def locate(
     backends: Backends, order_ids: Sequence[str], *, on_progress: Callable[[int], None] = lambda _: None
 ) -> list[OrderState]:
-    """Find orders, in all of the queue and in the database.
+    """Find orders in the whole queue and in the database.
 
     Args:
-        backends: where to look.
+        backends: the servers to search.
         order_ids: valid order IDs.
-        on_progress: called with how many entries of the queue were looked at so far.
+        on_progress: called with the number of queue entries examined so far.
 
     Raises:
         Unavailable: Redis or PostgreSQL cannot be used right now.
@@ -83,19 +83,19 @@ async def locate(
 async def erase(
     backends: Backends, order_ids: Sequence[str], actor: str, *, on_progress: Callable[[int], None] = lambda _: None
 ) -> Erased:
-    """Erase orders for good: first in the database, which alone makes that they do not come back, then in the queue.
+    """Erase orders permanently, first from the database and then from the queue.
 
-    Doing it again is safe, and finishes what was interrupted.
+    The row in `erased_orders` prevents an order from being stored again. Calling again is safe, and completes an interrupted erasure.
 
     Args:
-        backends: where the orders are.
+        backends: the servers that hold the orders.
         order_ids: valid order IDs.
-        actor: who erases them, for the audit log.
-        on_progress: called with how many orders are erased from the database: they are the first ones of the list.
+        actor: the operator or API key, for the audit log.
+        on_progress: called with the number of orders erased from the database, counted from the start of the list.
 
     Raises:
-        StoreUnavailable: the next `MOST_ORDERS` were not erased; or they were, and the answer was lost.
-        QueueUnavailable: retries and dead letters of the orders that are erased from the database may remain.
+        StoreUnavailable: the next `MOST_ORDERS` were not erased, or the response was lost.
+        QueueUnavailable: retries and dead letters of orders already erased from the database may remain.
     """
     async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
         eraser = QueueEraser(client, backends.stream, backends.group)
@@ -137,16 +137,16 @@ async def _erase_rows(backends: Backends, order_ids: Sequence[str], operation: O
 
 
 class Orders:
-    """The orders, for many concurrent calls: they share searches and statements.
+    """Serves many concurrent calls, which share searches and statements.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
 
     Args:
-        backends: where the orders are.
-        search: looks in the queue.
-        eraser: removes from the queue.
+        backends: the servers that hold the orders.
+        search: searches the queue.
+        eraser: removes entries from the queue.
         pool: connections to the database.
-        lists: others, for statements that may take long.
+        lists: connections for statements that may take long.
     """
 
     def __init__(self, backends: Backends, search: OrderSearch, eraser: QueueEraser, pool: Pool, lists: Pool) -> None:
@@ -158,13 +158,13 @@ class Orders:
         self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE, at_once=4)
         self._cleared = SharedCalls(eraser.erase, most=MOST_ORDERS)
         self._examined = 0
-        # Each erasure has a connection of its own.
+        # Each erasure opens its own connection.
         self._erasing = asyncio.Semaphore(2)
 
     @classmethod
     @asynccontextmanager
     async def open(cls, backends: Backends) -> AsyncIterator[Self]:
-        """With connections of its own, which are opened when they are first needed."""
+        """Open with its own connections, which are established on first use."""
         async with (
             control_client(backends.redis_url) as client,
             Pool.open(backends.postgres_dsn, size=4) as pool,
@@ -179,17 +179,17 @@ class Orders:
                     await calls.close()
 
     async def locate(self, order_id: str) -> OrderState:
-        """Find an order, at a limited cost: a queue that is too long, or unavailable, is not searched.
+        """Find an order at a limited cost. A queue that is too long or unavailable is not searched.
 
         Raises:
-            QueueUnavailable: the database does not know the order, and Redis cannot be used.
+            QueueUnavailable: the order is not in the database, and Redis is unavailable.
         """
         searching = self._searched(order_id)
         try:
             stored = await self._stored(order_id)
         except BaseException:
             if not searching.cancel() and not searching.cancelled():
-                searching.exception()  # looked at, so that it is not logged as lost
+                searching.exception()  # retrieved, so that asyncio does not log it
             raise
         is_stored = stored.row is not None or stored.erased_at is not None
         try:
@@ -199,21 +199,21 @@ class Orders:
                 raise
             return _state(order_id, (), stored, _NOT_READ)
         if not is_stored:
-            # It may have been stored after the first look, and before the queue was searched.
+            # It may have been stored between the first query and the search of the queue.
             stored = await self._stored(order_id)
         entries = searched.entries.get(order_id, ())
         return _state(order_id, entries, stored, "" if searched.is_complete else _TOO_LONG)
 
     async def page(self, selection: OrderFilter, after: str, limit: int) -> list[dict[str, Any]]:
-        """The next stored orders after this ID, in the order of their IDs, without lines.
+        """Return the next stored orders after this ID, sorted by ID, without lines.
 
         Raises:
-            StoreTooSlow: too many rows had to be looked at.
+            StoreTooSlow: too many rows had to be examined.
         """
         return await self._lister.page(selection, after, limit)
 
     async def erase(self, order_id: str, actor: str) -> Erased:
-        """Erase an order for good; see `erase`."""
+        """Erase an order permanently. See `erase`."""
         return await _erase(self._erase_rows, self._audit_log, [order_id], actor, self._clear)
 
     async def _erase_rows(self, order_ids: Sequence[str], operation: Operation) -> int:
@@ -228,7 +228,7 @@ class Orders:
         return dict.fromkeys(order_ids, searched)
 
     def _rest(self) -> float:
-        # So that searches of a long queue take no more than a quarter of Redis' time. Short ones follow each other at once.
+        # Searches of a long queue may take at most a quarter of Redis' time. Short ones need no pause.
         return 3 * self._examined * _SECONDS_PER_ENTRY if self._examined > _FEW_ENTRIES else 0.0
 
     async def _clear(self, order_ids: Sequence[str]) -> Mapping[str, Removed]:
@@ -240,7 +240,7 @@ def _state(order_id: str, entries: Sequence[QueueEntry], stored: StoredState, pr
 
 
 def as_object(state: OrderState) -> dict[str, Any]:
-    """All that is known of an order, for msgspec to write as JSON; times are in UTC."""
+    """Convert the state of an order to an object that msgspec writes as JSON. Times are in UTC."""
     row = state.row or {"order": None, "row": None}
     ingestion: dict[str, Any] = {
         "state": state.state.value,
@@ -259,6 +259,6 @@ def as_object(state: OrderState) -> dict[str, Any]:
 
 
 def _entry_as_object(entry: QueueEntry) -> dict[str, Any]:
-    # The order's ID is above all of its entries, and `name` is for Redis.
+    # The order ID is in the enclosing object, and `name` is internal to Redis.
     about: dict[str, Any] = {name: getattr(entry, name) for name in entry.__slots__ if name not in {"order_id", "name"}}
     return {"state": entry.state.value} | about

@@ -1,4 +1,4 @@
-"""Has orders fetched again and stored whatever version they have: the remedy for a version that is wrong."""
+"""Fetches orders again and stores them regardless of their version, to repair wrong versions."""
 
 from collections.abc import Sequence
 
@@ -14,13 +14,13 @@ REFETCH = "orders.refetch"
 
 
 async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> int:
-    """Reset the versions of stored orders, and enqueue all of them in the express lane; returns how many are stored.
+    """Reset the versions of stored orders, and enqueue all orders in the express lane. Returns how many are stored.
 
-    If the process dies between the two, the next document of each order is stored, whenever it comes.
+    If the process dies between the two steps, the next document of each order is stored, regardless of its version.
 
     Raises:
-        StoreUnavailable: nothing was changed, or PostgreSQL has not replied.
-        QueueUnavailable: the versions are reset, and the orders may not be queued: call it again.
+        StoreUnavailable: no change was made, or the response of PostgreSQL was lost.
+        QueueUnavailable: the versions are reset, but the orders may not be queued. Call again.
     """
     async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
         async with audited(AuditLog(pool), actor, REFETCH, {"ids": sorted(order_ids)}) as operation:

@@ -1,7 +1,7 @@
-"""Moves the rows of an outbox to the queue: each committed row is enqueued once, in the order of the rows.
+"""Moves the rows of an outbox to the queue. Each committed row is enqueued once, in row order.
 
-A batch is announced and deleted in one transaction of PostgreSQL, each row under an idempotency key of its own. When the
-process dies here, or an answer of either server is lost, rows are announced again, and Redis only confirms them.
+A batch is enqueued and deleted in one transaction of PostgreSQL, each row under its own idempotency key. If the process dies here, or a
+server's response is lost, rows are enqueued again, and Redis only confirms them.
 """
 
 import asyncio
@@ -25,33 +25,33 @@ _log = get_logger("relay")
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
-# Counting what waits takes PostgreSQL up to a tenth of a second.
+# Counting the rows takes PostgreSQL up to 0.1 s.
 _COUNT_EVERY = 5.0
-# Of the steps in one transaction, in seconds: PostgreSQL ends one that lasts a minute, and all of it would be announced again.
+# Seconds for the steps of one transaction. PostgreSQL ends a transaction after a minute, and then all of it is enqueued again.
 _LONGEST_ROUND = 10.0
 
 OpenOutbox = Callable[[], AbstractAsyncContextManager[Outbox]]
-# None: the row is announced; else why it never can be, or why not now.
+# None: the row is queued. A text: why it is rejected. `Unavailable`: why it has to wait.
 _Outcome = str | Unavailable | None
 
 
 class Announcer(Protocol):
-    """Takes orders into the queue; see `Producer.try_enqueue`."""
+    """Enqueues orders. See `Producer.try_enqueue`."""
 
     async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
-        """Announce orders, or raise `Unavailable`."""
+        """Enqueue orders, or raise `Unavailable`."""
 
 
 class Relay:
     """Relays one outbox.
 
     Args:
-        open_outbox: connects to it.
-        announcer: takes orders into the queue.
-        backlog_limit: of the announcer; 0 for none.
+        open_outbox: connects to the outbox.
+        announcer: enqueues orders.
+        backlog_limit: limit of the announcer, or 0 if unlimited.
         batch: rows in a transaction.
-        poll_interval: seconds between two looks at an outbox that has told of nothing.
-        metrics: counts.
+        poll_interval: seconds between two polls of an outbox that sends no notification.
+        metrics: counts rows and failures.
         clock: monotonic seconds.
     """
 
@@ -80,10 +80,10 @@ class Relay:
         self._is_counted = True
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Relay until stopped; the batch that is on its way is finished. Waits while a server is unavailable.
+        """Relay until stopped, and finish the current batch. Waits while a server is unavailable.
 
         Raises:
-            UserError: if PostgreSQL refuses us from the start.
+            UserError: PostgreSQL denies access from the start.
         """
         while not stop.is_set():
             try:
@@ -128,9 +128,9 @@ class Relay:
         return Announced(done, refused, unavailable)
 
     async def _announce_lanes(self, rows: Sequence[OutboxRow]) -> list[tuple[OutboxRow, _Outcome]]:
-        """Announce the rows of both lanes at the same time, unless an order is in both: then one after the other.
+        """Enqueue the rows of both lanes concurrently, or one after the other if an order is in both.
 
-        Of two documents of an order the one accepted later is the newer, so they have to be accepted in the order of the rows.
+        Of two documents of an order, the one accepted later counts as newer, so they must be accepted in row order.
         """
         main, express = ([row for row in rows if row.express is is_express] for is_express in (False, True))
         if {row.order_id for row in main}.isdisjoint({row.order_id for row in express}):
@@ -143,9 +143,9 @@ class Relay:
         return outcomes
 
     async def _announce_lane(self, rows: Sequence[OutboxRow]) -> list[tuple[OutboxRow, _Outcome]]:
-        """Announce rows in their order: concurrent calls of a producer are sent in that of their arrival.
+        """Enqueue rows in their order, because a producer sends concurrent calls in the order of their arrival.
 
-        None behind a row for which there is no room: for the next step there may be some again.
+        It stops after a step in which a row had to wait, because a later step might find space again and overtake that row.
         """
         outcomes: list[tuple[OutboxRow, _Outcome]] = []
         ends = self._clock() + _LONGEST_ROUND
@@ -157,16 +157,16 @@ class Relay:
         return outcomes
 
     def _steps(self, rows: Sequence[OutboxRow]) -> Iterable[Sequence[OutboxRow]]:
-        """What is announced together: where there is always room, all, so that steps wait for the same disk."""
+        """Split rows into steps that are enqueued together. Without a backlog limit, all rows wait for one write to the disk."""
         if not self._backlog_limit:
             return [rows]
         return parts_of(rows, most_in_a_step(self._backlog_limit), lambda row: OVERHEAD + row.document_bytes)
 
     async def _announce_row(self, row: OutboxRow) -> _Outcome:
-        """Announce a row, if that is possible."""
+        """Enqueue a row if possible."""
         if row.announcement is None:
-            # One key for all such rows would make duplicates of them, which are deleted.
-            return "announcement is null: leave it out, the table has a default"
+            # With one key for all such rows, they would count as duplicates and be deleted.
+            return "announcement is null: omit it, the column has a default"
         try:
             await self._announcer.try_enqueue(
                 _order(row), idempotency_key=f"outbox:{row.announcement}", express=row.express
@@ -174,7 +174,7 @@ class Relay:
         except (InvalidOrderId, InvalidAnnouncement) as error:
             return str(error)
         except IdempotencyKeyReused:
-            return "the row was changed after it had been announced: add a new row instead"
+            return "the row was changed after it was queued: add a new row instead"
         except (BacklogFull, QueueUnavailable) as error:
             return error
         return None
@@ -185,7 +185,7 @@ class Relay:
         if announced.unnumbered:
             _log.error("outbox_rows_refused", rows=announced.unnumbered, first=None)
         if announced.refused:
-            # What is wrong with each is in its row: a text that is no order ID may be anything.
+            # The reasons are in the rows and not in the log, because an invalid order ID may be any text.
             _log.error("outbox_rows_refused", rows=len(announced.refused), first=min(announced.refused))
 
     async def _count(self, outbox: Outbox) -> None:
@@ -194,7 +194,7 @@ class Relay:
             try:
                 backlog = await outbox.backlog()
             except StoreUnavailable as error:
-                # Rows are relayed all the same; if the connection is lost, the next batch tells.
+                # Relaying continues. If the connection is lost, the next batch fails.
                 self._counted_at = self._clock()
                 if self._is_counted:
                     self._is_counted = False
@@ -206,15 +206,15 @@ class Relay:
             self._metrics.lag.set(backlog.oldest_age)
 
     async def _wait_for(self, error: Unavailable, stop: asyncio.Event) -> None:
-        """Pause; log each problem once."""
+        """Pause. Each problem is logged once."""
         if (problem := f"{type(error).__name__} {error.server}") != self._problem:
             self._problem = problem
             log = _log.error if isinstance(error, UserError) else _log.warning
             log("relay_waits", server=error.server, error=str(error))
         self._failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
-        told = error.retry_after if isinstance(error, BacklogFull | QueueUnavailable) else 0.0
-        pause = min(told, _LONGEST_PAUSE) + random.uniform(0, longest)  # noqa: S311  it spreads relays
+        retry_after = error.retry_after if isinstance(error, BacklogFull | QueueUnavailable) else 0.0
+        pause = min(retry_after, _LONGEST_PAUSE) + random.uniform(0, longest)  # noqa: S311  spreads the retries of relays
         await _first_of(stop, None, pause)
 
     def _available(self) -> None:
@@ -228,13 +228,13 @@ def _order(row: OutboxRow) -> str | Announcement:
         return parse_order_id(row.order_id)
     if row.document is None:
         raise InvalidAnnouncement(
-            f"the document has {row.document_bytes:,} bytes; up to {DOCUMENT_LIMIT:,} are allowed"
+            f"the document is {row.document_bytes:,} bytes long, and the limit is {DOCUMENT_LIMIT:,}"
         )
     return Announcement(row.order_id, document=row.document)
 
 
 async def _first_of(stop: asyncio.Event, changed: asyncio.Event | None, seconds: float) -> None:
-    """Return when one of the events is set, or the time is over."""
+    """Return when one of the events is set, or the time has passed."""
     waiting = [asyncio.create_task(event.wait()) for event in (stop, changed) if event is not None]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""Makes orders of stored documents again, with the mapping and the transform of today, without asking the external API.
+"""Rebuilds orders from stored documents with the current mapping and transform, without requests to the external API.
 
-It goes through the rows in the order of their IDs, a page at a time. It may run while workers do: what they store meanwhile is newer,
-and stays. When the process dies here, the pages before are done, and doing them again changes nothing.
+Rows are processed page by page in the order of their IDs. Workers may run concurrently: rows that they store are newer and stay. If the
+process dies here, the previous pages are done, and repeating them changes nothing.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from ingest.store.orders.documents import Documents, DocumentSelection, Remapped
 __all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
 
 MAX_EXAMPLES = 20
-# Bytes and rows that are sent, or decoded, at once.
+# Largest number of bytes and rows that are sent or decoded together.
 _PORTION = 4 * 1024 * 1024
 _MOST = 1_000
-_UNNAMED = "the document does not say of which order it is, and the transform returns orders with other IDs"
+_UNNAMED = "the document does not identify its order, and the transform returns orders with other IDs"
 
 
 class Decoder(Protocol):
-    """What makes orders of documents, as a worker does."""
+    """Decodes documents to orders as a worker does."""
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...]:
-        """The orders in a document."""
+        """Return the orders in a document."""
 
 
 _Some = TypeVar("_Some")
@@ -40,19 +40,19 @@ _Result = TypeVar("_Result")
 
 
 class _Unlocked(Protocol):
-    """Calls a method of `Documents`, and again while another transaction has locked something."""
+    """Calls a method of `Documents`, and repeats the call while another transaction holds a lock."""
 
     async def __call__(self, call: Callable[[_Argument], Awaitable[_Result]], given: _Argument, /) -> _Result:
-        """Its result."""
+        """Return the result of the call."""
 
 
 Identify = Callable[[bytes], str | None]
-"""Tells of which announced order a document is; None if it does not say."""
+"""Returns the ID of the announced order in a document, or None if it contains none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A row that stays as it is, since nothing can be made of its document."""
+    """A row that stays unchanged because its document is unusable."""
 
     order_id: str
     reason: str
@@ -61,18 +61,18 @@ class Failure:
 
 @dataclass(slots=True)
 class RemapReport:
-    """What has been done so far; in a dry run, what would be done.
+    """The results so far. In a dry run, the changes that would be made.
 
     Attributes:
         examined: rows with a document.
         changed: rows that were replaced.
-        unchanged: rows that are as they would be made today.
-        inserted: orders that a document had not yielded before.
-        skipped: rows whose document yields no such order today; they stay.
-        newer: rows that were stored again meanwhile.
-        failed: rows whose document cannot be used today; they stay.
-        failures: the first of them.
-        last: the last order ID that is done; a run can be resumed after it.
+        unchanged: rows that are up to date.
+        inserted: orders that a document yields for the first time.
+        skipped: rows whose document no longer yields this order. They stay.
+        newer: rows that were stored again during the run.
+        failed: rows whose document is unusable. They stay.
+        failures: the first failures.
+        last: the last completed order ID, after which a run can be resumed.
     """
 
     examined: int = 0
@@ -86,17 +86,17 @@ class RemapReport:
     last: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The report for a script."""
+        """Return the report for a script."""
         return asdict(self)
 
     def add_failure(self, failure: Failure) -> None:
-        """Count a row that cannot be made again."""
+        """Count a row that cannot be rebuilt."""
         self.failed += 1
         if len(self.failures) < MAX_EXAMPLES:
             self.failures.append(failure)
 
     def add(self, outcomes: Sequence[Remapped | None]) -> None:
-        """Count rows; None for one that is gone, which somebody has erased."""
+        """Count rows. None stands for a row that was erased during the run."""
         self.changed += outcomes.count(Remapped.CHANGED)
         self.unchanged += outcomes.count(Remapped.UNCHANGED)
         self.newer += outcomes.count(Remapped.NEWER) + outcomes.count(None)
@@ -113,17 +113,17 @@ async def remap(
     on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
     on_locked: Callable[[str], None] = lambda _after: None,
 ) -> None:
-    """Make the selected orders again, those after `report.last` if it is set.
+    """Rebuild the selected orders, or those after `report.last` if it is set.
 
     Args:
-        dsn: of the database.
-        decoder: makes orders of documents.
-        selection: which orders.
-        report: counts what is done; it is right whenever this ends.
-        identify: tells of which announced order a document is.
-        dry_run: change nothing.
-        on_progress: called with how many rows were examined, and how many there are, if that is known.
-        on_locked: called once for each wait for a lock of another transaction, with the last order ID that is done, or "".
+        dsn: DSN of the database.
+        decoder: decodes documents to orders.
+        selection: the orders to rebuild.
+        report: updated with each page, and correct even after an error.
+        identify: returns the ID of the announced order in a document.
+        dry_run: whether to make no changes.
+        on_progress: called with the number of rows examined and the total, if known.
+        on_locked: called once for each wait for another transaction's lock, with the last completed order ID or "".
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
@@ -133,7 +133,7 @@ async def remap(
         waiting = partial(_unlocked, lambda: on_locked(report.last or ""))
         run = _Run(documents, decoder, identify, report, waiting, dry_run=dry_run)
         while page := await waiting(documents.page, report.last or ""):
-            # PostgreSQL compresses documents: those of a page may be large together.
+            # PostgreSQL compresses documents, so the documents of a page may be large together.
             for portion in _portions(page, lambda stored: len(stored.document)):
                 await run.remap_page(portion)
                 on_progress(report.examined, total)
@@ -156,11 +156,11 @@ class _Run:
         self._report = report
         self._unlocked = unlocked
         self._dry_run = dry_run
-        # Each part of a split order yields the new ones, perhaps pages later, and a dry run does not store them.
+        # Each part of a split order yields the new orders, perhaps pages later, and a dry run does not store them.
         self._would_be_new: set[str] = set()
 
     async def remap_page(self, page: Sequence[StoredDocument]) -> None:
-        """Make the orders of a page again; only then is it counted as done."""
+        """Rebuild the orders of a page, and then count the page as completed."""
         made = await asyncio.gather(*(self._made(stored) for stored in page))
         own: list[OrderRow] = []
         others: dict[str, list[OrderRow]] = {}
@@ -173,11 +173,11 @@ class _Run:
             own += own_rows
             others[stored.order_id] = [row for row in rows if row.order_id != stored.order_id]
         await self._replace(own)
-        # What was erased meanwhile does not come back under another ID.
+        # An order erased during the run must not return under another ID.
         present = await self._documents.present([order_id for order_id, rows in others.items() if rows])
         newest: dict[str, OrderRow] = {}
         for row in (row for order_id in present for row in others[order_id]):
-            # Each part of a split order yields all the others.
+            # Each part of a split order yields all other parts.
             if row.order_id not in newest or newest[row.order_id].age < row.age:
                 newest[row.order_id] = row
         for portion in _portions(list(newest.values()), _size_of):
@@ -194,7 +194,7 @@ class _Run:
         except TransformFailed as error:
             return Failure(stored.order_id, DeadReason.TRANSFORM_FAILED.value, str(error))
         if announced is None and any(order.id != stored.order_id for order in orders):
-            # This row may be a part itself, and the order of its ID one that never was.
+            # The row may itself be a part, whose ID is not the ID of an announced order.
             return Failure(stored.order_id, DeadReason.TRANSFORM_FAILED.value, _UNNAMED)
         document = stored.document.decode()
         return [
@@ -202,7 +202,7 @@ class _Run:
         ]
 
     async def _replace(self, rows: Sequence[OrderRow]) -> None:
-        """Replace rows together, or one by one to find those that PostgreSQL refuses."""
+        """Replace rows together, or one by one to find the rows that PostgreSQL rejects."""
         if not rows:
             return
         replace = self._documents.compare if self._dry_run else self._documents.replace
@@ -246,7 +246,7 @@ class _Run:
 async def _unlocked(
     on_locked: Callable[[], None], call: Callable[[_Argument], Awaitable[_Result]], given: _Argument
 ) -> _Result:
-    """Call until no other transaction has locked a row or the table; each call waits for some seconds."""
+    """Repeat the call until no other transaction holds a lock. Each call waits for a few seconds."""
     is_locked = False
     while True:
         try:
@@ -258,7 +258,7 @@ async def _unlocked(
 
 
 def _portions(all_of_them: Sequence[_Some], size_of: Callable[[_Some], int]) -> Iterator[Sequence[_Some]]:
-    """Split them where they would have more than `_PORTION` bytes together, or more than `_MOST` are in one."""
+    """Split items into portions of at most `_PORTION` bytes and `_MOST` items."""
     start = size = 0
     for index, each in enumerate(all_of_them):
         size += size_of(each)

@@ -1,7 +1,6 @@
-"""Changes a small file that other processes read: they find the one before or the one after, also if a process dies here.
+"""Replaces a small file atomically. Readers find the old or the new content, even if a process dies here.
 
-A process that changes what is in the file holds the lock of its folder: a lock of the file itself would be one of a file that is
-being replaced.
+A writer holds a lock on the folder, because a lock on the file would be lost when the file is replaced.
 """
 
 import fcntl
@@ -12,17 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Who else may read a file that is replaced, is for its owner to decide; nobody else may write it.
+# The owner decides which users may read the file. Only the owner may write it.
 _READERS = 0o644
 
 
 class SymbolicLink(Exception):
-    """The file is a symbolic link, which replacing it would remove."""
+    """The file is a symbolic link, which a replacement would remove."""
 
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Hold the lock for changes of a file; waits for others that do.
+    """Hold the lock for changing a file. Waits for other writers.
 
     Raises:
         OSError: the folder cannot be used.
@@ -39,10 +38,10 @@ def locked_folder(path: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write the file under another name, then give it its own; only its owner may read a file that is created.
+    """Write the content to a temporary file, then rename it. A new file is readable only by its owner.
 
     Raises:
-        OSError: and then the file is as before.
+        OSError: the file is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -61,7 +60,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _keep_owner(path: Path, descriptor: int) -> None:
-    """The API, which may be another user, has to be able to read the new file as it could the one before."""
+    """Keep owner and permissions, so that the order-ingest API can still read the file if it runs as another user."""
     try:
         before = path.lstat()
     except FileNotFoundError:
@@ -72,7 +71,7 @@ def _keep_owner(path: Path, descriptor: int) -> None:
 
 
 def _keep_name(folder: Path) -> None:
-    """Write the folder to the disk, with the file's new place; where a file system cannot, it is done all the same."""
+    """Write the folder to the disk, so that the rename is durable. File systems that cannot are ignored."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Operations on orders that wait for their next attempt: list them, run them now, dead-letter them.
+"""Lists, runs and dead-letters orders that wait for their next attempt.
 
-Methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is safe.
+Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,9 +32,9 @@ class Found:
     """The retries that a search found.
 
     Attributes:
-        entries: the soonest first.
-        has_more: whether there are more than the limit.
-        missing: orders of the selection without a matching retry; empty if there are more than the limit.
+        entries: sorted by due time.
+        has_more: whether more retries match than the limit allows.
+        missing: orders of the selection without a matching retry. Empty if `has_more` is true.
     """
 
     entries: Sequence[RetryEntry]
@@ -79,7 +79,7 @@ async def survey(
 async def run_now(
     backends: Backends, found: RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Let the retries that were found be due now; returns how many still waited. Workers read them within a second or two."""
+    """Make the found retries due now. Returns how many still waited. Workers read them within two seconds."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
         return await retries.run_now(found, on_progress=on_progress)
 
@@ -87,13 +87,13 @@ async def run_now(
 async def dead_letter(
     backends: Backends, found: RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Move the retries that were found to the dead letters; returns how many still waited. The actor is named in them."""
+    """Dead-letter the found retries. Returns how many still waited. The dead letters include the actor."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
         return await retries.dead_letter(found, actor, on_progress=on_progress)
 
 
 def as_object(entry: RetryEntry) -> dict[str, Any]:
-    """A retry as JSON shows it."""
+    """Convert a retry for JSON."""
     return {
         "id": entry.entry_id,
         "order_id": entry.order_id,

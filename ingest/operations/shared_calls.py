@@ -1,6 +1,6 @@
-"""Lets concurrent calls share one: what is asked for while one is made is asked for together by the next.
+"""Combines concurrent calls. Keys that are requested during a call share the next one.
 
-So an answer is never older than its question, and what a call costs is shared by all that wait for it.
+So a result is never older than its request, and all waiting requests share the cost of a call.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ class SharedCalls(Generic[_K, _V]):
     """Makes one call for many keys.
 
     Args:
-        call: answers for keys; for every one of them.
-        most: keys of a call.
-        at_once: calls at a time.
-        rest: seconds to pause after each call, asked for then; limits what calls cost the server.
+        call: returns a result for every key.
+        most: maximum number of keys of a call.
+        at_once: maximum number of concurrent calls.
+        rest: returns the seconds to pause after each call, to limit the load on the server.
     """
 
     def __init__(
@@ -38,58 +38,58 @@ class SharedCalls(Generic[_K, _V]):
         self._running = 0
 
     def __call__(self, key: _K) -> "asyncio.Future[_V]":
-        """The answer for a key, when it is there; it raises what the call raises, and may be cancelled."""
-        answer: asyncio.Future[_V] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key, []).append(answer)
+        """Return a future for the result of a key. It raises the exception of the call, and may be cancelled."""
+        result: asyncio.Future[_V] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, []).append(result)
         if self._running < self._at_once:
             self._running += 1
             task = asyncio.create_task(self._make_calls())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return answer
+        return result
 
     async def close(self) -> None:
-        """Make no more calls; those who wait are cancelled."""
+        """Make no more calls, and cancel waiting requests."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for answers in self._waiting.values():
-            for answer in answers:
-                answer.cancel()
+        for results in self._waiting.values():
+            for result in results:
+                result.cancel()
 
     async def _make_calls(self) -> None:
-        # Not by the set of tasks, which a task leaves a moment after it has looked for the last time.
+        # Not counted by the set of tasks, because a task leaves the set a moment after its last check for requests.
         try:
-            await self._until_nobody_waits()
+            await self._until_none_wait()
         finally:
             self._running -= 1
 
-    async def _until_nobody_waits(self) -> None:
+    async def _until_none_wait(self) -> None:
         while self._waiting:
             keys = list(self._waiting)[: self._most]
-            answers = {key: self._waiting.pop(key) for key in keys}
+            requests = {key: self._waiting.pop(key) for key in keys}
             try:
-                await self._answer(answers)
+                await self._resolve(requests)
             finally:
-                for answer in (each for waiting in answers.values() for each in waiting):
-                    answer.cancel()  # of those that are done, this changes nothing
+                for result in (each for results in requests.values() for each in results):
+                    result.cancel()  # no effect on futures that are done
             if pause := self._rest():
                 await asyncio.sleep(pause)
 
-    async def _answer(self, answers: Mapping[_K, Sequence["asyncio.Future[_V]"]]) -> None:
+    async def _resolve(self, requests: Mapping[_K, Sequence["asyncio.Future[_V]"]]) -> None:
         try:
-            found = await self._call(list(answers))
-        except Exception as error:  # noqa: BLE001  whatever it is, it is raised in those who wait
-            for answer in _open(answers):
-                answer.set_exception(error)
+            found = await self._call(list(requests))
+        except Exception as error:  # noqa: BLE001  raised to the waiting callers
+            for result in _open(requests):
+                result.set_exception(error)
             return
-        for key, waiting in answers.items():
-            for answer in waiting:
-                if not answer.done():
-                    answer.set_result(found[key])
+        for key, results in requests.items():
+            for result in results:
+                if not result.done():
+                    result.set_result(found[key])
 
 
-def _open(answers: Mapping[_K, Sequence["asyncio.Future[_V]"]]) -> list["asyncio.Future[_V]"]:
-    return [answer for waiting in answers.values() for answer in waiting if not answer.done()]
+def _open(requests: Mapping[_K, Sequence["asyncio.Future[_V]"]]) -> list["asyncio.Future[_V]"]:
+    return [result for results in requests.values() for result in results if not result.done()]

@@ -1,4 +1,4 @@
-"""The state of a service at one moment: its queue, its consumers and its stored orders."""
+"""Reads the state of a service at one moment: its queue, its consumers and its stored orders."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,11 +13,11 @@ from ingest.store.orders.overview import Overview, overview
 
 @dataclass(frozen=True, slots=True)
 class SystemStatus:
-    """The service at one moment; a part whose server is unavailable is None, and its error says why.
+    """The state at one moment. A part whose server is unavailable is None, and `errors` contains the reason.
 
     Attributes:
-        at: when, ISO 8601 in UTC.
-        errors: by server, `redis` and `postgres`.
+        at: time of reading, ISO 8601 in UTC.
+        errors: error texts by server, `redis` and `postgres`.
     """
 
     at: str
@@ -30,7 +30,7 @@ class SystemStatus:
 
 
 async def read_status(backends: Backends) -> SystemStatus:
-    """Read the state; an unavailable server is reported, not raised."""
+    """Read the state. An unavailable server is reported, not raised."""
     errors: dict[str, str] = {}
     queue = consumers = orders = None
     try:

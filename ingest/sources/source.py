@@ -1,4 +1,4 @@
-"""A source: one shop, marketplace or carrier account, as it is configured."""
+"""A source: one shop, marketplace or carrier account, with its configuration."""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""PostgreSQL: the only package with SQL."""
+"""PostgreSQL access. No other package contains SQL."""

@@ -1,4 +1,4 @@
-"""The table `audit_log`: who has changed what by hand. Rows are added, and never changed."""
+"""Adds rows to the table `audit_log`, which records manual changes and their actors. Rows are never changed."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -16,7 +16,7 @@ INSERT = (
 
 
 class Phase(StrEnum):
-    """When a row was written: before the change, or after it."""
+    """Whether a row was written before the change, after it, or after its failure."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -26,7 +26,7 @@ class Phase(StrEnum):
 class AuditLog:
     """Adds rows.
 
-    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now; a row may have been added nevertheless.
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. A row may have been added nevertheless.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -38,8 +38,8 @@ class AuditLog:
         """Add a row, committed on return.
 
         Raises:
-            StoreRefused: if the table takes no such row.
-            RowsRefused: if the selection has a text that the database cannot hold.
+            StoreRefused: the table does not accept the row.
+            RowsRefused: the selection contains a text that the database cannot store.
         """
         arguments = (operation, phase.value, actor, action, msgspec.json.encode(selection).decode(), count)
         await self._pool.fetch(INSERT, *arguments)

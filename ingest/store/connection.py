@@ -1,9 +1,9 @@
 """Connections to PostgreSQL, directly or through PgBouncer.
 
-A connection that keeps refusing statements is closed: after a failover it may lead to the former primary. The next attempt
-resolves the host name again and connects to the server that answers there now.
+A connection whose statements keep failing is closed, because after a failover it may lead to the former primary. The next attempt
+resolves the host name again.
 
-When the process dies here, the server ends the running statement by itself, at the latest after its own timeout.
+If the process dies here, the server ends the running statement by itself, at the latest after its own timeout.
 """
 
 import asyncio
@@ -32,45 +32,45 @@ from ingest.store.translation import (
 
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
-# A batch takes milliseconds; on a connection that was cut off without a word from the network, we wait this long.
+# A batch takes milliseconds. This limits the wait on a connection that the network has dropped silently.
 BATCH_TIMEOUT = 15.0
-# The server's own timeout, as a share of ours: it ends a statement just before we stop waiting for it, even if nothing that we send
-# arrives any more. Otherwise each attempt at a locked table would leave a waiting server process behind.
+# The server's own timeout as a share of ours. It ends a statement just before we stop waiting, even if our packets no longer arrive.
+# Otherwise each attempt at a locked table would leave a waiting server process behind.
 _SERVERS_SHARE = 14 / 15
-# For the server to confirm that it has cancelled a statement.
+# Seconds for the server to confirm a cancellation.
 _CANCEL_TIMEOUT = 2.0
 
-# What a statement waits for a locked row that may as well be stored later, in ms.
+# Milliseconds to wait for a locked row that may be stored later.
 _ROW_LOCK_TIMEOUT = 25
-# The statement is refused, not the connection: rows, deadlocks, resources, locks. After anything else (25006 read-only: it was the
-# primary once; 57P0x: it ends; 08: the protocol) the next attempt gets a new connection.
+# Errors after which the connection stays usable: rows, deadlocks, resources, locks. After any other error, such as 25006 (a former
+# primary), 57P0x (shutdown) or 08 (protocol), the next attempt opens a new connection.
 _ON_THE_SAME_CONNECTION = (*ROW_CLASSES, "40", "53", "55", CANCELLED)
 _SESSION_ATTRS = "target_session_attrs"
-# The attribute that a server does not have, in asyncpg's words: `… requirement <SessionAttribute.read_write: 'read-write'>`.
+# The attribute that a server lacks, in asyncpg's message: `… requirement <SessionAttribute.read_write: 'read-write'>`.
 _ATTRIBUTE = re.compile(r"'([a-z-]+)'")
-# Whatever the usual one of the database or the role is: a statement that has waited for a table sees what was committed meanwhile.
-# With a snapshot from before, an order could be stored that was erased meanwhile.
+# Overrides the default of the database or role, so that a statement that has waited for a table sees the latest commits. With an
+# earlier snapshot, an order could be stored that was erased during the wait.
 _ISOLATION = "read committed"
 _USUAL_ISOLATION = "default_transaction_isolation"
-# Orders of more than 2 KB are compressed by the statement that stores them, which takes a third less of the server's CPU time with
-# LZ4. Not every server was built with it, and a setting that somebody has chosen stays.
+# The statement that stores orders of more than 2 KB compresses them. With LZ4 it takes a third less CPU time of the server. Not every
+# server supports LZ4, and a value set by an operator stays.
 _PREFER_LZ4 = """
 SELECT set_config(name, 'lz4', false)
 FROM pg_settings
 WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY (enumvals)
 """
-# The function of PostgreSQL, in every language of its messages, that warns when a commit is confirmed without the replica.
+# The PostgreSQL function that warns when a commit is confirmed without the replica. Its name is the same in every message language.
 _WAITS_FOR_REPLICA = "SyncRepWaitForLSN"
 
 
 @asynccontextmanager
 async def connect(dsn: str, *, setting: str = "INGEST_POSTGRES_DSN") -> AsyncIterator[asyncpg.Connection]:
-    """One connection that prepares nothing; what runs on it through PgBouncer belongs in one transaction.
+    """Open a connection without prepared statements. Through PgBouncer, use it within one transaction.
 
     Raises:
-        StoreUnavailable: if PostgreSQL cannot be reached now.
-        StoreRefused: if it refuses us.
-        ConfigError: if the DSN, which comes from `setting`, cannot be understood.
+        StoreUnavailable: PostgreSQL cannot be reached now.
+        StoreRefused: PostgreSQL denies access.
+        ConfigError: the DSN, which comes from `setting`, is invalid.
     """
     try:
         with translated():
@@ -84,9 +84,9 @@ async def connect(dsn: str, *, setting: str = "INGEST_POSTGRES_DSN") -> AsyncIte
 
 
 async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
-    """Connect to the first of the DSN's hosts that answers and, with several, takes writes, unless the DSN asks otherwise.
+    """Connect to the first host of the DSN that responds and, if there are several, accepts writes, unless the DSN specifies otherwise.
 
-    One after the other, each with its own timeout: with a shared one, a host that does not answer would use up all of it.
+    Hosts are tried in order, each with its own timeout, because one unresponsive host would use up a shared timeout.
     """
     hosts = single_hosts(dsn)
     if len(hosts) == 1:
@@ -106,32 +106,31 @@ async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
 
 
 async def _open_one(dsn: str, **options: Any) -> asyncpg.Connection:
-    """Connect to one host. What prevents it is no row's fault, although errors of the same kinds may be."""
+    """Connect to one host. Its errors are never caused by a row, even if they are of the same kinds."""
     try:
         return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT, **options)
     except (OSError, KeyError) as error:
-        # What Python raises where the system has no name for a user ID: a KeyError, and since 3.13 an OSError because of it.
+        # For a user ID without a name, Python raises a KeyError, and since 3.13 an OSError caused by it.
         if isinstance(error, KeyError) or isinstance(error.__cause__, KeyError):
             raise UnusableDsn(f"names no user, and the user ID of this process, {os.getuid()}, has no name") from error
-        raise  # also a certificate that is not accepted, which is a ValueError as well
+        raise  # includes an untrusted certificate, which is also a ValueError
     except ValueError as error:
         raise UnusableDsn(str(error.args[0]) if isinstance(error, asyncpg.InterfaceError) else str(error)) from error
     except asyncpg.TargetServerAttributeNotMatched as error:
         wanted = _ATTRIBUTE.search(str(error))
-        what = "takes no writes" if wanted is None or wanted[1] == "read-write" else f"is not {wanted[1]}"
-        raise StoreUnavailable(f"{what} ({_SESSION_ATTRS})") from error
+        problem = "takes no writes" if wanted is None or wanted[1] == "read-write" else f"is not {wanted[1]}"
+        raise StoreUnavailable(f"{problem} ({_SESSION_ATTRS})") from error
     except asyncpg.PostgresError as error:
-        # What a trigger on login raises, or a parameter of the DSN that has an invalid value.
+        # Raised by a login trigger, or for an invalid parameter of the DSN.
         if not is_refusal(error):
             raise
         raise StoreRefused(f"PostgreSQL refuses: {error.args[0]} ({sqlstate_of(error)})") from error
 
 
 async def is_behind_pooler(dsn: str) -> bool:
-    """Whether something like PgBouncer assigns our transactions to changing server processes.
+    """Return whether a pooler such as PgBouncer assigns our transactions to changing server processes.
 
-    A pooler reports a process ID of its own. Prepared statements then do not outlive a transaction, so the store
-    keeps no cache of them.
+    A pooler reports its own process ID. Prepared statements then do not outlive a transaction, so the store does not cache them.
     """
     async with connect(dsn) as connection:
         with translated():
@@ -140,15 +139,15 @@ async def is_behind_pooler(dsn: str) -> bool:
 
 
 class Reconnecting:
-    """One connection for one statement at a time, opened when needed, and again when it was lost or keeps refusing.
+    """One connection for one statement at a time, opened on demand and reopened after errors.
 
-    A pool would cost a batch of one order a tenth more.
+    A pool would make a batch of one order 10 % slower.
 
     Args:
-        dsn: where to.
-        pooled: whether each statement may run in another server process; if so, no prepared statements are kept.
-        timeout: seconds within which a statement has to finish.
-        lock_timeout: seconds that it waits for each lock; None: as the server is configured.
+        dsn: DSN of the database.
+        pooled: whether each statement may run in another server process. If so, prepared statements are not cached.
+        timeout: seconds for a statement to finish.
+        lock_timeout: seconds to wait for each lock, or None for the server's setting.
     """
 
     def __init__(
@@ -157,10 +156,10 @@ class Reconnecting:
         self._dsn = dsn
         self._pooled = pooled
         self._timeout = timeout
-        # A pooler accepts no settings at start-up: there, each transaction begins with them.
+        # A pooler rejects settings at start-up, so each transaction sets them there.
         self._settings = {
             "statement_timeout": str(int(timeout * _SERVERS_SHARE * 1000)),
-            # Where the role's setting is `error`, we would not be told of a commit without its replica.
+            # With `error` as the role's setting, the warning about a commit without its replica would be suppressed.
             "client_min_messages": "warning",
         }
         if lock_timeout is not None:
@@ -170,33 +169,33 @@ class Reconnecting:
         self._is_replicated = True
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement in a transaction of its own; return its rows.
+        """Run a statement in its own transaction, and return its rows.
 
         Raises:
-            StoreTooSlow: if it did not finish in time.
-            StoreLocked: if another transaction holds a lock that it needs.
-            StoreInterrupted: if the connection was lost while it ran.
-            StoreUnavailable: if PostgreSQL cannot be used now.
-            StoreRefused: if it refuses us.
-            RowsRefused: if it refuses an argument.
+            StoreTooSlow: the statement did not finish in time.
+            StoreLocked: another transaction holds a lock that the statement needs.
+            StoreInterrupted: the connection was lost during the statement.
+            StoreUnavailable: PostgreSQL cannot be used now.
+            StoreRefused: PostgreSQL denies access.
+            RowsRefused: PostgreSQL rejects an argument.
         """
         return await self._fetch(None, statement, arguments)
 
     async def fetch_unlocked(self, tables: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """As `fetch`, without waiting for rows that other transactions have locked; for the tables it waits as `fetch` does.
+        """Like `fetch`, but do not wait for rows that other transactions have locked. Tables are waited for as in `fetch`.
 
         Args:
-            tables: a statement that locks them as the other statement does.
+            tables: a statement that locks the tables in the same mode as `statement`.
             statement: see `fetch`.
             arguments: see `fetch`.
 
         Raises:
-            StoreLocked: if rows are locked; that a table is locked is another `StoreUnavailable`.
+            StoreLocked: rows are locked. A locked table raises another `StoreUnavailable`.
         """
         return await self._fetch(tables, statement, arguments)
 
     async def fetch_rolled_back(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """As `fetch`, but the statement changes nothing: it is rolled back."""
+        """Like `fetch`, but roll the statement back."""
         return await self._fetch(None, statement, arguments, end="ROLLBACK")
 
     async def _fetch(
@@ -211,7 +210,7 @@ class Reconnecting:
                     await _abandon(connection)
                     raise StoreTooSlow(f"no answer within {self._timeout:g} s") from error
                 except asyncio.CancelledError:
-                    # A cancellation must not wait; the server ends the statement when its own timeout is over.
+                    # A cancellation must not wait. The server ends the statement after its own timeout.
                     connection.terminate()
                     raise
                 except asyncpg.PostgresError as error:
@@ -223,7 +222,7 @@ class Reconnecting:
                 return records
 
     def close(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         if self._connection is not None:
             self._connection.terminate()
 
@@ -232,7 +231,7 @@ class Reconnecting:
     ) -> list[asyncpg.Record]:
         if not self._pooled and tables is None and end == "COMMIT":
             return await _fetch(connection, statement, arguments)
-        # A transaction keeps prepare and execute on one server process, and the settings with them.
+        # A transaction keeps prepare, execute and the settings on one server process.
         settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())
         await connection.execute(f"BEGIN ISOLATION LEVEL {_ISOLATION}; {settings}")
         try:
@@ -256,7 +255,7 @@ class Reconnecting:
                     server_settings=None if self._pooled else {**self._settings, _USUAL_ISOLATION: _ISOLATION},
                 )
             except (asyncpg.PostgresError, StoreUnavailable) as error:
-                # One that was put in between while we were connected.
+                # A pooler was added after the first connection.
                 self._pooled = self._pooled or "unsupported startup parameter" in str(error)
                 raise
             self._connection.add_log_listener(self._note)
@@ -268,20 +267,20 @@ class Reconnecting:
         try:
             await connection.execute(_PREFER_LZ4)
         except asyncpg.PostgresError:
-            pass  # orders are stored without it, or the connection is lost, which the next statement reports
+            pass  # orders are stored without LZ4, or the connection is lost, which the next statement reports
         except BaseException:
             connection.terminate()
             raise
 
     def _note(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
-        # It comes before the answer to the statement.
+        # The warning arrives before the response to the statement.
         if getattr(message, "server_source_function", None) == _WAITS_FOR_REPLICA:
             self._is_replicated = False
 
     def _require_replica(self) -> None:
-        """Refuse a commit that somebody has released from waiting for its replica: a failover would lose it.
+        """Fail if an operator has cancelled a commit's wait for its replica, because a failover would lose the commit.
 
-        Sent again, the statement locks the row, so that its own commit waits for everything before it.
+        When the statement is repeated, it locks the row, so that its own commit waits for all earlier commits.
         """
         if not self._is_replicated:
             self._is_replicated = True
@@ -289,7 +288,7 @@ class Reconnecting:
 
 
 async def _fetch(connection: asyncpg.Connection, statement: str, arguments: Any) -> list[asyncpg.Record]:
-    """Run the statement itself: a connection that is lost meanwhile may have been lost because of it."""
+    """Run the statement. A connection lost during it may have been lost because of it."""
     try:
         return list(await connection.fetch(statement, *arguments))
     except (asyncpg.PostgresConnectionError, ConnectionError) as error:
@@ -301,7 +300,7 @@ async def _fetch(connection: asyncpg.Connection, statement: str, arguments: Any)
 
 
 async def _wait_for(connection: asyncpg.Connection, tables: str) -> None:
-    """Wait for the tables' locks, so that whatever the transaction waits for afterwards is a row, and then not for long."""
+    """Wait for the tables' locks, so that the transaction waits only for rows afterwards, and only briefly."""
     try:
         await connection.execute(tables)
     except asyncpg.LockNotAvailableError as error:
@@ -310,9 +309,9 @@ async def _wait_for(connection: asyncpg.Connection, tables: str) -> None:
 
 
 async def _abandon(connection: asyncpg.Connection) -> None:
-    """Close a connection that does not answer, after asking its server to cancel the statement.
+    """Close an unresponsive connection after requesting cancellation of its statement.
 
-    Terminating it at once would withdraw that request, which asyncpg sends on a separate connection.
+    Terminating it immediately would withdraw that request, which asyncpg sends on a separate connection.
     """
     with suppress(TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         await connection.close(timeout=_CANCEL_TIMEOUT)

@@ -1,10 +1,10 @@
-"""The hosts of a DSN that names several."""
+"""Splits a DSN with several hosts."""
 
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 
 def single_hosts(dsn: str) -> list[tuple[str, str]]:
-    """The hosts that the DSN names, in its authority or as options, each with a DSN of its own."""
+    """Return the hosts in the DSN's authority or options, each with its own DSN."""
     parts = urlsplit(dsn)
     account, at, hosts = parts.netloc.rpartition("@")
     if hosts:
@@ -16,7 +16,7 @@ def single_hosts(dsn: str) -> list[tuple[str, str]]:
     if len(ports) == 1:
         ports *= len(names)
     if len(names) == 1 or len(names) != len(ports):
-        return [("", dsn)]  # what does not fit together is the client's to say
+        return [("", dsn)]  # the client library reports a mismatch
     return [
         (f"{name}:{port}" if port else name, _with_options(parts, [("host", name), ("port", port), *others]))
         for name, port in zip(names, ports, strict=True)

@@ -1,7 +1,7 @@
-"""What a PostgreSQL is like, and what our role may do there; changes nothing.
+"""Reads facts about a PostgreSQL server and our role's rights, without changes.
 
-All of it is read on one connection, in one read-only transaction. The statement that stores a batch is planned and not run: so a
-missing column, key or privilege shows, also after others have changed the table.
+Facts are read in read-only transactions. The statement that stores a batch is planned but not run, which reveals a missing column,
+key or privilege, even after manual changes to the table.
 """
 
 import time
@@ -18,10 +18,10 @@ from ingest.store.schema import RUNTIME_PRIVILEGES, SchemaMismatch, check_schema
 from ingest.store.translation import StoreRefused, translated
 
 _CLOCKS = 3
-# As long as a worker waits for a lock.
+# The same as a worker's lock timeout.
 _LOCK_TIMEOUT = "2s"
 _NEEDED = [table for _, table in RUNTIME_PRIVILEGES]
-# The rest may be a view.
+# The others may be views.
 _STORED = ("orders", "erased_orders")
 _SETTINGS = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS version_number,
@@ -30,9 +30,9 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
        current_setting('server_encoding') AS encoding, pg_backend_pid() AS pid
 FROM pg_roles WHERE rolname = current_user
 """
-# The transaction itself is read-only, which is not the server's setting.
+# The server's default, because the transaction itself is read-only.
 _DEFAULT_READ_ONLY = "SELECT current_setting('default_transaction_read_only')::boolean"
-# The limits are those of the role that has logged in, which may have become another one (ALTER ROLE … SET role).
+# The limits of the login role apply, even if ALTER ROLE … SET role has switched to another role.
 _CONNECTIONS = """
 SELECT least(current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
              CASE WHEN NOT rolsuper THEN least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1)) END) AS most,
@@ -44,46 +44,46 @@ SELECT attname FROM pg_attribute
 WHERE attrelid = to_regclass('orders') AND attnum > 0 AND NOT attisdropped AND attnotnull AND NOT atthasdef
   AND attidentity = '' AND attgenerated = '' AND attname <> ALL ($1::text[])
 """
-# The planner converts values to whatever type a column has, which may round them, or refuse some.
+# The planner converts values to the type of the column, which may round or reject them.
 _RETYPED = """
 SELECT name || ' is ' || format_type(atttypid, atttypmod) || ' instead of ' || format_type(ours.type::regtype, -1)
 FROM unnest($1::text[], $2::text[]) AS ours (name, type) JOIN pg_attribute ON attname = name
 WHERE attrelid = to_regclass('orders') AND NOT attisdropped AND (atttypid <> ours.type::regtype OR atttypmod <> -1)
 ORDER BY attnum
 """
-# What is wrong with the tables themselves, which the planner does not mind. A partitioned table does not tell inserted rows from updated
-# ones, and row-level security hides rows from some roles only.
+# Problems of the tables that planning does not reveal. A partitioned table does not distinguish inserted from updated rows, and
+# row-level security hides rows only from some roles.
 _TABLES = """
 SELECT name, relkind = 'r' AS is_plain, relpersistence = 'p' AS is_logged,
        coalesce(row_security_active(pg_class.oid), false) AS is_secured
 FROM unnest($1::text[]) AS name LEFT JOIN pg_class ON pg_class.oid = to_regclass(name)
 """
-# The greatest ID, found by the primary key: of growing numbers of one length, the newest.
+# The greatest ID by the primary key. If IDs are growing numbers of one length, it is the newest.
 _SOME_ORDER = "SELECT order_id FROM orders ORDER BY order_id DESC LIMIT 1"
 
 
 @dataclass(slots=True, kw_only=True)
 class PostgresFacts:
-    """What is known of a server and of our rights there.
+    """Facts about a server and our rights.
 
     Attributes:
-        is_pooled: whether a pooler, such as PgBouncer, assigns transactions to server processes.
+        is_pooled: whether a pooler such as PgBouncer assigns transactions to server processes.
         clock_ahead: seconds by which its clock is ahead of this machine's.
-        is_standby: whether it follows another server, and takes no writes.
+        is_standby: whether it replicates another server, and rejects writes.
         is_read_only: whether transactions are read-only by default.
-        most_connections: that our role may open in this database.
-        used_connections: of all roles, in all databases.
-        mismatch: what is wrong with the schema's version, and what to do.
+        most_connections: limit of connections of our role in this database.
+        used_connections: connections of all roles in all databases.
+        mismatch: problem of the schema version, with advice.
         absent: tables and views that our role does not find.
-        not_plain: tables that are something else, such as a view or a partitioned table.
+        not_plain: tables that are not ordinary tables, but views or partitioned tables, for example.
         unlogged: tables that a crash empties.
         secured: tables with row-level security that applies to our role.
-        missing: privileges that our role lacks, as `INSERT on orders`.
-        required: columns of `orders` that are not ours and need a value.
-        retyped: columns of `orders` that have another type, as `total is integer instead of numeric`.
-        not_planned: why the statement that stores orders cannot be run, if neither of these says so.
-        is_locked: whether another transaction keeps a lock for which that statement would wait.
-        some_order: one that is stored.
+        missing: privileges that our role lacks, such as `INSERT on orders`.
+        required: additional columns of `orders` that need a value.
+        retyped: columns of `orders` with another type, such as `total is integer instead of numeric`.
+        not_planned: any other reason why the statement that stores orders cannot be run.
+        is_locked: whether that statement would wait for another transaction's lock.
+        some_order: ID of a stored order.
     """
 
     version: str
@@ -114,12 +114,12 @@ class PostgresFacts:
 
 
 async def inspect(dsn: str) -> PostgresFacts:
-    """Look at the server, and at the schema.
+    """Inspect the server and the schema.
 
     Raises:
-        StoreUnavailable: if it cannot be reached.
-        StoreRefused: if it refuses us.
-        ConfigError: if the DSN cannot be understood.
+        StoreUnavailable: PostgreSQL cannot be reached.
+        StoreRefused: PostgreSQL denies access.
+        ConfigError: the DSN is invalid.
     """
     async with connect(dsn) as connection:
         with translated():
@@ -163,7 +163,7 @@ async def _server(connection: asyncpg.Connection) -> PostgresFacts:
 
 
 async def _clock(connection: asyncpg.Connection) -> tuple[float, float]:
-    """The seconds that a round trip takes, and those by which the server's clock is ahead of ours."""
+    """Measure the seconds of a round trip, and by how many seconds the server's clock is ahead of ours."""
     started, began = time.monotonic(), time.time()
     clock = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
     took = time.monotonic() - started
@@ -171,7 +171,7 @@ async def _clock(connection: asyncpg.Connection) -> tuple[float, float]:
 
 
 async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
-    """What our role may do with the tables, and whether the statement of a batch can be run."""
+    """Read our role's rights on the tables, and check whether a batch can be stored."""
     with translated():
         async with connection.transaction(readonly=True):
             tables = await connection.fetch(_TABLES, _NEEDED)

@@ -1,4 +1,4 @@
-"""A few connections for many short statements that run at the same time."""
+"""A few connections for many short concurrent statements."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,22 +13,21 @@ from ingest.store.translation import StoreRefused
 
 
 class Pool:
-    """Runs each statement on a free connection, in a transaction of its own; more statements wait for one.
+    """Runs each statement in its own transaction on a free connection, and waits if all are busy.
 
-    It connects with the first statement, so that it can be opened while PostgreSQL is unavailable. A pooler in front of it is
-    recognized then.
+    It connects with the first statement, so that it can be opened while PostgreSQL is unavailable. A pooler is recognized then.
 
     Args:
-        dsn: where to.
-        size: connections.
-        timeout: seconds within which a statement has to finish, and for which it may wait for a connection before.
+        dsn: DSN of the database.
+        size: number of connections.
+        timeout: seconds for a statement to finish, and also the longest wait for a free connection.
     """
 
     def __init__(self, dsn: str, *, size: int, timeout: float) -> None:
         self._dsn = dsn
         self._size = size
         self._timeout = timeout
-        # The last one used is used first: in quiet times, few connections are open.
+        # The most recently used connection is reused first, so that few are open under low load.
         self._free: asyncio.LifoQueue[Reconnecting] = asyncio.LifoQueue()
         self._all: list[Reconnecting] = []
         self._opening = asyncio.Lock()
@@ -36,7 +35,7 @@ class Pool:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str, *, size: int = 4, timeout: float = 10.0) -> AsyncIterator[Self]:  # noqa: ASYNC109  of each statement
-        """A pool, whose connections are closed at the end."""
+        """Open a pool, and close its connections at the end."""
         pool = cls(dsn, size=size, timeout=timeout)
         try:
             yield pool
@@ -44,12 +43,12 @@ class Pool:
             pool.close()
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement; return its rows.
+        """Run a statement, and return its rows.
 
         Raises:
-            RowsRefused: if the database cannot hold an argument for certain.
-            StoreRefused: if PostgreSQL refuses it otherwise, for example by a constraint or a policy's function.
-            StoreUnavailable: as `Reconnecting.fetch`; also if no connection becomes free in time.
+            RowsRefused: the database certainly cannot store an argument.
+            StoreRefused: PostgreSQL rejects the statement otherwise, for example by a constraint or a policy's function.
+            StoreUnavailable: as in `Reconnecting.fetch`, or no connection becomes free in time.
         """
         if not self._all:
             await self._prepare()
@@ -68,7 +67,7 @@ class Pool:
             self._free.put_nowait(connection)
 
     def close(self) -> None:
-        """Close all connections at once."""
+        """Close all connections immediately."""
         for connection in self._all:
             connection.close()
 

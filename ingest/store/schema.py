@@ -1,11 +1,11 @@
-"""The schema's versions: numbered SQL files, each applied once.
+"""Migrates the schema with numbered SQL files, each applied once.
 
-All pending files are applied in one transaction under an advisory lock. A second process waits, then finds nothing left
-to do; a crash in between leaves the schema as it was.
+All pending files are applied in one transaction under an advisory lock. A concurrent process waits and then has no files to apply. A
+crash leaves the schema unchanged.
 
-A migration that only expands the schema says so in its first line, `-- compatible with: N`: releases whose last migration is N
-or later can work with the result. The database keeps that, so that a release can tell whether a schema which is
-newer than itself is fit for it. A migration without that line is for its own release and later ones.
+A migration that only expands the schema starts with the line `-- compatible with: N`. Releases whose last migration is N or later can
+work with the result. The database stores N, so that a release can detect whether it supports a newer schema. A migration without that
+line requires its own release or a later one.
 """
 
 import re
@@ -19,35 +19,35 @@ from ingest.domain.errors import UserError
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, translated
 
-# Any constant will do; this one is "ingest" in ASCII.
+# An arbitrary constant, "ingest" in ASCII.
 _LOCK = 0x696E67657374
-# Workers that write to a table wait behind a migration that waits for it: less long than a batch may take.
+# Writing workers wait behind a migration that waits for a table, so this is less than the timeout of a batch.
 _LOCK_SECONDS = 8.0
-# What a runtime role may do. It owns nothing, so it cannot change the schema.
+# Privileges of a runtime role, which cannot change the schema because it is not an owner.
 RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "orders"),
     ("SELECT", "order_lines"),
     ("SELECT", "erased_orders"),
     ("SELECT", "schema_migrations"),
 )
-# What the role of the HTTP API may do: read, erase, and add to the audit log.
+# Privileges of the HTTP API's role: read, erase, and add to the audit log.
 API_PRIVILEGES = (
     ("SELECT, DELETE", "orders"),
     ("SELECT", "order_lines"),
     ("SELECT, INSERT", "erased_orders"),
-    # Not its time and not its number: a row of the audit log cannot be backdated.
+    # Without time and number, so that rows of the audit log cannot be backdated.
     ("INSERT (operation, phase, actor, action, selection, count)", "audit_log"),
     ("SELECT", "schema_migrations"),
 )
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _COMPATIBLE = re.compile(r"-- compatible with: (\d+)\n")
-# A table that an earlier release has created lacks the column `compatible_with`; read in this way, it need not be there.
+# Read through to_jsonb because the table of an earlier release lacks the column `compatible_with`.
 _STATE = """
 SELECT coalesce(max(version), 0) AS version,
        coalesce(max(coalesce((to_jsonb(migration) ->> 'compatible_with')::integer, version)), 0) AS compatible_with
 FROM schema_migrations AS migration
 """
-# Schemas that a role may not use are not searched for its tables.
+# PostgreSQL does not search schemas that the role may not use.
 _CLOSED_SCHEMA = """
 SELECT current_user AS role, nspname AS name FROM pg_namespace
 WHERE NOT has_schema_privilege(oid, 'USAGE') AND ARRAY['orders', 'schema_migrations'] <@ ARRAY(
@@ -56,15 +56,15 @@ WHERE NOT has_schema_privilege(oid, 'USAGE') AND ARRAY['orders', 'schema_migrati
 
 
 class SchemaMismatch(UserError):
-    """The database's schema is not the one that this release works with."""
+    """This release cannot work with the database's schema."""
 
 
 class Migration(msgspec.Struct, frozen=True):
     """One numbered step of the schema.
 
     Attributes:
-        compatible_with: releases with this migration as their last one, and later releases, can work with the schema after
-            this step; None: only those that know this step.
+        compatible_with: the oldest last migration of releases that can work with the schema after this step. None if only
+            releases that include this step can.
     """
 
     version: int
@@ -81,7 +81,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 def migrations() -> list[Migration]:
-    """All migrations of this release, in order."""
+    """Return all migrations of this release, in order."""
     found = []
     for file in (files(__package__) / "migrations").iterdir():
         match = _FILE.fullmatch(file.name)
@@ -99,25 +99,25 @@ async def migrate(
     api_role: str | None = None,
     lock_seconds: float = _LOCK_SECONDS,
 ) -> list[Migration]:
-    """Bring the schema up to date; return the migrations that this call applied.
+    """Bring the schema up to date. Returns the migrations that this call applied.
 
-    A newer schema that this release can work with stays as it is; the roles get their rights all the same.
+    A newer compatible schema stays unchanged. Rights are granted in either case.
 
     Args:
-        dsn: with a role that owns the tables, or may create them.
+        dsn: DSN with a role that owns the tables or may create them.
         known: all migrations of this release, in order.
-        runtime_role: a role to be granted what the workers and `ingest status` need, and nothing more.
-        api_role: a role to be granted what the HTTP API needs, and nothing more.
+        runtime_role: role that receives exactly the rights of workers and `ingest status`.
+        api_role: role that receives exactly the rights of the HTTP API.
         lock_seconds: how long a migration may wait for a table that another transaction uses.
 
     Raises:
-        SchemaMismatch: if the database is too new for this release, or a migration fails.
-        StoreRefused: if there is no such role, or the DSN's role may not grant rights on the tables.
-        StoreUnavailable: if PostgreSQL cannot be reached.
+        SchemaMismatch: the database is too new for this release, or a migration fails.
+        StoreRefused: a role does not exist, or the DSN's role may not grant rights on the tables.
+        StoreUnavailable: PostgreSQL cannot be reached.
     """
     async with connect(dsn) as connection:
         with translated():
-            # Whatever the usual isolation level is: once it has waited for another migration, this one sees what that has done.
+            # Overrides the default isolation level, so that the results of a concurrent migration are visible after the wait.
             async with connection.transaction(isolation="read_committed"):
                 # Waiting for another migration may take longer than any command should.
                 await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=3600)
@@ -140,7 +140,7 @@ async def _prepare_record(connection: asyncpg.Connection) -> None:
         " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(),"
         " compatible_with integer)"
     )
-    # Asked first: ALTER TABLE would wait for everybody who reads the table, even where it has nothing to add.
+    # Checked first, because ALTER TABLE would wait for all readers of the table, even without a change.
     has_column = await connection.fetchval(
         "SELECT count(*) FROM pg_attribute"
         " WHERE attrelid = 'schema_migrations'::regclass AND attname = 'compatible_with' AND NOT attisdropped"
@@ -150,11 +150,11 @@ async def _prepare_record(connection: asyncpg.Connection) -> None:
 
 
 async def _grant(connection: asyncpg.Connection, role: str, granted: Sequence[tuple[str, str]]) -> None:
-    # GRANT takes no parameters: the server itself quotes the name.
+    # GRANT does not support parameters, so the server quotes the name.
     try:
         quoted = await connection.fetchval("SELECT quote_ident($1)", role)
     except asyncpg.DataError as error:
-        # Not UTF-8, as an argument may be, or a character that the database's encoding does not have.
+        # The argument is not UTF-8, or contains a character outside of the database's encoding.
         raise StoreRefused(f"role {role!a} does not exist: this database cannot have its name") from error
     schema = await connection.fetchval("SELECT quote_ident(current_schema())")
     await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {quoted}")
@@ -180,7 +180,7 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
             " nothing was changed; run `ingest migrate` again when that has ended"
         ) from error
     except asyncpg.PostgresError as error:
-        # Connection lost, out of resources, stopped by an operator, deadlock: not the migration's fault.
+        # Lost connection, lack of resources, operator intervention and deadlock are not caused by the migration.
         if str(error.sqlstate)[:2] in {"08", "53", "57", "40"}:
             raise
         raise SchemaMismatch(
@@ -189,11 +189,11 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
 
 
 async def check_schema(dsn: str, known: Sequence[Migration]) -> int:
-    """Check that this release can work with the database's schema; return the schema's version.
+    """Check that this release can work with the database's schema. Returns the schema's version.
 
     Raises:
-        SchemaMismatch: the message says what to do.
-        StoreUnavailable: if PostgreSQL cannot be reached.
+        SchemaMismatch: with advice in the message.
+        StoreUnavailable: PostgreSQL cannot be reached.
     """
     async with connect(dsn) as connection:
         with translated():
@@ -209,10 +209,10 @@ async def check_schema(dsn: str, known: Sequence[Migration]) -> int:
 
 
 async def refuse_closed_schema(connection: asyncpg.Connection) -> None:
-    """See that a database without our tables is one: for a role without USAGE on their schema, it looks so.
+    """Raise an error if our tables exist but are invisible to a role without USAGE on their schema.
 
     Raises:
-        SchemaMismatch: if our role may not use a schema that has them.
+        SchemaMismatch: our role may not use a schema that contains the tables.
     """
     for closed in await connection.fetch(_CLOSED_SCHEMA):
         raise SchemaMismatch(

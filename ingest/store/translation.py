@@ -1,4 +1,4 @@
-"""What asyncpg raises, translated into errors that are named for what the caller should do."""
+"""Translates exceptions of asyncpg into errors that are named for the caller's reaction."""
 
 import re
 from collections.abc import Iterator
@@ -15,73 +15,73 @@ from ingest.domain.errors import (
 )
 from ingest.domain.os_errors import plain
 
-# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row's fault may be: 21 cardinality violation, 22 data exception,
-# 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 what functions in other languages raise, 44 WITH
-# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 0A, 28, 3D, 3F and 42 (not supported for
-# this kind of table, credentials, no such database, no such schema, no such table, no permission) need a person to fix them.
+# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row may cause: 21 cardinality violation, 22 data exception,
+# 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 errors of functions in other languages, 44 WITH
+# CHECK OPTION violation, 54 program limit exceeded, P0 errors of PL/pgSQL functions. An operator must fix 0A (not supported for this
+# kind of table), 28 (credentials), 3D (unknown database), 3F (unknown schema) and 42 (unknown table, no permission).
 ROW_CLASSES = ("21", "22", "23", "27", "38", "39", "44", "54", "P0")
 _SETUP_CLASSES = ("0A", "28", "3D", "3F", "42")
-# Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
-# 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
+# A row may cause any error of a user's function, except with a SQLSTATE of these classes: 08 connection, 25 transaction state,
+# 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
 _UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
-# The server has met something that should not be, such as a damaged page.
+# An internal error of the server, such as a damaged page.
 _INTERNAL = "XX"
-# The functions of PostgreSQL that report what a PL/pgSQL function raises, and a row that a policy (42501) does not allow.
+# The PostgreSQL functions that report errors of PL/pgSQL functions, and rows that a policy does not allow (42501).
 _REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
 # Texts that the database cannot store in its encoding, such as NUL characters.
 _TEXT_ERRORS = ("22021", "22P05")
 # Data exceptions and syntax errors quote the value: in English `invalid input syntax for type integer: "17850"`, with other quotes
 # in other languages.
 _QUOTING = ("22", "42601")
-# The functions of PostgreSQL that report an error whose text a user's function in PL/pgSQL or PL/Python has written.
+# The PostgreSQL functions that report errors whose text comes from a user's function in PL/pgSQL or PL/Python.
 _RAISING = ("exec_stmt_raise", "exec_stmt_assert", "PLy_output", "PLy_elog_impl")
 _QUOTED = re.compile(r"[\"'«»„“”「」『』].*[\"'«»„“”「」『』]", re.DOTALL)
 CANCELLED = "57014"
 # A lock was not available within `lock_timeout`.
 _LOCKED = "55P03"
-# No such prepared statement, or one of another client: a pooler that was put in between gives us another server process.
+# An unknown prepared statement, or another client's, because a newly added pooler has assigned another server process.
 NOT_PREPARED_HERE = ("26000", "42P05")
 _NO_TABLE = "42P01"
-# In a message, whose language is the server's choice. The outbox, in a database of others, has another name.
+# Searched in messages of any language. The outbox is not included, because its table is in another program's database.
 _OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log)\b")
 
 _CLOSED = "the connection was closed"
-# What asyncpg raises for it: instead of what the server said last, if anything.
+# Messages that asyncpg raises for a closed connection instead of the server's last error.
 _OF_A_CLOSED_ONE = re.compile(r"connection is closed|cannot switch to state|unexpected connection_lost")
 
 _KINDS: dict[str, type[StoreUnavailable]] = {
     CANCELLED: StoreTooSlow,
     "25P04": StoreTooSlow,  # `transaction_timeout` (PostgreSQL 17), which ends the connection as well
-    "53200": StoreTooSlow,  # no memory for so much at once
+    "53200": StoreTooSlow,  # out of memory
     "53400": StoreTooSlow,  # `temp_file_limit`
     _LOCKED: StoreLocked,
 }
 
 
 class StoreRefused(UserError, StoreUnavailable):
-    """PostgreSQL refuses what we need: wrong credentials, no such database or table, no permission."""
+    """PostgreSQL denies the request because of wrong credentials, a missing database or table, or missing permissions."""
 
 
 class UnusableDsn(StoreRefused):
-    """The DSN cannot be understood, or a file that it needs cannot be used."""
+    """The DSN is invalid, or a file that it refers to is unusable."""
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn asyncpg's exceptions into `StoreUnavailable` or `StoreRefused`."""
+    """Translate asyncpg's exceptions into `StoreUnavailable` or `StoreRefused`."""
     try:
         with translated_for_rows():
             yield
     except RowsRefused as error:
-        # There are none: a trigger on DDL, or a policy's function.
+        # Without rows, the cause is a trigger on DDL or a policy's function.
         raise StoreRefused(f"PostgreSQL refuses: {error}") from error.__cause__
 
 
 @contextmanager
 def translated_for_rows() -> Iterator[None]:
-    """As `translated`, for a statement with rows or other values: `RowsRefused` if they may be at fault.
+    """Like `translated`, for a statement with rows or other values. `RowsRefused` if they may be the cause.
 
-    What is not known to be a row's fault counts as `StoreUnavailable`: retrying a batch is better than dead-lettering it.
+    Any other error counts as `StoreUnavailable`, because retrying a batch is better than dead-lettering it.
     """
     try:
         yield
@@ -95,19 +95,19 @@ def translated_for_rows() -> Iterator[None]:
     except asyncpg.InternalClientError as error:
         raise _translate_state(error) from error
     except (OSError, TimeoutError) as error:
-        # A timeout has no text of its own.
+        # A TimeoutError contains no text.
         nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
         text = _CLOSED if _OF_A_CLOSED_ONE.search(str(error)) else plain(str(error))
         raise StoreUnavailable(text or nameless) from error
     except RuntimeError as error:
-        # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+        # uvloop raises it instead of an OSError for a recently closed connection.
         if "handler is closed" not in str(error):
             raise
         raise StoreUnavailable(_CLOSED) from error
 
 
 def _translate_state(error: asyncpg.InterfaceError | asyncpg.InternalClientError) -> Exception:
-    """What has become of a connection that asyncpg cannot use: its own words tell only what it could not do then."""
+    """Find the reason why asyncpg cannot use a connection. Its own message names only the failed operation."""
     before: BaseException | None = error
     while isinstance(before, asyncpg.InterfaceError | asyncpg.InternalClientError):
         before = before.__cause__ or before.__context__
@@ -117,10 +117,10 @@ def _translate_state(error: asyncpg.InterfaceError | asyncpg.InternalClientError
 
 
 def translate_reply(error: asyncpg.PostgresError) -> Exception:
-    """What `translated` raises for something that PostgreSQL, or asyncpg in its name, has said."""
+    """Return the error that `translated` raises for a PostgreSQL error, or for one that asyncpg simulates."""
     sqlstate = sqlstate_of(error)
     if isinstance(error, asyncpg.DataError) and getattr(error, "severity", None) is None:
-        # asyncpg's own, which quotes the arguments, and is nothing that PostgreSQL has said.
+        # An error of asyncpg itself, which quotes the arguments.
         return RowsRefused("a value cannot be encoded for PostgreSQL", is_certain=True)
     message = text_of(error)
     if is_refusal(error):
@@ -128,16 +128,16 @@ def translate_reply(error: asyncpg.PostgresError) -> Exception:
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in NOT_PREPARED_HERE:
         advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
         return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
-    # What the server says before it ends a connection is the cause of asyncpg's own error.
+    # The server's last message before it ends a connection is the cause of asyncpg's own error.
     if isinstance(error.__cause__, asyncpg.PostgresError):
         message, sqlstate = text_of(error.__cause__), sqlstate_of(error.__cause__)
     return _KINDS.get(sqlstate, StoreUnavailable)(f"{message} ({sqlstate})" if sqlstate else message)
 
 
 def text_of(error: asyncpg.PostgresError) -> str:
-    """The message of an error, without values of a row.
+    """Return the message of an error without values of a row.
 
-    The detail quotes the row, so it is left out. An error in a user's function may hold anything: only its constraint is named.
+    The detail is omitted because it quotes the row. An error of a user's function may contain any text, so only its constraint is named.
     """
     sqlstate = sqlstate_of(error)
     is_in_function = bool(getattr(error, "context", None)) and sqlstate.startswith(ROW_CLASSES)
@@ -151,7 +151,7 @@ def text_of(error: asyncpg.PostgresError) -> str:
 
 
 def is_refusal(error: asyncpg.PostgresError) -> bool:
-    """Whether a row may be at fault."""
+    """Return whether a row may have caused the error."""
     sqlstate = sqlstate_of(error)
     if sqlstate.startswith(ROW_CLASSES):
         return True
@@ -159,19 +159,18 @@ def is_refusal(error: asyncpg.PostgresError) -> bool:
 
 
 def sqlstate_of(error: asyncpg.PostgresError) -> str:
-    """Its SQLSTATE; empty if it has none."""
+    """Return the SQLSTATE, or an empty text."""
     return str(getattr(error, "sqlstate", "") or "")
 
 
 def may_be_of_a_row(error: StoreUnavailable) -> bool:
-    """Whether a statement that stores rows may have failed in this way because of some of them.
+    """Return whether some of the rows that a statement stores may have caused its error.
 
-    A function of the user's that makes a mistake, such as a missing table, may make it for some rows only; and where the server
-    finds a page damaged, only some rows are there.
+    A bug in a user's function, such as a missing table, may affect only some rows. A damaged page also affects only some rows.
     """
-    told = error.__cause__
-    if not isinstance(told, asyncpg.PostgresError) or getattr(told, "severity_en", None) != "ERROR":
+    cause = error.__cause__
+    if not isinstance(cause, asyncpg.PostgresError) or getattr(cause, "severity_en", None) != "ERROR":
         return False
-    sqlstate = sqlstate_of(told)
-    is_in_function = bool(getattr(told, "context", None)) and not sqlstate.startswith(_UNAVAILABLE_CLASSES)
+    sqlstate = sqlstate_of(cause)
+    is_in_function = bool(getattr(cause, "context", None)) and not sqlstate.startswith(_UNAVAILABLE_CLASSES)
     return is_in_function or sqlstate.startswith(_INTERNAL)

@@ -18,7 +18,7 @@ from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 
 # Pages of one list; an API that never ends must not hold a slot indefinitely.
 _MOST_PAGES = 1_000
-# Decoding takes some 20 ms for each MB: from here on it is done in a thread.
+# Decoding takes about 20 ms for each MB. Larger bodies are decoded in a thread.
 _LARGE = 256 * 1024
 
 

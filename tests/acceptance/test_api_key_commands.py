@@ -91,7 +91,7 @@ def test_a_name_that_is_taken_is_refused(plain: Cli, path: Path) -> None:
     again = plain.run("api-key", "create", "shop", "--scope", "erase")
 
     assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr == "ingest: there is a key named shop: choose another name, or revoke it first\n"
+    assert again.stderr == "ingest: a key named shop exists: choose another name, or revoke it first\n"
     assert path.read_bytes() == before
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_used_or_written_is_told_in_one_line(plain: Cli, p
     assert (listed.returncode, listed.stdout, listed.stderr) == (2, "", unusable)
     assert (created.returncode, created.stdout, created.stderr) == (2, "", unusable)
     assert (elsewhere.returncode, elsewhere.stdout) == (1, "")
-    assert elsewhere.stderr == f"ingest: cannot change {folder}: there is no directory {tmp_path / 'missing'}\n"
+    assert elsewhere.stderr == f"ingest: cannot change {folder}: the directory {tmp_path / 'missing'} does not exist\n"
     assert (forbidden.returncode, forbidden.stdout, forbidden.stderr.count("\n")) == (1, "", 1)
     assert forbidden.stderr.startswith("ingest: cannot change /sys/keys: ")
 

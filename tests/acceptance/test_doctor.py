@@ -53,7 +53,7 @@ async def test_on_a_sound_set_up_it_is_quiet_but_for_the_summary(sound: Cli) -> 
     done = await run(sound, "--order-id", "536365")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("no faults, no warnings: ")
+    assert done.stdout.startswith("no errors, no warnings: ")
     assert done.stdout.count("\n") == 1
 
 
@@ -62,7 +62,7 @@ async def test_all_findings_fit_a_terminal_of_80_columns(sound: Cli) -> None:
 
     lines = done.stdout.splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert {line.split()[1] for line in lines if line.startswith("good")} == {
+    assert {line.split()[1] for line in lines if line.startswith("ok")} == {
         "redis",
         "postgres",
         "upstream",
@@ -77,7 +77,7 @@ async def test_on_a_terminal_levels_have_colours_unless_they_are_not_wanted(soun
     _, shown = await asyncio.to_thread(on_a_terminal, sound, "doctor", "--all", env=coloured)
     _, plain = await asyncio.to_thread(on_a_terminal, sound, "doctor", "--all", env={**coloured, "NO_COLOR": "1"})
 
-    assert "\x1b[32mgood\x1b[0m     redis     " in shown
+    assert "\x1b[32mok\x1b[0m       redis     " in shown
     assert "\x1b" not in plain
 
 
@@ -87,23 +87,23 @@ async def test_findings_as_json_have_all_levels(sound: Cli) -> None:
     report = json.loads(done.stdout)
     (warning,) = [finding for finding in report["findings"] if finding["level"] == "warning"]
     assert (done.returncode, done.stderr) == (0, "")
-    assert (report["sound"], report["warning"], report["fault"]) == (True, 1, 0)
+    assert (report["clean"], report["warning"], report["error"]) == (True, 1, 0)
     assert warning == {
         "area": "settings",
         "level": "warning",
         "what": "INGEST_HEARTBEET_TTL: unknown setting; did you mean INGEST_HEARTBEAT_TTL?",
-        "advice": "correct or remove it; it has no effect",
+        "advice": "correct or remove it. It is ignored",
     }
-    assert report["good"] == len(report["findings"]) - 1
+    assert report["ok"] == len(report["findings"]) - 1
 
 
 async def test_servers_that_are_down_are_faults_beside_what_is_good(sound: Cli) -> None:
     done = await run(sound, "--all", **CLOSED)
 
     assert (done.returncode, done.stderr) == (1, "")
-    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("fault")] == ["redis", "postgres"]
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("error")] == ["redis", "postgres"]
     assert "s3cr3t" not in done.stdout
-    assert "\ngood     upstream  " in done.stdout
+    assert "\nok       upstream  " in done.stdout
     assert "\n                   -> start it, or check INGEST_REDIS_URL" in done.stdout
 
 

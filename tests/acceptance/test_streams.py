@@ -242,7 +242,7 @@ def test_the_health_of_a_host_that_cannot_be_one_is_one_line(cli: Cli, host: str
     done = cli.run("health", env={"INGEST_METRICS_HOST": host, "INGEST_METRICS_PORT": "1"})
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert done.stderr.startswith(f"ingest: no answer at {host}:1: ")
+    assert done.stderr.startswith(f"ingest: no response from {host}:1: ")
 
 
 @pytest.mark.parametrize(("where", "force"), [(".", []), (".", ["--force"]), ("/", ["--force"]), ("", []), ("..", [])])

@@ -100,7 +100,7 @@ def test_its_health_check_says_when_nobody_answers(docker: Docker, built: Built)
     done = docker.attempt("run", "--rm", "--network", "none", built.name, "health")
 
     assert (done.code, done.out) == (1, "")
-    assert "no answer at 127.0.0.1:9464" in done.err
+    assert "no response from 127.0.0.1:9464" in done.err
     assert docker.inspect(built.name)["Config"]["Healthcheck"]["Test"] == ["CMD", "ingest", "health"]
 
 

@@ -61,8 +61,8 @@ async def test_an_outbox_whose_rows_are_relayed_is_sound(set_up: SetUp, shop_dsn
     found = await of_outbox(set_up, outbox_dsn=shop_dsn)
 
     assert [(finding.level, finding.what) for finding in found] == [
-        ("good", "the table order_outbox is as a relay needs it"),
-        ("good", "no row has waited for more than a minute"),
+        ("ok", "the table order_outbox meets the needs of a relay"),
+        ("ok", "no row has waited for more than a minute"),
     ]
 
 
@@ -72,7 +72,7 @@ async def test_rows_that_nobody_relays_are_a_warning(set_up: SetUp, shop_dsn: st
 
     (warning,) = await set_up.warnings(Area.OUTBOX, outbox_dsn=shop_dsn)
 
-    assert warning == "2 rows wait in order_outbox, the oldest for 120 s: they are not relayed"
+    assert warning == "2 rows wait in order_outbox, the oldest for 120 s"
 
 
 async def test_rows_that_cannot_be_announced_do_not_wait(set_up: SetUp, shop_dsn: str) -> None:
@@ -129,7 +129,7 @@ async def test_a_table_that_somebody_has_locked_is_a_fault(set_up: SetUp, shop_d
         await sql.execute("LOCK TABLE order_outbox")
         (fault,) = await set_up.faults(Area.OUTBOX, outbox_dsn=shop_dsn)
 
-    assert fault == "another transaction has locked order_outbox: no row is relayed meanwhile"
+    assert fault == "another transaction has locked order_outbox, so no row is relayed"
 
 
 async def test_rights_that_a_relays_role_lacks_are_named(set_up: SetUp, shop_dsn: str) -> None:

@@ -111,10 +111,10 @@ async def test_a_certificate_that_is_not_trusted_or_has_expired_is_a_fault_and_o
         await examined(90, **trusting),
     )
 
-    assert unknown[0] is expired[0] is Level.FAULT
+    assert unknown[0] is expired[0] is Level.ERROR
     assert "is not accepted: unable to get local issuer certificate" in unknown[1]
     assert "is not accepted: certificate has expired" in expired[1]
-    assert (soon[0], later[0]) == (Level.WARNING, Level.GOOD)
+    assert (soon[0], later[0]) == (Level.WARNING, Level.OK)
     assert "expires in 5 days" in soon[1]
 
 
@@ -123,14 +123,14 @@ async def test_a_server_without_tls_at_an_https_url_is_a_fault(set_up: SetUp, ap
 
     (fault,) = await set_up.faults(Area.UPSTREAM, upstream_url=url)
 
-    assert "does not speak TLS with us" in fault
+    assert "the TLS handshake with" in fault
 
 
 async def test_a_server_that_closes_the_connection_during_the_handshake_is_a_fault(set_up: SetUp) -> None:
     async with listening(refuse_handshake) as port:
         (fault,) = await set_up.faults(Area.UPSTREAM, upstream_url=f"https://127.0.0.1:{port}/{{order_id}}")
 
-    assert "does not speak TLS with us: the server closed the connection during the TLS handshake" in fault
+    assert "failed: the server closed the connection during the TLS handshake" in fault
 
 
 async def test_a_credential_that_the_api_refuses_is_a_fault_without_the_credential(
@@ -160,16 +160,19 @@ async def test_an_authorization_server_that_issues_no_token_is_a_fault_also_with
 
     assert fault.startswith("no access token: ")
     assert "wr0ng" not in fault
-    assert any("no order is known to ask for: a token was obtained" in each.what for each in found)
+    assert any("no order to request is known, a token was obtained" in each.what for each in found)
     assert api.stats().requests == 0
 
 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"upstream_token": SecretStr("t")}, "the credential goes to nowhere.invalid:80 unencrypted"),
-        ({"upstream_headers": SecretStr("X-Api-Key: k")}, "the credential goes to nowhere.invalid:80 unencrypted"),
-        ({"upstream_url": "http://nowhere.invalid/{order_id}?api_key=k"}, "the credential goes to nowhere.invalid:80"),
+        ({"upstream_token": SecretStr("t")}, "the credential is sent to nowhere.invalid:80 unencrypted"),
+        ({"upstream_headers": SecretStr("X-Api-Key: k")}, "the credential is sent to nowhere.invalid:80 unencrypted"),
+        (
+            {"upstream_url": "http://nowhere.invalid/{order_id}?api_key=k"},
+            "the credential is sent to nowhere.invalid:80",
+        ),
         (
             {
                 "upstream_url": "https://nowhere.invalid/{order_id}",
@@ -178,7 +181,7 @@ async def test_an_authorization_server_that_issues_no_token_is_a_fault_also_with
                 "upstream_oauth2_client_id": SecretStr("shop"),
                 "upstream_oauth2_client_secret": SecretStr("s3cr3t"),
             },
-            "the client secret goes to login.invalid:80 unencrypted",
+            "the client secret is sent to login.invalid:80 unencrypted",
         ),
     ],
     ids=["token", "header", "query", "client secret"],
@@ -219,12 +222,12 @@ async def test_a_document_that_does_not_fit_is_a_fault_that_says_where(set_up: S
     ("answer", "level", "named"),
     [
         (http(404), Level.WARNING, "order queued-1 is unknown to the API: HTTP 404"),
-        (http(400), Level.FAULT, "order queued-1 would be dead-lettered: HTTP 400"),
-        (http(500), Level.FAULT, "order queued-1: HTTP 500"),
-        (http(429, retry_after="7"), Level.WARNING, "the API asks to wait: HTTP 429"),
-        (http(200, b"<html>log in</html>"), Level.FAULT, "does not fit"),
-        (b"", Level.FAULT, "order queued-1: "),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", Level.FAULT, "order queued-1: "),
+        (http(400), Level.ERROR, "order queued-1 would be dead-lettered: HTTP 400"),
+        (http(500), Level.ERROR, "order queued-1: HTTP 500"),
+        (http(429, retry_after="7"), Level.WARNING, "the API throttles: HTTP 429"),
+        (http(200, b"<html>log in</html>"), Level.ERROR, "does not fit"),
+        (b"", Level.ERROR, "order queued-1: "),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", Level.ERROR, "order queued-1: "),
     ],
 )
 async def test_what_an_answer_without_an_order_means(
@@ -234,7 +237,7 @@ async def test_what_an_answer_without_an_order_means(
 
     found = await set_up.examined(upstream_url=f"{scripted.url}/{{order_id}}")
 
-    (finding,) = [each for each in found if each.area is Area.UPSTREAM and each.level is not Level.GOOD]
+    (finding,) = [each for each in found if each.area is Area.UPSTREAM and each.level is not Level.OK]
     assert finding.level is level
     assert named in finding.what
 

@@ -96,7 +96,7 @@ async def test_nobody_there_is_one_line(health: Health) -> None:
     done = await health.ask()
 
     assert done.returncode == 1
-    assert done.stderr.startswith(f"ingest: no answer at 127.0.0.1:{health.env['INGEST_METRICS_PORT']}: ")
+    assert done.stderr.startswith(f"ingest: no response from 127.0.0.1:{health.env['INGEST_METRICS_PORT']}: ")
     assert done.stderr.count("\n") == 1
 
 

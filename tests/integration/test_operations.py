@@ -123,5 +123,5 @@ async def test_status_reports_unavailable_servers_and_does_not_raise(backends: B
 
 
 def test_a_worker_that_does_not_answer_is_unhealthy() -> None:
-    with pytest.raises(Unhealthy, match=r"no answer at 127\.0\.0\.1:1: Connection refused$"):
+    with pytest.raises(Unhealthy, match=r"no response from 127\.0\.0\.1:1: Connection refused$"):
         check_worker("0.0.0.0", 1, timeout=1.0)

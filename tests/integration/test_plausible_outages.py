@@ -248,7 +248,7 @@ async def doctor_asks_for_a_decision(scene: Scene, api: Api) -> bool:
     settings = {"redis_url": scene.redis_url, "postgres_dsn": scene.dsn, "stream": scene.queue}
     found = await SetUp({**settings, "upstream_url": f"{api.url}/orders/{{order_id}}"}).examined("missing-0")
     return any(
-        each.level is Level.FAULT and "HTTP 404" in each.what and "404=not_found" in each.advice for each in found
+        each.level is Level.ERROR and "HTTP 404" in each.what and "404=not_found" in each.advice for each in found
     )
 
 

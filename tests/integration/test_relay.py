@@ -222,7 +222,7 @@ async def test_rows_without_an_identity_are_marked_rather_than_taken_for_one_ano
             rows = await shop.sql.fetch("SELECT order_id, error FROM order_outbox")
             return [tuple(row) for row in rows] if len(rows) == 2 else []
 
-        why = "announcement is null: leave it out, the table has a default"
+        why = "announcement is null: omit it, the column has a default"
         assert await eventually(marked) == [("A-1", why), ("A-1", why)]
 
 
@@ -237,7 +237,7 @@ async def test_rows_without_an_id_are_marked_and_not_announced(shop: Shop) -> No
             rows = await shop.sql.fetch("SELECT order_id, error FROM order_outbox")
             return sorted(map(tuple, rows)) if len(rows) == 2 and all(row["error"] for row in rows) else []
 
-        why = "id is null: leave it out, the table has a default"
+        why = "id is null: omit it, the column has a default"
         assert await eventually(marked) == [("A-1", why), ("A-2", why)]
         await shop.sql.execute("UPDATE order_outbox SET id = 8, error = NULL WHERE order_id = 'A-1'")
         await shop.sql.execute("INSERT INTO order_outbox (id, order_id) VALUES (9, 'A-4')")
@@ -461,7 +461,7 @@ async def test_a_row_that_was_changed_after_it_had_been_announced_is_marked(shop
         async def marked() -> str | None:
             return await shop.sql.fetchval("SELECT error FROM order_outbox")
 
-        assert "changed after it had been announced" in str(await eventually(marked))
+        assert "changed after it was queued" in str(await eventually(marked))
     assert await shop.queued() == ["A-1"]
 
 

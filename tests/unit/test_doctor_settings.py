@@ -19,7 +19,7 @@ def found(host: Host = LARGE, *unknown: str, **settings: float) -> list[Finding]
 def test_the_defaults_contradict_nothing_on_a_small_machine() -> None:
     small = Host(memory=1_000_000_000, open_files=1024, cores=1)
 
-    assert {finding.level for finding in found(small)} == {Level.GOOD}
+    assert {finding.level for finding in found(small)} == {Level.OK}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_defaults_contradict_nothing_on_a_small_machine() -> None:
     ],
 )
 def test_settings_that_contradict_each_other_are_a_warning(settings: dict[str, float], named: str) -> None:
-    (finding,) = [finding for finding in found(**settings) if finding.level is not Level.GOOD]
+    (finding,) = [finding for finding in found(**settings) if finding.level is not Level.OK]
 
     assert finding.level is Level.WARNING
     assert named in finding.what
@@ -43,21 +43,21 @@ def test_settings_that_contradict_each_other_are_a_warning(settings: dict[str, f
 
 
 def test_ports_that_are_disabled_are_not_the_same() -> None:
-    assert {finding.level for finding in found(metrics_port=0, api_metrics_port=0)} == {Level.GOOD}
+    assert {finding.level for finding in found(metrics_port=0, api_metrics_port=0)} == {Level.OK}
 
 
 def test_more_orders_in_flight_than_files_may_be_open_are_a_fault() -> None:
-    (finding,) = [finding for finding in found(Host(None, 1024, 1), concurrency=1000) if finding.level is Level.FAULT]
+    (finding,) = [finding for finding in found(Host(None, 1024, 1), concurrency=1000) if finding.level is Level.ERROR]
 
     assert finding.what == "a process may open 1,024 files, and needs up to 1,128"
 
 
 def test_memory_that_is_exceeded_is_a_fault_and_that_may_be_exceeded_a_warning() -> None:
-    (fault,) = [finding for finding in found(Host(64_000_000, None, 1)) if finding.level is Level.FAULT]
+    (fault,) = [finding for finding in found(Host(64_000_000, None, 1)) if finding.level is Level.ERROR]
     (warning,) = [finding for finding in found(Host(400_000_000, None, 1)) if finding.level is Level.WARNING]
 
-    assert "with small documents, and 64 MB are there" in fault.what
-    assert "with large documents, and 400 MB are there" in warning.what
+    assert "with small documents, and 64 MB are available" in fault.what
+    assert "with large documents, and 400 MB are available" in warning.what
 
 
 def test_unknown_settings_are_warnings() -> None:

@@ -70,9 +70,9 @@ def test_a_file_without_keys_has_none(path: Path) -> None:
         ('{"name": "b", "sha256": "SHA", "scopes": "read"}', "$.scopes"),
         ('{"name": "b", "sha256": "hidden", "scopes": ["read"]}', "sha256: must be 64 hexadecimal digits"),
         ('{"name": "b", "sha256": "SHA\\n", "scopes": ["read"]}', "sha256: must be 64 hexadecimal digits"),
-        ('{"name": "b c", "sha256": "SHA", "scopes": ["read"]}', "name: up to 64"),
-        ('{"name": "b\\n", "sha256": "SHA", "scopes": ["read"]}', "name: up to 64"),
-        ('{"name": "anonymous", "sha256": "SHA", "scopes": ["read"]}', "name: up to 64"),
+        ('{"name": "b c", "sha256": "SHA", "scopes": ["read"]}', "name: must be up to 64"),
+        ('{"name": "b\\n", "sha256": "SHA", "scopes": ["read"]}', "name: must be up to 64"),
+        ('{"name": "anonymous", "sha256": "SHA", "scopes": ["read"]}', "name: must be up to 64"),
         ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "rate": 0}', "$.rate"),
         ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "rate": 1e999}', "$.rate"),
         ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "burst": 5}', "a burst needs a rate"),
@@ -165,7 +165,7 @@ def test_a_name_is_not_used_twice_and_nothing_has_changed_then(path: Path) -> No
     add_key(path, key("shop"))
     before = path.read_bytes()
 
-    with pytest.raises(CannotChangeKeys, match="there is a key named shop"):
+    with pytest.raises(CannotChangeKeys, match="a key named shop exists"):
         add_key(path, ApiKey("shop", digest_of("x"), frozenset({Scope.READ})))
 
     assert path.read_bytes() == before
@@ -209,7 +209,7 @@ def test_nothing_is_left_of_a_change_that_fails(path: Path) -> None:
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CannotChangeKeys, match="there is no directory"):
+    with pytest.raises(CannotChangeKeys, match="does not exist"):
         add_key(tmp_path / "missing" / "keys", key("shop"))
 
 

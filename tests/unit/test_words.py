@@ -54,15 +54,22 @@ HABITS = {
 }
 HABIT = re.compile("|".join(rf"(?:\b|(?=,))(?:{words})(?:\b|(?<=\.))" for words in HABITS).replace(" ", r"\s+"))
 FREE = (
+    "ingest/api",
     "ingest/domain",
+    "ingest/files",
     "ingest/flow",
     "ingest/mapping",
+    "ingest/operations",
+    "ingest/queue",
     "ingest/settings",
+    "ingest/sources",
+    "ingest/store",
     "ingest/telemetry",
+    "ingest/upstream",
 )
 
 # A command of Alertmanager, an argument of Redis', a stored key, and the reserved name of an API key.
-ALLOWED = ("silence add job=ingest", '"SILENT"', "'SILENT'", ":receipt:", "letters, digits", '"nobody"')
+ALLOWED = ("silence add job=ingest", '"SILENT"', "'SILENT'", ":receipt:", "letters, digits", '"nobody"', "`nobody`")
 
 
 def texts() -> Iterator[Path]:

@@ -124,7 +124,7 @@ class Idempotency:
             done = await payload.fingerprint(), accepted
             return accepted
         finally:
-            # Without an answer the call ends, so that the next request with the key tries again at once. If this cannot be
+            # Without an answer the call ends, so that the next request with the key tries again immediately. If this cannot be
             # stored, the lease ends by itself, and the producer knows the orders by the same key.
             try:
                 await self._end(call, done)

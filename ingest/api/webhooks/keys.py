@@ -25,7 +25,7 @@ class Key(Protocol):
 
 
 ParseKey = Callable[[str], Key]
-"""Converts a secret, as it is written in its file, to a key. The `ValueError` that it raises does not contain the secret."""
+"""Converts the text of a secret in its file to a key. The `ValueError` that it raises does not contain the secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""Examines a set-up before workers are started: Redis, PostgreSQL, the external API, and the settings together.
+"""Examines a set-up before workers are started: Redis, PostgreSQL, the external API and the settings.
 
-It writes nothing that stays, needs no more rights than a worker, and says of each fault what to do. `examine` runs all checks; each
-area has a module that turns what was found (`ingest.queue.operate.inspection`, `ingest.store.inspection`, `ingest.upstream.inspection`) into
-findings.
+It leaves no data behind, needs no more rights than a worker, and gives advice for each error. `examine` runs all checks. The module of
+each area turns facts (from `ingest.queue.operate.inspection`, `ingest.store.inspection` or `ingest.upstream.inspection`) into findings.
 """
 
 from ingest.operations.doctor.examine import Subject, examine

@@ -1,4 +1,4 @@
-"""Checks the circuits that worker processes report: whether one waits for an operator."""
+"""Checks whether a worker process reports an open circuit that needs an operator."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,13 +10,13 @@ from ingest.queue.redis.connection import control_client
 
 _OF = Checks(Area.UPSTREAM)
 _DECIDE = (
-    "check INGEST_UPSTREAM_URL with `ingest doctor --order-id ID` and an order that exists; if the queued IDs are wrong, set"
-    " INGEST_UPSTREAM_STATUS=404=not_found (or the status that you see), and they become dead letters"
+    "check INGEST_UPSTREAM_URL with `ingest doctor --order-id ID` and an order that exists. If the queued IDs are wrong, set"
+    " INGEST_UPSTREAM_STATUS=404=not_found (or the status that you see) to dead-letter them"
 )
 
 
 async def open_circuits(backends: Backends) -> Sequence[CircuitState]:
-    """The open circuits of the processes that are alive; none where Redis does not tell, which another check finds."""
+    """Return the open circuits of live processes. Empty if Redis fails, which another check reports."""
     try:
         async with control_client(backends.redis_url) as client:
             consumers = await Monitor(client, backends.stream, backends.group).consumers()
@@ -26,14 +26,12 @@ async def open_circuits(backends: Backends) -> Sequence[CircuitState]:
 
 
 def findings(circuits: Sequence[CircuitState]) -> Iterator[Finding]:
-    """What open circuits mean, one finding for each error."""
+    """Report open circuits, one finding for each error."""
     for error in sorted({circuit.error for circuit in circuits}):
         alike = [circuit for circuit in circuits if circuit.error == error]
         longest = max(circuit.open_for for circuit in alike)
         what = f"the circuit has been open for {longest:,.0f} s in {len(alike):,} processes: {error}"
         if any(circuit.is_unproven for circuit in alike):
-            yield _OF.fault(what, _DECIDE)
+            yield _OF.error(what, _DECIDE)
         else:
-            yield _OF.warning(
-                what, "orders wait, and are fetched when the external API works again; see `ingest status`"
-            )
+            yield _OF.warning(what, "orders wait until the external API recovers, see `ingest status`")

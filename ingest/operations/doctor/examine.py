@@ -1,4 +1,4 @@
-"""Runs all checks at once, each area on its own, so that a server that is unavailable hides nothing about the others."""
+"""Runs the checks of all areas concurrently, so that an unavailable server hides no finding about the others."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ class Subject:
     Attributes:
         backends: Redis and PostgreSQL.
         quota: the name of the quota of the external API.
-        outbox: where it is, if there is one.
-        redis: what the settings ask of Redis.
+        outbox: the location of the outbox, if any.
+        redis: requirements of Redis that follow from the settings.
         upstream: the external API.
         configured: the settings.
-        unknown: a line for each variable that looks like a setting and is none.
-        host: where the workers will run.
+        unknown: a line for each variable that looks like a setting but is unknown.
+        host: the machine that the workers will run on.
     """
 
     backends: Backends
@@ -47,10 +47,10 @@ class Subject:
 
 
 async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
-    """Check everything; `within` is the time limit, in seconds, of what each server is asked.
+    """Run all checks, each with a time limit of `within` seconds.
 
     Raises:
-        ConfigError: a setting cannot be used at all.
+        ConfigError: a setting is unusable.
     """
     asking_redis = asyncio.create_task(_redis(subject, within))
     asking_postgres = asyncio.create_task(_postgres(subject, within))
@@ -110,7 +110,7 @@ async def _outbox(subject: Subject, within: float) -> list[Finding]:
         problem = error
     else:
         return list(outbox.findings(facts, is_configured=configured is not None))
-    # Without one of its own, the database is that of the orders, of which this is said already.
+    # Without its own DSN, the outbox is looked for in the orders' database, whose check already reports the problem.
     return [] if configured is None else [outbox.unusable(problem)]
 
 
@@ -119,11 +119,11 @@ async def _circuits(subject: Subject, within: float) -> list[Finding]:
         async with asyncio.timeout(within):
             return list(circuits.findings(await circuits.open_circuits(subject.backends)))
     except TimeoutError:
-        return []  # the check of Redis says so
+        return []  # reported by the check of Redis
 
 
 async def _all_done(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until all have ended; then raise what the first of them has raised."""
+    """Wait until all tasks have ended, then raise the exception of the first that failed."""
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -1,4 +1,4 @@
-"""What a check has found: one line for people, with what to do about it."""
+"""The result of a check: one line for an operator, with advice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Area(StrEnum):
-    """What was checked."""
+    """The part of the set-up that a check covers."""
 
     REDIS = "redis"
     POSTGRES = "postgres"
@@ -16,11 +16,11 @@ class Area(StrEnum):
 
 
 class Level(StrEnum):
-    """How serious a finding is: a fault stops the service or loses data, a warning may do so later."""
+    """The severity of a finding. An error stops the service or loses data. A warning may do so later."""
 
-    GOOD = "good"
+    OK = "ok"
     WARNING = "warning"
-    FAULT = "fault"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        what: was found.
-        advice: what to do; empty where nothing has to be done.
+        what: the observation.
+        advice: how to solve the problem. Empty if there is none.
     """
 
     area: Area
@@ -44,17 +44,17 @@ class Checks:
 
     area: Area
 
-    def good(self, what: str) -> Finding:
-        """Nothing has to be done."""
-        return Finding(self.area, Level.GOOD, what)
+    def ok(self, what: str) -> Finding:
+        """Report that a check passed."""
+        return Finding(self.area, Level.OK, what)
 
     def warning(self, what: str, advice: str) -> Finding:
-        """The service works, and may not always."""
+        """Report that the service works, but may fail later."""
         return Finding(self.area, Level.WARNING, what, advice)
 
-    def fault(self, what: str, advice: str) -> Finding:
-        """The service does not work like this, or loses data."""
-        return Finding(self.area, Level.FAULT, what, advice)
+    def error(self, what: str, advice: str) -> Finding:
+        """Report that the service does not work with this set-up, or loses data."""
+        return Finding(self.area, Level.ERROR, what, advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Diagnosis:
     findings: Sequence[Finding]
 
     @property
-    def is_sound(self) -> bool:
-        """Whether there is no fault."""
-        return not self.count(Level.FAULT)
+    def is_clean(self) -> bool:
+        """Whether no check found an error."""
+        return not self.count(Level.ERROR)
 
     def count(self, level: Level) -> int:
-        """How many findings have this level."""
+        """Count the findings of this level."""
         return sum(finding.level is level for finding in self.findings)

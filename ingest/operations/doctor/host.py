@@ -1,4 +1,4 @@
-"""What this machine, or the container that we run in, offers."""
+"""The resources of this machine or container."""
 
 import os
 import resource
@@ -12,12 +12,12 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What processes here may use.
+    """The resources that a process may use here.
 
     Attributes:
-        memory: bytes; None if unknown.
-        open_files: of one process; None for no limit.
-        cores: that they may run on.
+        memory: bytes, or None if unknown.
+        open_files: limit of one process, or None if unlimited.
+        cores: CPU cores available.
     """
 
     memory: int | None
@@ -26,7 +26,7 @@ class Host:
 
     @classmethod
     def here(cls) -> Self:
-        """This machine, by its limits for us."""
+        """Return the limits that apply to this process."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         return cls(_memory(), None if files == resource.RLIM_INFINITY else files, _cores())
 
@@ -40,7 +40,7 @@ def _memory() -> int | None:
 
 
 def _limit(path: Path) -> int | None:
-    """The limit in a control group's file, which has a word or a very large number for none."""
+    """Return a control group's limit. A word or a very large number in the file means unlimited."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Checks PostgreSQL: reachable, supported, writable, with the schema and the rights that workers need, and set to lose nothing."""
+"""Checks PostgreSQL: connection, version, writes, schema, rights and durability."""
 
 from collections.abc import Iterator
 
@@ -12,23 +12,23 @@ _OF = Checks(Area.POSTGRES)
 
 _OLDEST = 150_000
 _SLOW = 0.1
-# Values of synchronous_commit with which a commit is on the disk when it is confirmed.
+# Values of synchronous_commit that confirm a commit after it is on the disk.
 _CONFIRMED_ON_DISK = {"on", "local", "remote_write", "remote_apply"}
 
 
 def unusable(error: StoreUnavailable) -> Finding:
-    """PostgreSQL cannot be asked at all."""
+    """Report that PostgreSQL cannot be used at all."""
     if isinstance(error, StoreRefused):
-        return _OF.fault(str(error), "check user, password and database in INGEST_POSTGRES_DSN")
-    return _OF.fault(f"unavailable: {error}", "start it, or check INGEST_POSTGRES_DSN and the network between")
+        return _OF.error(str(error), "check user, password and database in INGEST_POSTGRES_DSN")
+    return _OF.error(f"unavailable: {error}", "start it, or check INGEST_POSTGRES_DSN and the network between")
 
 
 def findings(facts: PostgresFacts, connections: int) -> Iterator[Finding]:
-    """What these facts mean for the service.
+    """Report problems that these facts imply for the service.
 
     Args:
-        facts: of the server.
-        connections: that one `ingest worker` opens.
+        facts: facts about the server.
+        connections: number of connections that one `ingest worker` opens.
     """
     yield _version(facts)
     yield _speed(facts)
@@ -42,10 +42,10 @@ def findings(facts: PostgresFacts, connections: int) -> Iterator[Finding]:
 
 def _version(facts: PostgresFacts) -> Finding:
     if facts.version_number < _OLDEST:
-        return _OF.fault(f"PostgreSQL {facts.version} is too old", "use PostgreSQL 15 or newer")
+        return _OF.error(f"PostgreSQL {facts.version} is too old", "use PostgreSQL 15 or newer")
     if facts.is_pooled:
-        return _OF.good(f"PostgreSQL {facts.version} behind a pooler, which is recognized")
-    return _OF.good(f"PostgreSQL {facts.version}")
+        return _OF.ok(f"PostgreSQL {facts.version} behind a pooler, which is recognized")
+    return _OF.ok(f"PostgreSQL {facts.version}")
 
 
 def _speed(facts: PostgresFacts) -> Finding:
@@ -53,30 +53,30 @@ def _speed(facts: PostgresFacts) -> Finding:
         return _OF.warning(
             f"a round trip takes {facts.round_trip * 1000:.0f} ms", "run the workers near PostgreSQL, or check its load"
         )
-    return _OF.good(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
+    return _OF.ok(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
 
 
 def _role(facts: PostgresFacts) -> Finding:
     if facts.is_superuser:
         return _OF.warning(
             f"the role {facts.role} is a superuser",
-            "run workers as a role that owns nothing: ingest migrate --runtime-role ROLE",
+            "run workers as a role without ownership: ingest migrate --runtime-role ROLE",
         )
-    return _OF.good(f"the role {facts.role} is no superuser")
+    return _OF.ok(f"the role {facts.role} is not a superuser")
 
 
 def _writes(facts: PostgresFacts) -> Iterator[Finding]:
     if facts.is_standby:
-        yield _OF.fault(
-            "is a standby, which takes no writes",
+        yield _OF.error(
+            "is a standby, which does not accept writes",
             "give INGEST_POSTGRES_DSN the primary, or all hosts: postgresql://user@host1,host2/database",
         )
     elif facts.is_read_only:
-        yield _OF.fault(
+        yield _OF.error(
             "transactions are read-only here", "set default_transaction_read_only to off for this role and database"
         )
     if facts.encoding != "UTF8":
-        yield _OF.fault(
+        yield _OF.error(
             f"the database's encoding is {facts.encoding}: orders with other characters cannot be stored",
             "create the database with the encoding UTF8",
         )
@@ -84,81 +84,81 @@ def _writes(facts: PostgresFacts) -> Iterator[Finding]:
 
 def _durability(facts: PostgresFacts) -> Iterator[Finding]:
     if not facts.fsync:
-        yield _OF.fault("fsync is off: a crash of its machine can destroy the database", "set fsync to on")
+        yield _OF.error("fsync is off: a crash of its machine can destroy the database", "set fsync to on")
     if facts.synchronous_commit not in _CONFIRMED_ON_DISK:
         yield _OF.warning(
             f"synchronous_commit is {facts.synchronous_commit}: a crash loses orders that were stored and acked",
             "set synchronous_commit to on for this role",
         )
     elif facts.fsync:
-        yield _OF.good("a commit is on the disk when it is confirmed")
+        yield _OF.ok("a commit is on the disk when it is confirmed")
 
 
 def _connections(facts: PostgresFacts, needed: int) -> Finding:
     if facts.is_pooled:
-        return _OF.good("connections are the pooler's concern")
-    what = f"{facts.used_connections:,} of {facts.most_connections:,} connections are in use, a worker needs {needed:,}"
+        return _OF.ok("the pooler manages the connections")
+    what = f"{facts.used_connections:,} of {facts.most_connections:,} connections are in use, and a worker needs {needed:,}"
     if facts.used_connections + needed > facts.most_connections:
-        return _OF.fault(
+        return _OF.error(
             what, "raise max_connections (or the role's or database's limit), use PgBouncer, or lower INGEST_PROCESSES"
         )
-    return _OF.good(what)
+    return _OF.ok(what)
 
 
 def _schema(facts: PostgresFacts) -> Iterator[Finding]:
     if facts.mismatch:
         what, colon, advice = facts.mismatch.rpartition(": ")
-        yield _OF.fault(what if colon else advice, advice if colon else "run `ingest migrate` of this release")
+        yield _OF.error(what if colon else advice, advice if colon else "run `ingest migrate` of this release")
         return
     yield from _tables(facts)
     if facts.missing:
-        yield _OF.fault(
+        yield _OF.error(
             f"the role {facts.role} lacks {', '.join(facts.missing)}",
             f"as the owner of the tables: ingest migrate --runtime-role {facts.role}",
         )
     if facts.required:
-        yield _OF.fault(
+        yield _OF.error(
             f"the table orders has columns that need a value: {', '.join(facts.required)}",
             "give each of them a default",
         )
     if facts.retyped:
         yield _OF.warning(
-            f"columns of the table orders have other types: {', '.join(facts.retyped)}: values may be rounded, or refused",
+            f"columns of the table orders have other types: {', '.join(facts.retyped)}: values may be rounded or rejected",
             "restore the types with ALTER TABLE orders ALTER COLUMN … TYPE …",
         )
     if facts.not_planned:
-        yield _OF.fault(
+        yield _OF.error(
             f"orders cannot be stored: {facts.not_planned}",
-            "undo what was changed in the tables, or restore them; ingest migrate makes them from nothing",
+            "undo the changes to the tables, restore them, or create them again with ingest migrate",
         )
     elif facts.is_locked:
-        yield _OF.fault(
-            "another transaction has locked orders or erased_orders: nothing is stored meanwhile",
-            "wait for its end, or end it: pg_locks has the IDs of the processes with locks on these tables",
+        yield _OF.error(
+            "another transaction has locked orders or erased_orders, so no order is stored",
+            "wait for it, or end it: pg_locks lists the processes that hold locks on these tables",
         )
     elif not (facts.absent or facts.not_plain or facts.missing or facts.required or facts.retyped):
-        yield _OF.good("the schema is this release's, and the role may store orders")
+        yield _OF.ok("the schema matches this release, and the role may store orders")
 
 
 def _tables(facts: PostgresFacts) -> Iterator[Finding]:
     if facts.absent:
-        yield _OF.fault(
+        yield _OF.error(
             f"the role {facts.role} does not find {', '.join(facts.absent)}",
-            "restore what was dropped or renamed, or correct search_path and the rights on the schema: "
+            "restore dropped or renamed tables, or correct search_path and the rights on the schema: "
             f"ingest migrate --runtime-role {facts.role}",
         )
     for table in facts.not_plain:
-        yield _OF.fault(
-            f"{table} is not an ordinary table, but partitioned, a view or foreign: orders cannot be stored with it",
+        yield _OF.error(
+            f"{table} is partitioned, a view or foreign instead of an ordinary table, so it cannot store orders",
             "replace it with a table as ingest migrate creates it",
         )
     for table in facts.unlogged:
-        yield _OF.fault(
+        yield _OF.error(
             f"{table} is unlogged: a crash of PostgreSQL empties it", f"run: ALTER TABLE {table} SET LOGGED"
         )
     if facts.secured:
         yield _OF.warning(
             f"row-level security on {', '.join(facts.secured)} applies to the role {facts.role}: rows that its policies"
-            " hide are not found, and others may be refused",
+            " hide are not found, and others may be rejected",
             f"run: ALTER ROLE {facts.role} BYPASSRLS",
         )

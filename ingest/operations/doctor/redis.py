@@ -1,4 +1,4 @@
-"""Checks Redis: reachable, supported, writable, with the commands and keys that workers need, and set to lose nothing."""
+"""Checks Redis: connection, version, writes, rights on commands and keys, and durability."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from ingest.queue.redis.connection import QueueRefused
 
 _OF = Checks(Area.REDIS)
 
-# A worker process has at most this many connections; see docs/explanation/performance.md, "Cost of the queue in Redis".
+# A worker process opens at most this many connections, see docs/explanation/performance.md, "Cost of the queue in Redis".
 CONNECTIONS_OF_A_PROCESS = 6
-# Leases and heartbeats are compared by one clock, so a difference harms nobody by itself; it misleads people who read times.
+# Leases and heartbeats are compared by one clock, so a difference is harmless by itself. It misleads readers of timestamps.
 LARGEST_CLOCK_DIFFERENCE = 5.0
 _SLOW = 0.1
 _FULL = 0.8
 # Keys that one line names.
 _NAMED = 3
 _OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
-# What a server says that runs, and cannot be used now.
+# Messages of a server that is running but cannot be used now, with advice.
 _RUNNING = {
-    "max number of clients": "raise maxclients, or close connections of other programs (CLIENT LIST shows whose they are)",
-    "BUSY": "wait for the script that runs there, or end it with SCRIPT KILL",
+    "max number of clients": "raise maxclients, or close connections of other programs (CLIENT LIST lists them)",
+    "BUSY": "wait for the running script, or end it with SCRIPT KILL",
     "loading": "wait until it has loaded its data",
 }
 _RIGHTS = "give its user the rights in deploy/redis/users.acl"
@@ -31,13 +31,13 @@ _RIGHTS = "give its user the rights in deploy/redis/users.acl"
 
 @dataclass(frozen=True, slots=True)
 class RedisNeeds:
-    """What the settings ask of Redis.
+    """Requirements of Redis that follow from the settings.
 
     Attributes:
-        connections: of one `ingest worker`.
-        durability: what is certain when the HTTP API confirms orders.
-        replicas: how many have the orders then, if they are replicated.
-        stream: the queue.
+        connections: number of connections of one `ingest worker`.
+        durability: guarantee that the HTTP API gives when it confirms orders.
+        replicas: number of replicas that must confirm, if orders are replicated.
+        stream: name of the queue.
         has_quota: whether processes share a quota.
     """
 
@@ -49,17 +49,17 @@ class RedisNeeds:
 
 
 def unusable(error: QueueUnavailable) -> Finding:
-    """Redis cannot be asked at all."""
+    """Report that Redis cannot be used at all."""
     if isinstance(error, QueueRefused):
-        return _OF.fault(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
+        return _OF.error(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
     advice = "start it, or check INGEST_REDIS_URL and the network between"
-    return _OF.fault(
+    return _OF.error(
         f"unavailable: {error}", next((advice for words, advice in _RUNNING.items() if words in str(error)), advice)
     )
 
 
 def findings(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
-    """What these facts mean for the service."""
+    """Report problems that these facts imply for the service."""
     yield from _version(facts)
     yield _speed(facts)
     if facts.no_writes:
@@ -76,7 +76,7 @@ def findings(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
         yield from _connections(facts, needs)
     else:
         yield _OF.warning(
-            "INFO is refused: version, persistence, policy and memory are unknown", "grant INFO, and check again"
+            "INFO is not permitted: version, persistence, policy and memory are unknown", "grant INFO, and check again"
         )
 
 
@@ -92,45 +92,45 @@ def _version(facts: RedisFacts) -> Iterator[Finding]:
     name, oldest = product.capitalize(), _OLDEST[product]
     if version < oldest:
         needed = ".".join(map(str, oldest))
-        yield _OF.fault(f"{name} {text} is too old", f"use {name} {needed} or newer")
+        yield _OF.error(f"{name} {text} is too old", f"use {name} {needed} or newer")
     else:
-        yield _OF.good(f"{name} {text}")
+        yield _OF.ok(f"{name} {text}")
 
 
 def _speed(facts: RedisFacts) -> Finding:
     if facts.round_trip > _SLOW:
         return _OF.warning(
             f"a round trip takes {facts.round_trip * 1000:.0f} ms",
-            "run the workers near Redis: an order without a backlog takes several round trips",
+            "run the workers near Redis, because an order without a backlog takes several round trips",
         )
-    return _OF.good(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
+    return _OF.ok(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
 
 
 def _no_writes(facts: RedisFacts) -> Finding:
     words = facts.no_writes
-    advice = "see Redis' log; it has to take writes"
+    advice = "see Redis' log. It must accept writes"
     if facts.info.get("role") == "slave" or "read only replica" in words.lower():
         advice = "give INGEST_REDIS_URL an address that always leads to the primary"
     elif "MOVED" in words or facts.info.get("cluster_enabled"):
         advice = "give the URL of a Redis without cluster mode"
     elif "maxmemory" in words:
-        advice = "give it more memory (maxmemory), or let workers process the backlog; until then, producers wait"
+        advice = "give it more memory (maxmemory), or let workers process the backlog. Until then, producers wait"
     elif "RDB" in words or "AOF" in words or "disk" in words.lower():
-        advice = "free space on its disk, or repair it: Redis cannot save what it has"
+        advice = "free space on its disk, or repair it: Redis cannot save its data"
     elif "replicas" in words.lower():
         advice = "bring its replicas back, or lower min-replicas-to-write"
-    return _OF.fault(f"takes no writes: {words}", advice)
+    return _OF.error(f"does not accept writes: {words}", advice)
 
 
 def _commands(facts: RedisFacts) -> Iterator[Finding]:
     if facts.refused:
-        yield _OF.fault(f"the user may not send {', '.join(facts.refused)}", _RIGHTS)
+        yield _OF.error(f"the user may not send {', '.join(facts.refused)}", _RIGHTS)
     if facts.unknown:
-        yield _OF.fault(
-            f"the server does not have {', '.join(facts.unknown)}", "use Redis 7.0 or newer, or Valkey 8 or newer"
+        yield _OF.error(
+            f"the server does not support {', '.join(facts.unknown)}", "use Redis 7.0 or newer, or Valkey 8 or newer"
         )
     if not facts.refused and not facts.unknown:
-        yield _OF.good("all commands of a worker are accepted")
+        yield _OF.ok("all commands of a worker are permitted")
     if (newer := facts.capabilities) is not None:
         names = {
             "XACKDEL": newer.acks_and_deletes,
@@ -139,25 +139,25 @@ def _commands(facts: RedisFacts) -> Iterator[Finding]:
             "XNACK": newer.releases,
         }
         found = ", ".join(name for name, is_there in names.items() if is_there)
-        yield _OF.good(f"newer commands in use: {found or 'none, each has a substitute'}")
+        yield _OF.ok(f"newer commands in use: {found or 'none, each is substituted'}")
 
 
 def _keys(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
     quota = [key for key in facts.closed_keys if ":{quota:" in key]
     if own := [key for key in facts.closed_keys if key not in quota]:
         others = f", nor {len(own) - _NAMED:,} others" if len(own) > _NAMED else ""
-        yield _OF.fault(
+        yield _OF.error(
             f"the user may not read and write {', '.join(own[:_NAMED])}{others}",
             f"{_RIGHTS}, with the name of your queue",
         )
     for key in quota:
         if needs.has_quota:
-            yield _OF.fault(f"the user may not use the key {key} of the quota", _RIGHTS)
+            yield _OF.error(f"the user may not use the key {key} of the quota", _RIGHTS)
         else:
-            yield _OF.warning(f"the user may not use {key}: processes cannot share a pause of the API", _RIGHTS)
+            yield _OF.warning(f"the user may not use {key}, so processes cannot share a pause of the API", _RIGHTS)
     for key in facts.other_types:
-        yield _OF.fault(
-            f"the key {key} holds something else", f"remove that key, or choose another queue than {needs.stream}"
+        yield _OF.error(
+            f"the key {key} is of another type", f"remove that key, or choose another queue than {needs.stream}"
         )
 
 
@@ -166,15 +166,15 @@ def _clock(facts: RedisFacts) -> Finding:
 
 
 def clock_finding(of: Checks, server: str, ahead: float | None) -> Finding:
-    """What it means that a server's clock is ahead of ours by these seconds."""
+    """Report by how many seconds a server's clock is ahead of ours. None if the time is not permitted to be read."""
     if ahead is None:
-        return of.warning(f"the clock of {server} may not be asked", "grant the right to ask for the time")
+        return of.warning(f"the clock of {server} may not be read", "grant the right to read the time")
     if abs(ahead) <= LARGEST_CLOCK_DIFFERENCE:
-        return of.good(f"its clock differs by {abs(ahead) * 1000:.0f} ms from this machine's")
+        return of.ok(f"its clock differs by {abs(ahead) * 1000:.0f} ms from this machine's")
     direction = "ahead of" if ahead > 0 else "behind"
     return of.warning(
         f"its clock is {abs(ahead):,.0f} s {direction} this machine's",
-        "synchronize both by NTP: due times, ages and versions of orders follow these clocks",
+        "synchronize both by NTP, because due times, ages and versions of orders follow these clocks",
     )
 
 
@@ -182,29 +182,29 @@ def _policy(facts: RedisFacts) -> Iterator[Finding]:
     policy = str(facts.info.get("maxmemory_policy", ""))
     advice = "set maxmemory-policy to noeviction"
     if policy.startswith("allkeys"):
-        yield _OF.fault(f"maxmemory-policy is {policy}: Redis may delete the queue itself", advice)
+        yield _OF.error(f"maxmemory-policy is {policy}: Redis may delete the queue itself", advice)
     elif policy.startswith("volatile"):
         yield _OF.warning(
-            f"maxmemory-policy is {policy}: Redis may forget what was announced already, and accept it twice", advice
+            f"maxmemory-policy is {policy}: Redis may delete idempotency records, and accept orders twice", advice
         )
     elif policy:
-        yield _OF.good(f"maxmemory-policy is {policy}")
+        yield _OF.ok(f"maxmemory-policy is {policy}")
 
 
 def _persistence(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
     info = facts.info
     if not info.get("aof_enabled"):
-        lost = "appendonly is off: what it has accepted since its last snapshot is lost when it restarts"
+        lost = "appendonly is off: a restart loses orders accepted since the last snapshot"
         if needs.durability is Durability.FSYNC:
-            yield _OF.fault(f"{lost}, and INGEST_DURABILITY=fsync cannot be kept", "set appendonly to yes")
+            yield _OF.error(f"{lost}, so INGEST_DURABILITY=fsync cannot be guaranteed", "set appendonly to yes")
         else:
             yield _OF.warning(lost, "set appendonly to yes")
     elif info.get("aof_last_write_status", "ok") != "ok":
-        yield _OF.fault("its last write to the append-only file has failed", "free space on its disk, or repair it")
+        yield _OF.error("its last write to the append-only file has failed", "free space on its disk, or repair it")
     else:
-        yield _OF.good("the append-only file is on")
+        yield _OF.ok("the append-only file is on")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
-        yield _OF.warning("its last snapshot has failed", "see Redis' log: often its disk or its memory is full")
+        yield _OF.warning("its last snapshot has failed", "see Redis' log. Often its disk or its memory is full")
 
 
 def _memory(facts: RedisFacts) -> Iterator[Finding]:
@@ -215,21 +215,21 @@ def _memory(facts: RedisFacts) -> Iterator[Finding]:
         return
     what = f"{used / 1e6:,.0f} MB of {most / 1e6:,.0f} MB ({of_what}) are used"
     if used >= _FULL * most:
-        yield _OF.warning(what, "give it more, or process the backlog: when it is full, nothing more is accepted")
+        yield _OF.warning(what, "give it more, or process the backlog. When it is full, orders are rejected")
     else:
-        yield _OF.good(what)
+        yield _OF.ok(what)
 
 
 def _replication(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
     if facts.info.get("role") == "slave" and not facts.no_writes:
-        yield _OF.fault(
-            "is a replica that takes writes: they are lost",
+        yield _OF.error(
+            "is a replica that accepts writes, which are lost",
             "give INGEST_REDIS_URL an address that always leads to the primary",
         )
     replicas = int(facts.info.get("connected_slaves", 0))
     if needs.durability is Durability.REPLICATED and replicas < needs.replicas:
-        yield _OF.fault(
-            f"has {replicas} replicas, and INGEST_DURABILITY=replicated waits for {needs.replicas}",
+        yield _OF.error(
+            f"{replicas} replicas are connected, and INGEST_DURABILITY=replicated waits for {needs.replicas}",
             "connect replicas, or lower INGEST_DURABILITY_REPLICAS",
         )
 
@@ -240,6 +240,6 @@ def _connections(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
         return
     what = f"{now:,} of {limit:,} connections are in use, and a worker needs up to {needs.connections:,}"
     if now + needs.connections > limit:
-        yield _OF.fault(what, "raise maxclients, or lower INGEST_PROCESSES")
+        yield _OF.error(what, "raise maxclients, or lower INGEST_PROCESSES")
     else:
-        yield _OF.good(what)
+        yield _OF.ok(what)

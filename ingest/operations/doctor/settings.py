@@ -1,4 +1,4 @@
-"""Checks the settings together, and with what this machine offers: each by itself was valid when it was read."""
+"""Checks the settings against each other and against this machine. Each one was validated when it was read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from ingest.operations.doctor.host import Host
 
 _OF = Checks(Area.SETTINGS)
 
-# Beside the connections to the external API: servers, logs, pipes; as `ingest.process.lifecycle` allows for.
+# Connections to servers, logs and pipes, in addition to connections to the external API. The same as in `ingest.process.lifecycle`.
 _OTHER_FILES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured:
-    """Settings by their names, without the prefix; durations in seconds, sizes in bytes."""
+    """Settings by name without the prefix. Durations are in seconds, sizes in bytes."""
 
     processes: int
     concurrency: int
@@ -38,31 +38,31 @@ class Configured:
 
 
 def findings(configured: Configured, unknown: Sequence[str], host: Host) -> Iterator[Finding]:
-    """What is wrong with the settings together.
+    """Report contradictory settings and missing resources.
 
     Args:
         configured: the settings.
-        unknown: a line for each variable that looks like a setting and is none.
-        host: where the workers will run: here.
+        unknown: a line for each variable that looks like a setting but is unknown.
+        host: the machine that the workers will run on.
     """
     for line in unknown:
-        yield _OF.warning(line, "correct or remove it; it has no effect")
+        yield _OF.warning(line, "correct or remove it. It is ignored")
     yield _files(configured, host)
     yield from _memory(configured, host)
     contradictions = [*_timeouts(configured), *_leases(configured), *_limits(configured), *_ports(configured)]
     yield from contradictions
     if not contradictions:
-        yield _OF.good("no settings contradict each other")
+        yield _OF.ok("no settings contradict each other")
 
 
 def _files(configured: Configured, host: Host) -> Finding:
     needed = configured.concurrency + _OTHER_FILES
     if host.open_files is not None and host.open_files < needed:
-        return _OF.fault(
+        return _OF.error(
             f"a process may open {host.open_files:,} files, and needs up to {needed:,}",
             "raise the limit (ulimit -n, LimitNOFILE), or lower INGEST_CONCURRENCY",
         )
-    return _OF.good(f"a process may open the {needed:,} files that it needs")
+    return _OF.ok(f"a process may open the {needed:,} files that it needs")
 
 
 def _memory(configured: Configured, host: Host) -> Iterator[Finding]:
@@ -70,10 +70,10 @@ def _memory(configured: Configured, host: Host) -> Iterator[Finding]:
         return
     settings = configured.processes, configured.concurrency, configured.batch_bytes, configured.upstream_body_limit
     memory = WorkerMemory.of(*settings)
-    here = f"{host.memory / 1e6:,.0f} MB are there"
+    here = f"{host.memory / 1e6:,.0f} MB are available"
     if memory.typical > host.memory:
-        yield _OF.fault(
-            f"a worker needs some {memory.typical / 1e6:,.0f} MB with small documents, and {here}",
+        yield _OF.error(
+            f"a worker needs about {memory.typical / 1e6:,.0f} MB with small documents, and {here}",
             "give it more memory, or lower INGEST_PROCESSES and INGEST_CONCURRENCY",
         )
     elif memory.with_full_batches > host.memory:
@@ -82,9 +82,9 @@ def _memory(configured: Configured, host: Host) -> Iterator[Finding]:
             "lower INGEST_BATCH_BYTES or INGEST_PROCESSES, or give it more memory",
         )
     else:
-        yield _OF.good(
-            f"a worker uses some {memory.typical / 1e6:,.0f} MB, and {memory.worst / 1e6:,.0f} MB if all documents are as"
-            f" large as they may be; {here}"
+        yield _OF.ok(
+            f"a worker uses about {memory.typical / 1e6:,.0f} MB, and {memory.worst / 1e6:,.0f} MB if all documents have the"
+            f" largest allowed size. {here}"
         )
 
 
@@ -96,7 +96,7 @@ def _timeouts(configured: Configured) -> Iterator[Finding]:
         if value > configured.upstream_timeout:
             yield _OF.warning(
                 f"{name} ({value:g} s) is longer than INGEST_UPSTREAM_TIMEOUT ({configured.upstream_timeout:g} s), which ends"
-                " a request before",
+                " a request first",
                 f"lower {name}, or raise INGEST_UPSTREAM_TIMEOUT",
             )
 
@@ -105,15 +105,15 @@ def _leases(configured: Configured) -> Iterator[Finding]:
     ttl = configured.heartbeat_ttl
     if configured.claim_idle < 2 * ttl:
         yield _OF.warning(
-            f"INGEST_CLAIM_IDLE ({configured.claim_idle:g} s) is not even twice INGEST_HEARTBEAT_TTL ({ttl:g} s): an order of a"
+            f"INGEST_CLAIM_IDLE ({configured.claim_idle:g} s) is less than twice INGEST_HEARTBEAT_TTL ({ttl:g} s), so an order of a"
             " live worker may be delivered again",
-            "keep it several times INGEST_HEARTBEAT_TTL; the defaults are 30 s and 6 s",
+            "set it to several times INGEST_HEARTBEAT_TTL. The defaults are 30 s and 6 s",
         )
     if configured.loop_block_warning >= ttl:
         yield _OF.warning(
-            f"INGEST_LOOP_BLOCK_WARNING ({configured.loop_block_warning:g} s) is not below INGEST_HEARTBEAT_TTL ({ttl:g} s):"
-            " the process counts as dead before it warns",
-            "lower INGEST_LOOP_BLOCK_WARNING; the default is 1 s",
+            f"INGEST_LOOP_BLOCK_WARNING ({configured.loop_block_warning:g} s) is not below INGEST_HEARTBEAT_TTL ({ttl:g} s),"
+            " so the process counts as dead before it warns",
+            "lower INGEST_LOOP_BLOCK_WARNING. The default is 1 s",
         )
 
 
@@ -125,7 +125,7 @@ def _limits(configured: Configured) -> Iterator[Finding]:
     if configured.upstream_body_limit > configured.batch_bytes:
         yield _OF.warning(
             f"INGEST_UPSTREAM_BODY_LIMIT ({configured.upstream_body_limit:,}) is larger than INGEST_BATCH_BYTES"
-            f" ({configured.batch_bytes:,}): a document that large is stored alone, and exceeds the memory for batches",
+            f" ({configured.batch_bytes:,}): a document of this size is stored by itself, and exceeds the memory for batches",
             "raise INGEST_BATCH_BYTES, or lower INGEST_UPSTREAM_BODY_LIMIT",
         )
 
@@ -138,5 +138,5 @@ def _ports(configured: Configured) -> Iterator[Finding]:
         if port and len(shared) > 1:
             yield _OF.warning(
                 f"{' and '.join(shared)} are both {port}: on one host, only one of them starts",
-                "give each a port of its own",
+                "choose a different port for each",
             )

@@ -1,4 +1,4 @@
-"""Checks the external API: its host, its certificate, our credential, and one order by the mapping."""
+"""Checks the external API: its host, its certificate, our credential, and the mapping of one order."""
 
 import asyncio
 import re
@@ -31,34 +31,34 @@ from ingest.upstream.inspection import Host, Reached, Unreachable, reach
 _OF = Checks(Area.UPSTREAM)
 
 _EXPIRES_SOON = 14 * 86_400.0
-_CREDENTIAL = "check INGEST_UPSTREAM_AUTH and the settings that it names; the API's operator knows what it accepts"
-# What a header or an option is called that is a credential, also without INGEST_UPSTREAM_AUTH.
+_CREDENTIAL = "check INGEST_UPSTREAM_AUTH and the settings that it names; the API's operator knows which it accepts"
+# Names of headers and URL options that are credentials, even without INGEST_UPSTREAM_AUTH.
 _CREDENTIAL_NAME = re.compile("key|token|secret|password|auth|cookie|signature", re.IGNORECASE)
-_NETWORK = "check the host's name and port, and the firewalls between; HTTPS_PROXY, if there has to be a proxy"
+_NETWORK = "check the host's name and port, the firewalls between, and HTTPS_PROXY if a proxy is required"
 
 
 class Api(Protocol):
-    """The external API, as workers use it."""
+    """The external API as used by workers."""
 
     async def authenticate(self) -> None:
-        """Obtain the credential, without asking for an order; raises `Fault`."""
+        """Obtain the credential without requesting an order. Raises `Fault`."""
 
     async def fetch(self, request: FetchRequest) -> bytes:
-        """The document of an order; raises `Fault`."""
+        """Fetch the document of an order. Raises `Fault`."""
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
-        """What a worker would store of it; raises `InvalidDocument`."""
+        """Decode the orders that a worker would store. Raises `InvalidDocument`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSubject:
-    """What is checked.
+    """The external API to examine.
 
     Attributes:
-        endpoint: where it is, and what identifies us.
-        open_api: opens it; raises `ConfigError`.
-        order_id: the order to ask for; None for one that is known.
-        has_mapping: whether documents become orders by a mapping.
+        endpoint: its URL and our credential.
+        open_api: opens the API. Raises `ConfigError`.
+        order_id: the order to request, or None for a queued or stored one.
+        has_mapping: whether a mapping converts documents to orders.
         timeout: INGEST_UPSTREAM_TIMEOUT.
     """
 
@@ -72,16 +72,16 @@ class UpstreamSubject:
 async def findings(
     subject: UpstreamSubject, known_order: Callable[[], Awaitable[str | None]], within: float
 ) -> list[Finding]:
-    """Check the way to the API, then ask it for one order.
+    """Check the connection to the API, then request one order.
 
     Args:
         subject: the API.
-        known_order: finds an order in the queue, or among those that are stored.
-        within: seconds for each step.
+        known_order: finds a queued or stored order.
+        within: time limit of each step in seconds.
     """
     ways = [await _way(host, files, what, within) for host, files, what in _hosts(subject.endpoint)]
     found = [*_encryption(subject.endpoint), *ways]
-    if any(finding.level is Level.FAULT for finding in ways):
+    if any(finding.level is Level.ERROR for finding in ways):
         return found
     order_id = subject.order_id or await known_order()
     async with subject.open_api() as api:
@@ -91,7 +91,7 @@ async def findings(
 
 
 def _hosts(endpoint: Endpoint) -> list[tuple[Host, TlsFiles, str]]:
-    """Whatever requests connect to first: the proxy, where there is one."""
+    """Return the hosts that requests connect to. A proxy, if any, takes the place of its target."""
     tls, oauth2 = endpoint.access.tls, endpoint.access.oauth2
     way = (endpoint.proxy, endpoint.url, "the external API")
     ways = [way] if oauth2 is None else [way, (oauth2.proxy, oauth2.url, "the authorization server")]
@@ -106,7 +106,7 @@ def _encryption(endpoint: Endpoint) -> list[Finding]:
     if (oauth2 := endpoint.access.oauth2) is not None:
         sent.append(("the client secret", oauth2.url, "INGEST_UPSTREAM_OAUTH2_URL"))
     return [
-        _OF.warning(f"{what} goes to {host} unencrypted", f"give {setting} with https://, if that is offered")
+        _OF.warning(f"{what} is sent to {host} unencrypted", f"use https:// in {setting}, if the server supports it")
         for what, url, setting in sent
         if not (host := Host.of(url)).is_tls and not _is_local(host.name)
     ]
@@ -137,30 +137,30 @@ async def _way(host: Host, files: TlsFiles, what: str, within: float) -> Finding
 def _unreachable(host: Host, what: str, error: Unreachable) -> Finding:
     match error.step:
         case "name":
-            return _OF.fault(f"{what}: the name {host.name} cannot be resolved: {error}", _NETWORK)
+            return _OF.error(f"{what}: the name {host.name} cannot be resolved: {error}", _NETWORK)
         case "connection":
-            return _OF.fault(f"{what}: {host} cannot be reached: {error}", _NETWORK)
+            return _OF.error(f"{what}: {host} cannot be reached: {error}", _NETWORK)
         case "certificate":
-            return _OF.fault(
+            return _OF.error(
                 f"{what}: the certificate of {host} is not accepted: {error}",
-                "its operator has to renew or correct it; for a private authority, set INGEST_UPSTREAM_CA_FILE",
+                "its operator must renew or correct it. For a private authority, set INGEST_UPSTREAM_CA_FILE",
             )
         case "tls":
-            return _OF.fault(
-                f"{what}: {host} does not speak TLS with us: {error}",
-                "check the port and whether it is https; if it asks for a certificate, set INGEST_UPSTREAM_CERT_FILE",
+            return _OF.error(
+                f"{what}: the TLS handshake with {host} failed: {error}",
+                "check the port and whether it is https. If it requires a certificate, set INGEST_UPSTREAM_CERT_FILE",
             )
 
 
 def _certificate(host: Host, what: str, reached: Reached) -> Finding:
-    answers = f"{what}: {host} answers in {reached.seconds * 1000:.0f} ms"
+    response = f"{what}: {host} responds in {reached.seconds * 1000:.0f} ms"
     if reached.expires_at is None:
-        return _OF.good(answers)
+        return _OF.ok(response)
     left = reached.expires_at - time.time()
     expiry = f"its certificate expires in {left / 86_400:.0f} days"
     if left < _EXPIRES_SOON:
-        return _OF.warning(f"{answers}, but {expiry}", "its operator has to renew it before")
-    return _OF.good(f"{answers} by {reached.tls}, {expiry}")
+        return _OF.warning(f"{response}, but {expiry}", "its operator must renew it in time")
+    return _OF.ok(f"{response} by {reached.tls}, {expiry}")
 
 
 async def _credential(api: Api, endpoint: Endpoint, within: float) -> Finding:
@@ -171,8 +171,8 @@ async def _credential(api: Api, endpoint: Endpoint, within: float) -> Finding:
         return _of_fault(fault, "no order")
     except TimeoutError:
         return _late("a token was not obtained", within)
-    known = "a token was obtained" if endpoint.access.oauth2 else "the credential was not tried"
-    return _OF.good(f"no order is known to ask for: {known}; --order-id names one")
+    credential = "a token was obtained" if endpoint.access.oauth2 else "the credential was not tried"
+    return _OF.ok(f"no order to request is known, {credential}. Use --order-id")
 
 
 async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: float) -> list[Finding]:
@@ -183,7 +183,7 @@ async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: floa
     except Fault as fault:
         return [_of_fault(fault, f"order {order_id}")]
     except TimeoutError:
-        return [_late(f"order {order_id} was not answered", within)]
+        return [_late(f"no response for order {order_id}", within)]
     return [
         _latency(order_id, time.monotonic() - started, subject),
         await _document(api, body, request, has_mapping=subject.has_mapping),
@@ -191,17 +191,17 @@ async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: floa
 
 
 def _late(what: str, within: float) -> Finding:
-    return _OF.fault(f"{what} within {within:g} s", "ask the API's operator; INGEST_UPSTREAM_TIMEOUT limits the wait")
+    return _OF.error(f"{what} within {within:g} s", "ask the API's operator. INGEST_UPSTREAM_TIMEOUT limits the wait")
 
 
 def _latency(order_id: str, seconds: float, subject: UpstreamSubject) -> Finding:
     if seconds > subject.timeout / 2:
         return _OF.warning(
             f"order {order_id} took {seconds:.1f} s, over half of INGEST_UPSTREAM_TIMEOUT ({subject.timeout:g} s)",
-            "set INGEST_UPSTREAM_TIMEOUT to two or three times the slowest acceptable answer",
+            "set INGEST_UPSTREAM_TIMEOUT to two or three times the slowest acceptable response",
         )
-    accepted = "" if subject.endpoint.access.kind == "none" else "; the credential is accepted"
-    return _OF.good(f"order {order_id} took {seconds * 1000:.0f} ms, with a new connection{accepted}")
+    accepted = "" if subject.endpoint.access.kind == "none" else ", and the credential is accepted"
+    return _OF.ok(f"order {order_id} took {seconds * 1000:.0f} ms, with a new connection{accepted}")
 
 
 async def _document(api: Api, body: bytes, request: FetchRequest, *, has_mapping: bool) -> Finding:
@@ -209,32 +209,34 @@ async def _document(api: Api, body: bytes, request: FetchRequest, *, has_mapping
         await api.decode(body, request)
     except InvalidDocument as error:
         advice = "correct the mapping (INGEST_MAPPING)" if has_mapping else "set a mapping (INGEST_MAPPING)"
-        return _OF.fault(
+        return _OF.error(
             f"the document of order {request.order_id} does not fit: {error}",
-            f"{advice}; `ingest mapping check --id {request.order_id} --mapping FILE` tries one",
+            f"{advice}. Try one with `ingest mapping check --id {request.order_id} --mapping FILE`",
         )
-    return _OF.good(f"the document of order {request.order_id} fits ({len(body):,} bytes)")
+    return _OF.ok(f"the document of order {request.order_id} fits ({len(body):,} bytes)")
 
 
 def _of_fault(fault: Fault, order: str) -> Finding:
     match fault:
         case TokenFault() | TokenRefused():
-            return _OF.fault(f"no access token: {fault}", "check the INGEST_UPSTREAM_OAUTH2_… settings")
+            return _OF.error(f"no access token: {fault}", "check the INGEST_UPSTREAM_OAUTH2_… settings")
         case CredentialFault():
-            return _OF.fault(f"{order}: {fault}", _CREDENTIAL)
+            return _OF.error(f"{order}: {fault}", _CREDENTIAL)
         case ThrottledFault():
-            return _OF.warning(f"{order}: the API asks to wait: {fault}", "check again later; see INGEST_UPSTREAM_RATE")
+            return _OF.warning(
+                f"{order}: the API throttles: {fault}", "check again later, and see INGEST_UPSTREAM_RATE"
+            )
         case PostponedFault():
-            return _OF.good(f"{order}: {fault}, which INGEST_UPSTREAM_STATUS says is not ready yet")
+            return _OF.ok(f"{order}: {fault}, which means not ready yet by INGEST_UPSTREAM_STATUS")
         case PermanentFault(reason=DeadReason.NOT_FOUND):
             return _OF.warning(
                 f"{order} is unknown to the API: {fault}",
-                "name one that exists: --order-id; or check INGEST_UPSTREAM_URL",
+                "pass an existing order with --order-id, or check INGEST_UPSTREAM_URL",
             )
         case PermanentFault():
-            return _OF.fault(
+            return _OF.error(
                 f"{order} would be dead-lettered: {fault}",
-                "check INGEST_UPSTREAM_URL, _METHOD, _HEADERS and _BODY_LIMIT; INGEST_UPSTREAM_STATUS if it means something else",
+                "check INGEST_UPSTREAM_URL, _METHOD, _HEADERS and _BODY_LIMIT, or INGEST_UPSTREAM_STATUS if the status means something else",
             )
         case _:
-            return _OF.fault(f"{order}: {fault}", "ask the API's operator; workers wait until it answers")
+            return _OF.error(f"{order}: {fault}", "ask the API's operator. Workers wait until it responds")

@@ -1,10 +1,10 @@
-"""Reconciles accepted orders with what became of them: where each of them is now, and whether its row is right.
+"""Reconciles accepted orders: determines where each order is now, and whether its row is correct.
 
     accepted IDs ──▶ ledger ◀── stream, retry set, dead letters (Redis) ◀── orders, erased orders (PostgreSQL)
 
-It may run while workers do. Locations are read in the direction in which orders move, so that an order that moves is met
-again; an order that is found nowhere, or with a wrong row, is looked for several times before the report says so. Nothing
-is changed: when the process dies here, no trace is left.
+It may run concurrently with workers. Locations are read in the direction in which orders move, so that a moving order is not missed.
+An order that seems lost, or whose row seems wrong, is checked several times before it is reported. Reconciling is read-only and
+leaves no trace if the process dies.
 """
 
 import asyncio
@@ -43,19 +43,19 @@ async def reconcile(
     """Report where each accepted order is.
 
     Args:
-        accepted: IDs for which `enqueue` has returned; duplicates are allowed. Read to the end before the first look.
-        backends: where to look.
-        unconfirmed: IDs whose announcement failed or was cut off: they may have arrived or not.
-        expected: what should have become of an order, by its ID or as a function to ask; None where that is unknown.
-            An order that is still queued is not compared.
-        complete: `accepted` is all that was ever accepted, so other orders are unexpected.
-        on_lost: called with the ID of every lost order, in sorted order, once all looks are done.
-        on_progress: called with how many orders have been looked for so far, and how many there are.
+        accepted: IDs for which `enqueue` has returned, possibly with duplicates. Read to the end before the first scan.
+        backends: the servers to search.
+        unconfirmed: IDs whose `enqueue` failed or was interrupted, so that they may or may not have been accepted.
+        expected: a mapping by ID, or a function, of expected results. None if it is unknown. An order that is still
+            queued is not compared.
+        complete: whether `accepted` lists every order ever accepted, so that other orders are unexpected.
+        on_lost: called with the ID of each lost order in sorted order, after the last scan.
+        on_progress: called with the number of orders checked so far and the total.
 
     Raises:
         InvalidOrderId: one of the IDs cannot have been accepted.
         Unavailable: Redis or PostgreSQL cannot be used right now.
-        UserError: one of them refuses, or there is no room for the ledger.
+        UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
     with open_ledger() as ledger:
         await _fill(ledger, accepted, Claim.ACCEPTED)
@@ -77,7 +77,7 @@ async def _fill(ledger: Ledger, ids: Ids, claim: Claim) -> None:
 
 
 async def _look_repeatedly(ledger: Ledger, scan: Scan) -> None:
-    """Look once, and again as long as an order seems lost or wrong."""
+    """Scan once, and again while an order seems lost or wrong."""
     await scan.look()
     for _ in range(_LOOKS - 1):
         if not ledger.reset_findings():

@@ -1,7 +1,7 @@
-"""The ledger of a reconciliation: what is known of each order, however many there are.
+"""The ledger of a reconciliation, which records the findings for each order.
 
-It is a database in a temporary file, so that millions of orders take no more memory than a page of them. When the process
-dies, the operating system removes the file.
+It is a database in a temporary file, so that millions of orders take no more memory than a page of them. If the process dies, the
+operating system removes the file.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ class LedgerFull(UserError):
 
 
 class Claim(IntEnum):
-    """How certain it is that an order was accepted."""
+    """The certainty that an order was accepted."""
 
     NONE = 0
     UNCONFIRMED = 1
@@ -29,7 +29,7 @@ class Claim(IntEnum):
 
 
 class Seen(IntFlag):
-    """What is known of an order."""
+    """Locations and comparisons recorded for an order."""
 
     QUEUED = 1
     DEAD = 2
@@ -45,26 +45,26 @@ _LOOKED_UP = Seen.STORED | Seen.ERASED | Seen.COMPARED
 
 @contextmanager
 def open_ledger() -> Iterator["Ledger"]:
-    """An empty ledger, removed at the end.
+    """Open an empty ledger, which is removed at the end.
 
     Raises:
-        LedgerFull: if there is no room for its file.
+        LedgerFull: the disk space does not suffice for its file.
     """
     try:
         with closing(Ledger()) as ledger:
             yield ledger
     except sqlite3.OperationalError as error:
         raise LedgerFull(
-            f"the list is too long for memory, and cannot be kept in a temporary file: {error}."
-            " Name a folder with room for it: SQLITE_TMPDIR=/path"
+            f"the list is too long for memory, and cannot be written to a temporary file: {error}."
+            " Set SQLITE_TMPDIR to a folder with enough space"
         ) from error
 
 
 class Ledger:
-    """One row for each order: how certainly it was accepted, what was seen of it, and what is wrong with it."""
+    """One row for each order with its claim, the locations where it was seen, and its problem."""
 
     def __init__(self) -> None:
-        # Without a name it is a temporary file that SQLite removes. Nothing is written to it while the data fits SQLite's cache.
+        # An empty name makes a temporary file that SQLite removes. It is not written to while the data fits SQLite's cache.
         self._database = sqlite3.connect("", isolation_level=None)
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute(
@@ -73,11 +73,11 @@ class Ledger:
         )
 
     def close(self) -> None:
-        """Remove it."""
+        """Close and remove the ledger."""
         self._database.close()
 
     def add(self, ids: Iterable[str], claim: Claim) -> None:
-        """Add orders; of several claims to one order the most certain counts."""
+        """Add orders. Of several claims to one order, the most certain counts."""
         self._execute_many(
             "INSERT INTO ids (order_id, claim) VALUES (?, ?)"
             " ON CONFLICT (order_id) DO UPDATE SET claim = max(claim, excluded.claim)",
@@ -85,11 +85,11 @@ class Ledger:
         )
 
     def mark(self, ids: Iterable[str], seen: Seen) -> None:
-        """Record what was seen of orders; an order that is not in the ledger is ignored."""
+        """Record where orders were seen. Orders that are not in the ledger are ignored."""
         self._execute_many("UPDATE ids SET seen = seen | ? WHERE order_id = ?", ((seen, order_id) for order_id in ids))
 
     def mark_dead(self, dead_letters: Iterable[tuple[str, str]]) -> None:
-        """Record dead letters by order ID and reason; an order that is not in the ledger is added as accepted by nobody."""
+        """Record dead letters by order ID and reason. An order that is not in the ledger is added without a claim."""
         self._execute_many(
             "INSERT INTO ids (order_id, claim, seen, reason) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (order_id) DO UPDATE SET seen = seen | excluded.seen, reason = excluded.reason",
@@ -97,7 +97,7 @@ class Ledger:
         )
 
     def record_comparison(self, problems: Mapping[str, str]) -> None:
-        """Record what is wrong with orders that were compared: nothing where the text is empty."""
+        """Record the problems of compared orders. An empty text means that the order is correct."""
         self._execute_many(
             "UPDATE ids SET seen = seen | ?, problem = ? WHERE order_id = ?",
             (
@@ -107,7 +107,7 @@ class Ledger:
         )
 
     def reset_findings(self) -> int:
-        """Discard what was seen of orders that seem lost or wrong, to look for them again; return how many there are."""
+        """Reset orders that seem lost or wrong, to check them again. Returns their number."""
         reset = self._database.execute(
             "UPDATE ids SET seen = 0, problem = '' WHERE claim = ? AND seen = 0 OR claim > ? AND seen & ?",
             (Claim.ACCEPTED, Claim.NONE, Seen.WRONG),
@@ -115,7 +115,7 @@ class Ledger:
         return reset.rowcount
 
     def to_look_up(self) -> Iterator[dict[str, tuple[int, str]]]:
-        """Orders to look up in PostgreSQL, each with what was seen of it and its dead letter's reason, in pages."""
+        """Return orders to look up in PostgreSQL, in pages, each with its `Seen` flags and its dead letter's reason."""
         after = ""
         while page := self._database.execute(
             "SELECT order_id, seen, reason FROM ids WHERE order_id > ? AND claim > ? AND seen & ? = 0"
@@ -126,7 +126,7 @@ class Ledger:
             after = page[-1][0]
 
     def lost(self) -> Iterator[str]:
-        """All orders that were accepted and are nowhere, sorted, read in pages."""
+        """Return all accepted orders without a location, sorted and read in pages."""
         after = ""
         while page := self._database.execute(
             "SELECT order_id FROM ids WHERE order_id > ? AND claim = ? AND seen & ? = 0 ORDER BY order_id LIMIT ?",
@@ -136,22 +136,22 @@ class Ledger:
             after = page[-1][0]
 
     def __len__(self) -> int:
-        """How many orders are to be looked for."""
+        """Count the orders to check."""
         (count,) = self._database.execute("SELECT count(*) FROM ids WHERE claim > ?", (Claim.NONE,)).fetchone()
         return int(count)
 
     def unexpected(self, ids: Sequence[str]) -> list[str]:
-        """The IDs of this list that nobody accepted."""
+        """Return the IDs of this list that are not in the ledger or have no claim."""
         query = "SELECT 1 FROM ids WHERE order_id = ? AND claim > ?"
         return [name for name in ids if self._database.execute(query, (name, Claim.NONE)).fetchone() is None]
 
     def tally(self, claim: Claim) -> Counter[Seen]:
-        """How many orders with this claim have been seen in each way."""
+        """Count the orders with this claim by their `Seen` flags."""
         rows = self._database.execute("SELECT seen, count(*) FROM ids WHERE claim = ? GROUP BY seen", (claim,))
         return Counter({Seen(seen): count for seen, count in rows})
 
     def listed(self, claims: tuple[Claim, Claim], mask: Seen, seen: Seen) -> Listed:
-        """The orders between two claims of which, within the mask, exactly this was seen."""
+        """Return the orders between two claims whose flags within the mask equal `seen`."""
         condition = (*claims, mask, seen)
         (count,) = self._database.execute(
             "SELECT count(*) FROM ids WHERE claim BETWEEN ? AND ? AND seen & ? = ?", condition

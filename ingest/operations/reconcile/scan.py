@@ -1,4 +1,4 @@
-"""One look into Redis and PostgreSQL, recorded in the ledger; changes nothing there."""
+"""Reads the locations of orders in Redis and PostgreSQL, and records them in the ledger."""
 
 import asyncio
 from collections import Counter
@@ -13,18 +13,18 @@ from ingest.store.orders.rows import Rows
 _ASKED_AT_ONCE = 50
 
 Expected = bytes | DeadReason
-"""What should have become of an order: the document that its row holds, or the reason of its dead letter."""
+"""The expected result of an order: the document of its row, or the reason of its dead letter."""
 
 Ask = Callable[[str], Awaitable[Expected | None]]
-"""Returns what should have become of an order; None if that is unknown."""
+"""Returns the expected result of an order, or None if it is unknown."""
 
 
 class Scan:
-    """Looks in every location, in the direction in which orders move, and records in the ledger what is there.
+    """Scans every location in the direction in which orders move, and records the results in the ledger.
 
     Attributes:
-        entries: entries of the queue by location, as of the last look.
-        dead_letters: dead letters by reason, as of the last look.
+        entries: entries of the queue by location, as of the last scan.
+        dead_letters: dead letters by reason, as of the last scan.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Scan:
         self._on_progress = on_progress
 
     async def look(self) -> None:
-        """Look once: in the queue, then in the dead letters, then in PostgreSQL."""
+        """Scan the queue, then the dead letters, then PostgreSQL."""
         self.entries.clear()
         self.dead_letters.clear()
         total, done = len(self._ledger), 0
@@ -73,24 +73,24 @@ class Scan:
     async def _compare(
         self, known: Mapping[str, tuple[int, str]], rows: Mapping[str, StoredOrder | None], ask: Ask
     ) -> None:
-        # A queued order is not compared: a newer version of it may be on its way.
+        # A queued order is not compared, because a newer version of it may arrive.
         ended = [
             name for name, (seen, _) in known.items() if (name in rows or seen & Seen.DEAD) and not seen & Seen.QUEUED
         ]
         for start in range(0, len(ended), _ASKED_AT_ONCE):
             some = ended[start : start + _ASKED_AT_ONCE]
-            answers = zip(some, await asyncio.gather(*map(ask, some)), strict=True)
+            results = zip(some, await asyncio.gather(*map(ask, some)), strict=True)
             self._ledger.record_comparison(
                 {
                     name: _problem(expected, rows.get(name), known[name][1])
-                    for name, expected in answers
+                    for name, expected in results
                     if expected is not None
                 }
             )
 
 
 def _problem(expected: Expected, row: StoredOrder | None, reason: str) -> str:
-    """What is wrong with an order that is stored, or dead for a reason, or both; empty if nothing is."""
+    """Describe the problem of a stored or dead-lettered order. Empty if it is as expected."""
     if isinstance(expected, bytes):
         return f"dead: {reason}" if row is None else ", ".join(differences(row, expected))
     if row is not None:

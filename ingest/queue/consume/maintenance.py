@@ -23,7 +23,7 @@ class QueueMaintenance:
 
         What has left the pending list without an ack is put back. The next call, of whatever consumer, goes on there: through
         the express lane first, then the main one. While this consumer's own heartbeat has not been kept for a lifetime,
-        nothing is released that somebody holds.
+        no held entry is released.
         """
         is_complete, released, restored = await self._sweep_page(idle, _SWEEP_PAGE)
         return Sweep(bool(is_complete), released, len(restored))

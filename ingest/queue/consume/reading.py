@@ -40,7 +40,7 @@ class QueueReading:
         """Read up to `count` new entries, waiting up to `block` seconds for the first. 0 does not wait.
 
         The express lane's come first; while both lanes have a backlog, about every tenth is the main lane's. Where the server
-        can, the same command claims released entries, before new ones, unless `claims` is false; never what somebody holds: whether a holder is
+        can, the same command claims released entries, before new ones, unless `claims` is false. It never claims a held entry, because whether a holder is
         dead is decided by `claim_abandoned` and `sweep`, in Redis.
 
         After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
@@ -141,7 +141,7 @@ class QueueReading:
         """Claim up to `count` entries that were released, or are held by consumers whose heartbeat has ended.
 
         Those consumers that hold nothing are removed. Nothing is claimed from them while this consumer's own heartbeat has
-        not been kept for a lifetime: after an outage of Redis everybody else's has ended, too.
+        not been kept for a lifetime: after an outage of Redis all other heartbeats have expired as well.
         """
         keys = [self._access.keys.alive, self._access.keys.standing, self._access.keys.clock]
         for lane in self._access.lanes:

@@ -1,5 +1,5 @@
 -- The queue's clock, in ms since 1970: all times that workers compare are its. It is Redis' own clock, but never goes back when
--- that does (somebody set it, or a failover went to a host whose clock is behind): heartbeat.lua then notes by how much the
+-- that does (it was set, or a failover went to a host whose clock is behind): heartbeat.lua then notes by how much the
 -- queue's clock is ahead, and it loses that again at a hundredth of the speed of time, so that no two times change their order.
 -- Returns the time, Redis' own time, and how far the first is ahead by what was noted.
 local function now(clock)

@@ -1,4 +1,4 @@
--- Entries that nobody works on count as idle since 1970, so they are claimable at once; their deliveries stay counted. What is lost is
+-- Released entries count as idle since 1970, so they are claimable immediately. Their deliveries stay counted. What is lost is
 -- pending again, as if it had not been delivered.
 local function release_counted(stream, group, consumer, ids, is_lost)
   local command = {'XCLAIM', stream, group, consumer, 0, unpack(ids)}

@@ -1,4 +1,4 @@
--- Entries count as idle since 1970, so they are claimable at once, and their delivery is taken off the count.
+-- Entries count as idle since 1970, so they are claimable immediately, and their delivery is taken off the count.
 local function release_uncounted(stream, group, consumer, entries)
   local by_count = {}
   for _, pending in ipairs(entries) do

@@ -1,4 +1,4 @@
--- As _release_uncounted.lua, where the server has a command for it (Redis 8.8): the entries are nobody's, and readers that claim wake up.
+-- As _release_uncounted.lua, where the server has a command for it (Redis 8.8): the entries have no owner, and readers that claim wake up.
 local function release_uncounted(stream, group, consumer, entries)
   local command = {'XNACK', stream, group, 'SILENT', 'IDS', #entries}
   for _, pending in ipairs(entries) do

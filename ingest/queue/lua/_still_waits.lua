@@ -1,7 +1,7 @@
 -- Whether the entry that a waiting record names still waits: it is there, it is that order's, and no group has been given it. Once
 -- it has been delivered, its order may be being fetched: what is announced after that may be newer.
 local read_up_to  -- the greatest position of a group; false if we may not know it
-local set_back = {}  -- groups with entries after their position that a consumer holds, as somebody has set them back
+local set_back = {}  -- groups with entries after their position that a consumer holds, because they were set back
 
 local function read_groups()
   local replied, reply = pcall(redis.call, 'XINFO', 'GROUPS', KEYS[1])

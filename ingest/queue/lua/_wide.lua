@@ -1,4 +1,4 @@
--- The most parts (names and values) that a command of a script can have is some 8,000: an entry with more is packed, as
+-- The most parts (names and values) that a command of a script can have is about 8,000. A larger entry is packed, like
 -- `flat` in ingest.queue.layout.entries does.
 local most_parts = 2000
 

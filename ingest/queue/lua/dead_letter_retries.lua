@@ -1,4 +1,4 @@
--- Moves entries from the retry set to the dead letters, as a person wishes it. Sent twice, it moves nothing the second time. What cannot
+-- Moves entries from the retry set to the dead letters, at an operator's request. Sent twice, it moves nothing the second time. What cannot
 -- be read becomes the dead letter that it would become when it is due. What waits of orders that were erased is deleted.
 -- KEYS: retry, retry entries, retry announced, dead, clock, erased   ARGV: who does it, names of entries   returns: how many were moved
 local time = now(KEYS[5])

@@ -1,4 +1,4 @@
--- Deletes dead letters for good; the record says what a call has done whose reply was lost.
+-- Deletes dead letters for good; the record keeps the result of a call whose reply was lost.
 -- KEYS: dead, record of the call   ARGV: entry IDs   returns: how many were deleted
 local done = redis.call('GET', KEYS[2])
 if done then

@@ -6,7 +6,7 @@
 --   how many orders it has, its orders
 -- An order is its ID, or a MessagePack array of its fields' names and values.
 -- returns: how many orders were added, and for each submission that is not plain how many of its orders it has added, now or when
---   it was sent before (-1: none, as its key belongs to other orders; -2 less that number: it was sent before, under its key).
+--   it was sent before (-1: none, because its key belongs to other orders; -2 less that number: it was sent before, under its key).
 --   If the batch would pass the limit: -1, how many orders there is room for, and for each submission that is not plain how many
 --   it would add
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])

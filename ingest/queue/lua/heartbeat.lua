@@ -1,5 +1,5 @@
 -- Says that this consumer lives. A first heartbeat, and one after a break, begin a new series: see _standing.lua. A consumer that finds that
--- nobody leads the group's maintenance does so for as long as it is heard.
+-- no consumer leads the group's maintenance does so for as long as it is heard.
 -- KEYS: alive, standing, clock, maintenance   ARGV: consumer, lifetime in ms
 -- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats
 local time, own, ahead = now(KEYS[3])

@@ -5,7 +5,7 @@ local from, after, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local MOST_BYTES = 2 ^ 20
 local found, size = {}, 0
 
--- Texts in the order of their bytes, as a sorted set has them; Lua's own comparison depends on the server's locale.
+-- Texts in the order of their bytes, like a sorted set. Lua's own comparison depends on the server's locale.
 local function is_after(a, b)
   for i = 1, math.max(#a, #b) do
     local x, y = a:byte(i) or -1, b:byte(i) or -1

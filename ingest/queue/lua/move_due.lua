@@ -24,7 +24,7 @@ while moved < #due and size <= 2 ^ 20 do
   redis.call('ZREM', KEYS[2], id)
   redis.call('ZREM', KEYS[6], id)
 end
--- Left behind by an older release, which moves entries without removing this: the oldest are what somebody reads.
+-- Left behind by an older release, which moves entries without removing this: the oldest are the ones that are read.
 for _, id in ipairs(redis.call('ZRANGE', KEYS[6], 0, 9)) do
   if not redis.call('ZSCORE', KEYS[2], id) then
     redis.call('ZREM', KEYS[6], id)

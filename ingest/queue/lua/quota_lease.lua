@@ -73,7 +73,7 @@ if concurrency > 0 then
       limit = others.short > 0 and math.floor(level) or math.ceil(level)
     else
       -- Fewer than processes: one that has used its turn leaves it to the others before it gets the next. One whose time to send has
-      -- not come keeps it: otherwise nobody would ever have both.
+      -- not come keeps it: otherwise no process would ever have both.
       limit = own and own.held > 0 and ARGV[13] ~= '1' and 0 or 1
     end
   end
@@ -86,7 +86,7 @@ end
 -- The rate.
 local tokens, starts, spacing, period, asks = 0, 0, 0, 100, 25
 period = math.min(1000, math.max(period, members * 1000 / 128))
--- Times to send are of no use to one that has no concurrency; it asks again soon, as another may have used its turn by then.
+-- Times to send are useless to a process without concurrency. It calls again soon, because another may have used its turn by then.
 local has_none = concurrency > 0 and limit == 0
 if rate > 0 then
   local interval = 1000 / rate
@@ -102,7 +102,7 @@ if rate > 0 then
       local ready = next_ <= time and math.floor((time - next_) / interval) + 1 or 0
       tokens = math.min(wanted, math.max(fair, math.floor(ready / members)))
       starts, spacing = next_ - time, interval
-      -- While others have their turns, a process sends evenly rather than at once.
+      -- While others have their turns, a process sends evenly rather than in a burst.
       if tokens >= 4 and starts > 0 then
         spacing = interval + starts / tokens
       end

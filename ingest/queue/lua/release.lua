@@ -1,5 +1,5 @@
--- Releases owned entries: claimable at once, and the delivery that did not happen is not counted. Sent twice, it takes one off
--- the count once: what was released is nobody's, or idle since 1970. An entry that holds another order, which was given its ID by a
+-- Releases owned entries: claimable immediately, and the delivery that did not happen is not counted. Sent twice, it takes one off
+-- the count once: released entries have no owner, or are idle since 1970. An entry that holds another order, which was given its ID by a
 -- server whose clock is behind, stays as it is.
 -- KEYS: stream, released   ARGV: group, consumer, for each entry: ID, order ID
 -- returns: how many are released, the places in the list, from 0, of those that are gone

@@ -1,4 +1,4 @@
--- Deletes what waits of orders that were erased. What has moved on meanwhile is the moves' to delete; another order may wait under a
+-- Deletes waiting entries of erased orders. The moves delete entries that have moved in that time; another order may wait under a
 -- name by now, and stays.
 -- KEYS: retry, retry entries, retry announced, erased   ARGV: names of entries   returns: how many were deleted
 local removed = 0

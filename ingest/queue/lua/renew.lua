@@ -1,5 +1,5 @@
--- Renews the lease of the entries that this consumer still owns; the delivery count stays as it is. An entry that nobody
--- owns (finished by another, or gone with a deleted stream) is not renewed, and not reported: there is nobody to yield to. Nor
+-- Renews the lease of the entries that this consumer still owns; the delivery count stays as it is. An entry that no consumer
+-- owns (finished by another, or gone with a deleted stream) is not renewed, and not reported: there is no other holder. Nor
 -- is one that was released just before this renewal came.
 -- KEYS: stream   ARGV: group, consumer, entry IDs   returns: the IDs that another consumer owns
 local held = holdings(KEYS[1], ARGV[1], ARGV[2], #ARGV - 2)

@@ -1,5 +1,5 @@
 -- Moves dead letters to the express lane with fresh attempts. That one is still dead is the guard: asked twice, or by two at
--- once, it goes back once. The record says what a call has done whose reply was lost. Those of orders that were erased are deleted.
+-- once, it goes back once. The record keeps the result of a call whose reply was lost. Those of orders that were erased are deleted.
 -- KEYS: dead, express, stream, erased, record of the call   ARGV: group, entry IDs   returns: how many were moved
 local done = redis.call('GET', KEYS[5])
 if done then

@@ -1,5 +1,5 @@
 -- Moves one owned entry to the retry set. Sent twice, it moves nothing: the entry is no longer pending, and the record of the
--- move tells that it was moved. An entry that is gone without one is lost (a failover, a flush), but this consumer has it: it waits all the same.
+-- move proves that it was moved. An entry that is gone without one is lost (a failover, a flush), but this consumer has it: it waits all the same.
 -- An error on the way (an ACL, a key of another type) leaves it in both places rather than in none.
 -- An order that was erased does not wait: its entry is finished.
 -- KEYS: stream, settled, clock, record of the move, retry, retry entries, retry announced, erased

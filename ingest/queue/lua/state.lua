@@ -21,7 +21,7 @@ local function announced_at(entry)
   return at, size
 end
 
--- In the main lane the first entries are the oldest. In the express lane any may be, but it is short, as it is read first. The first
+-- In the main lane the first entries are the oldest. In the express lane any may be, but it is short, because it is read first. The first
 -- entry is looked at alone: ten may be 40 MB, which Redis copies.
 local function oldest_in(stream, most)
   local oldest, start, total, looked = false, '-', 0, 0

@@ -1,4 +1,4 @@
--- One page of the sweep through what the group was given and has not finished. Releases what nobody has renewed for too long,
+-- One page of the sweep through what the group was given and has not finished. Releases entries that were not renewed for too long,
 -- and puts back what has left the pending list without an ack (XGROUP DELCONSUMER or SETID, an XACK by hand): such an entry is
 -- behind the group's position, neither pending nor noted as settled. The cursors are shared, so that a new leader goes on there.
 -- A sweep goes through the express lane, which is mostly empty, and then through the main one: in each up to where the group was when

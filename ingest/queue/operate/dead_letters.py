@@ -45,7 +45,7 @@ class Survey:
     Attributes:
         reasons: how many there are for each reason.
         missing: IDs in the selection that no dead letter has.
-        newest: the ID of the newest dead letter. Replays and drops stop there, so that an order that fails again meanwhile
+        newest: the ID of the newest dead letter. Replays and drops stop there, so that an order that fails again in that time
             is not moved twice by one command.
     """
 

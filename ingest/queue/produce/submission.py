@@ -62,7 +62,7 @@ def single(order_id: str) -> Submission:
 
 
 def listed_orders(orders: Orders) -> list[str | Announcement]:
-    """The orders of a call, as a list. An iterator runs here."""
+    """The list of a call's orders. An iterator runs here."""
     return [orders] if isinstance(orders, str | Announcement) else list(orders)
 
 

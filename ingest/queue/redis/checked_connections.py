@@ -1,7 +1,7 @@
 """Connections that check who is at their other end.
 
 A name, a virtual IP or a proxy may lead new connections to another server than before, while those that are open stay where
-they are. So a connection is closed as soon as its server says that it is not the one to ask, and opened again by the next command,
+they are. So a connection is closed as soon as its server replies that it is not the right one, and opened again by the next command,
 its name looked up again. And what was connected to has to show that it is a Redis, before anything is sent that matters.
 """
 
@@ -18,9 +18,9 @@ from redis.asyncio.connection import Connection, RedisSSLContext, SSLConnection,
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-# What a server of a cluster says that has not our keys, or has handed them over: a replica says so, too.
+# Replies of a cluster node without our keys, or that has handed them over, including a replica.
 ELSEWHERE = {"MOVED", "ASK"}
-# What a server says that is a replica now, or about to be: on the same connection it would say so indefinitely. It may as well be one
+# Replies of a server that is a replica now, or about to be, which would not change on the same connection. It may also be one
 # that was cut off from its replicas or its disk, and was replaced.
 _ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS", "MISCONF"}
 # What a handshake raises in redis-py if the other end says something else than Redis would.

@@ -1,7 +1,7 @@
-"""The columns of `orders`, declared once: the statements that write the table and their arguments are derived from here.
+"""Declares the columns of `orders`, from which statements and their arguments are derived.
 
-A new column takes a migration, an entry here, a field of `OrderRow` if it is sent, and, where rows are read back, one of
-`StoredOrder`. The order is that of the table, and `OrderRow` has it, too.
+To add a column, add a migration, an entry here, a field of `OrderRow` if the value is sent, and a field of `StoredOrder` if it is read
+back. Entries here and fields of `OrderRow` are in the order of the table.
 """
 
 from collections.abc import Sequence
@@ -27,15 +27,15 @@ class Column(msgspec.Struct, frozen=True):
     """One column of `orders`.
 
     Attributes:
-        name: in the table, of the argument, and of its value in an `OrderRow`.
-        argument_type: the SQL type in which its values are sent; empty if PostgreSQL computes the column.
-        expression: SQL that makes the column of the arguments; by default, the argument of its name.
+        name: name of the column, its argument and its field of `OrderRow`.
+        argument_type: SQL type of the argument. Empty if PostgreSQL computes the column.
+        expression: SQL that computes the column from the arguments. The default is the argument of the same name.
         update: when an existing row takes the new value.
-        is_content: whether two versions of an order with another value here differ.
-        is_optional: whether it is not sent with a batch in which all rows have the usual value.
-        usual: that value.
-        cast: the SQL type that the arguments are converted to before expressions use them.
-        stored_type: the SQL type in the table; by default, that of its argument.
+        is_content: whether a different value here makes two versions of an order differ.
+        is_optional: whether it is omitted from a batch in which all rows contain the usual value.
+        usual: the usual value.
+        cast: SQL type that the arguments are converted to before expressions use them.
+        stored_type: SQL type in the table. The default is the argument's type.
     """
 
     name: str
@@ -59,9 +59,9 @@ COLUMNS = (
     Column("updated_at", "timestamptz", is_content=True, is_optional=True),
     Column("line_count", "", "jsonb_array_length(lines)", stored_type="integer"),
     Column("total", "text", "total::numeric", Update.IF_CONTENT_DIFFERS, stored_type="numeric"),
-    # Cast once, for its length.
+    # Cast once, because its length is also computed.
     Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, cast="jsonb", stored_type="jsonb"),
-    # As `OrderRow.age` has it.
+    # The same rule as in `OrderRow.age`.
     Column(
         "version",
         "",
@@ -94,9 +94,9 @@ COLUMNS = (
 
 SENT = tuple(column for column in COLUMNS if column.argument_type)
 ORDER = tuple(takewhile(lambda column: column.name != "version", COLUMNS))
-"""The columns that hold the order itself."""
+"""The columns of the order itself."""
 EXPRESSIONS = ", ".join(column.expression or column.name for column in COLUMNS)
-"""What the columns are made of, where the arguments have the columns' names."""
+"""SQL for the values of all columns, if the arguments are named like the columns."""
 
 
 _TIMES = {column.name for column in COLUMNS if (column.stored_type or column.argument_type) == "timestamptz"}
@@ -105,7 +105,7 @@ _LAST = "timestamptz '9999-12-31 23:59:59.999999+00'"
 
 
 def readable(name: str, prefix: str = "") -> str:
-    """SQL that reads a column: for a time that Python has no value for, as another program may write it, the nearest one."""
+    """Return SQL that reads a column. A time outside of Python's range becomes the nearest valid one."""
     column = prefix + name
     if name not in _TIMES:
         return column
@@ -113,19 +113,19 @@ def readable(name: str, prefix: str = "") -> str:
 
 
 def named(template: str, columns: Sequence[Column] = COLUMNS) -> str:
-    """A list for an SQL statement: the template once for each column, with its name for every `{}`."""
+    """Return an SQL list with the template for each column, and the column's name in place of `{}`."""
     return ", ".join(template.replace("{}", column.name) for column in columns)
 
 
 def updated(update: Update) -> list[Column]:
-    """The columns that are updated in this case."""
+    """Return the columns that are updated in this case."""
     return [column for column in COLUMNS if column.update is update]
 
 
 def incoming(sent: Sequence[Column] = SENT) -> str:
-    """A query for the rows of a batch, one array for each column that is sent; the others are NULL.
+    """Return a query for the rows of a batch with one array for each sent column. Other columns are NULL.
 
-    The arrays are taken apart in step in the target list: in FROM, each would be copied to a table of its own first.
+    The arrays are unnested together in the target list, because in FROM each would first be copied to its own table.
     """
     elements = ", ".join(
         f"unnest(${number}::{column.argument_type}[]) AS {column.name}" for number, column in enumerate(sent, 1)
@@ -141,12 +141,12 @@ def _value(column: Column, *, is_sent: bool) -> str:
 
 
 def arguments(rows: Sequence[OrderRow]) -> list[tuple[Any, ...]]:
-    """The rows' values, for each column of `SENT`."""
+    """Return the values of the rows for each column of `SENT`."""
     return list(zip(*map(astuple, rows), strict=True)) if rows else [()] * len(SENT)
 
 
 def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
-    """The columns that are sent with these rows, and the rows' values in each."""
+    """Return the columns to send for these rows, and the values of each."""
     columns, values = SENT, arguments(rows)
     empty = [
         index

@@ -1,7 +1,7 @@
-"""Reads stored documents page by page, and replaces what was once made of them.
+"""Reads stored documents page by page, and replaces the rows that were made from them.
 
-A row is replaced only while it is of the same fetch: a newer one has come of a newer document. Rows are locked in the order of their
-keys, as batches of workers lock them.
+A row is replaced only if it is still from the same fetch, because a newer row comes from a newer document. Rows are locked in the order
+of their keys, the same as in batches of workers.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,12 +19,12 @@ from ingest.store.orders.columns import COLUMNS, arguments, incoming, named
 from ingest.store.orders.order_store import OrderStore
 
 _PAGE = 200
-# Workers wait for the rows of a page for as long, at most.
+# Also the longest wait of workers for the rows of a page.
 _LOCK_TIMEOUT = 2.0
-# Of documents as they are stored, which are compressed to about a third.
+# Size of the stored documents, which are compressed to about a third.
 _PAGE_BYTES = 2 * 1024 * 1024
 
-# What is known of the order from elsewhere than its document.
+# Columns whose values do not come from the document.
 _KEPT = {"order_id", "fetched_at", "attempts", "enqueued_at", "document"}
 _REPLACED = [column for column in COLUMNS if column.name not in _KEPT]
 _CONTENT = [column for column in COLUMNS if column.is_content and column.name not in _KEPT]
@@ -58,7 +58,7 @@ FROM compared
 
 
 class Remapped(StrEnum):
-    """What has become of a row; in a comparison, what would. Suppressed: a trigger has kept it as it was, without an error."""
+    """The result for a row, or the expected result in a comparison. Suppressed: a trigger has prevented the update without an error."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -68,7 +68,7 @@ class Remapped(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """The document of one row, and what is known of the row from elsewhere."""
+    """The document of one row, with the values that are not in the document."""
 
     order_id: str
     document: bytes
@@ -79,10 +79,10 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSelection:
-    """Which rows with documents are meant: those that match all that is given.
+    """A filter for rows with documents. A row must match all given values.
 
     Attributes:
-        ids: orders; empty: all.
+        ids: order IDs. Empty selects all orders.
         since: fetched at this time or later.
         until: fetched before this time.
     """
@@ -93,10 +93,10 @@ class DocumentSelection:
 
 
 class Documents:
-    """The rows of `orders` that have kept their document.
+    """The rows of `orders` with a document.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now, and `StoreLocked` when another transaction has locked a
-    row or the table for some seconds; calling again is safe.
+    row or the table for some seconds. Calling again is safe.
     """
 
     def __init__(self, connection: Reconnecting, selection: DocumentSelection) -> None:
@@ -117,7 +117,7 @@ class Documents:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str, selection: DocumentSelection) -> AsyncIterator[Self]:
-        """Open with a connection of its own."""
+        """Open with its own connection."""
         connection = Reconnecting(
             dsn, pooled=await is_behind_pooler(dsn), timeout=COMMAND_TIMEOUT, lock_timeout=_LOCK_TIMEOUT
         )
@@ -127,7 +127,7 @@ class Documents:
             connection.close()
 
     async def count(self, after: str) -> int | None:
-        """How many there are after this order ID; None if counting takes too long."""
+        """Count the rows after this order ID. None if counting takes too long."""
         query = f"SELECT count(*) FROM orders WHERE order_id > $1 AND {self._where}"  # noqa: S608  our own conditions
         try:
             [[count]] = await self._connection.fetch(query, after, *self._arguments)
@@ -136,7 +136,7 @@ class Documents:
         return int(count)
 
     async def page(self, after: str) -> list[StoredDocument]:
-        """The next of them after this order ID, at least one if there is one, in the order of their IDs."""
+        """Return the next rows after this order ID, sorted by ID. Empty only at the end."""
         query = f"""
             SELECT order_id, document::text, fetched_at, attempts, extract(epoch FROM enqueued_at)::float8
             FROM (
@@ -156,29 +156,29 @@ class Documents:
         ]
 
     async def present(self, order_ids: Sequence[str]) -> set[str]:
-        """Those of the orders that have a row."""
+        """Return the orders that have a row."""
         if not order_ids:
             return set()
         query = "SELECT order_id FROM orders WHERE order_id = ANY ($1::text[])"
         return {order_id for [order_id] in await self._connection.fetch(query, order_ids)}
 
     async def compare(self, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
-        """What replacing these rows would do; a row that is not there is left out."""
+        """Return the effect of replacing these rows, without changes. Missing rows are omitted."""
         return await self._made(_COMPARE, rows)
 
     async def replace(self, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
-        """Replace rows of the same fetch, committed on return; a row that is not there is left out.
+        """Replace rows of the same fetch, committed on return. Missing rows are omitted.
 
         Raises:
-            RowsRefused: if PostgreSQL refuses one of the rows; nothing is replaced.
+            RowsRefused: PostgreSQL rejects one of the rows, and no row is replaced.
         """
         return await self._made(_REPLACE, rows)
 
     async def insert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        """Store orders that their documents had not yielded before; returns what each did.
+        """Store orders that documents yield for the first time. Returns the effect of each.
 
         Raises:
-            RowsRefused: if PostgreSQL refuses one of the rows; nothing is stored.
+            RowsRefused: PostgreSQL rejects one of the rows, and no row is stored.
         """
         return await self._store.upsert(rows)
 

@@ -1,8 +1,7 @@
-"""Erases orders from the database, for good.
+"""Erases orders from the database permanently.
 
-A batch of a worker that is being stored at that moment could store the order after it was deleted: the table is locked against
-writers, for milliseconds, which waits for such batches, and the next ones find the order erased. When the process dies here, all is
-erased, or nothing.
+A concurrent batch of a worker could store an order after its deletion. To prevent this, the table is locked against writers for
+milliseconds: running batches finish first, and later ones find the order erased. Orders are erased in one transaction.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from ingest.store.audit import INSERT, Phase
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, translated
 
-# Longer than a batch takes; while it waits for one, writers wait behind it.
+# Longer than a batch takes. While the lock waits for a batch, other writers wait behind it.
 _LOCK_TIMEOUT = "5s"
 _ATTEMPTS = 2
 # A trigger or a rule may skip a deletion without an error.
@@ -27,11 +26,11 @@ SELECT NOT EXISTS (SELECT FROM orders WHERE order_id = ANY ($1::text[]))
 
 
 async def erase_rows(dsn: str, order_ids: Sequence[str], *, operation: UUID, actor: str, action: str) -> int:
-    """Erase orders, and note in the audit log that it has begun, in one transaction; returns how many had a row.
+    """Erase orders, and record the beginning in the audit log, in one transaction. Returns how many had a row.
 
     Raises:
-        StoreUnavailable: if PostgreSQL cannot be used now; calling again is safe.
-        StoreRefused: if the role may not erase orders, or something in the database prevents it; nothing was erased.
+        StoreUnavailable: PostgreSQL cannot be used now. Calling again is safe.
+        StoreRefused: the role may not erase orders, or the database prevents it. No order was erased.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -44,7 +43,7 @@ async def erase_rows(dsn: str, order_ids: Sequence[str], *, operation: UUID, act
                 " and, where the tables have row-level security, BYPASSRLS"
             ) from error
         except StoreUnavailable as error:
-            # A worker that was locking rows in another order.
+            # A worker was locking rows in another order.
             if attempt == _ATTEMPTS or not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):
                 raise
     raise AssertionError
@@ -55,7 +54,7 @@ async def _erase(dsn: str, order_ids: Sequence[str], operation: UUID, actor: str
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(isolation="read_committed"):
-                # Where policies could hide an order, the statements fail.
+                # With row_security off, statements fail if a policy could hide an order.
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'; SET LOCAL row_security = off")
                 await connection.execute("LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE")
                 await connection.execute(

@@ -1,6 +1,6 @@
-"""Reads stored orders as JSON values, by ID or page by page; changes nothing.
+"""Reads stored orders as JSON values, by ID or page by page.
 
-A page is searched by the key. A filter that few orders meet may need a look at all rows; a time limit ends it.
+Pages follow the primary key. A filter that matches few orders may have to scan all rows, which a time limit ends.
 """
 
 from collections.abc import Collection
@@ -14,14 +14,14 @@ import msgspec
 from ingest.store.orders.columns import COLUMNS, readable
 from ingest.store.pool import Pool
 
-# Not the raw document: it may be megabytes of a customer's data that the row does not need.
+# Without the raw document, which may contain megabytes of customer data.
 _SHOWN = [column.name for column in COLUMNS if column.name != "document"]
-# In a page, what may be large is left out.
+# Pages omit columns that may be large.
 _LISTED = [name for name in _SHOWN if name not in {"lines", "attributes"}]
-# jsonb and numeric as text: JSON is passed on as it is, and amounts keep every digit.
+# Read as text, so that JSON is passed on unchanged and amounts keep every digit.
 _AS_TEXT = {"lines", "attributes", "total"}
 _JSON = {"lines", "attributes"}
-# What is known of the row from elsewhere than the order's document.
+# Columns whose values do not come from the document.
 _OF_THE_ROW = {"version", "fetched_at", "attempts", "enqueued_at", "ingested_at"}
 
 
@@ -45,11 +45,11 @@ LEFT JOIN erased_orders AS e ON e.order_id = wanted.order_id
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What the database knows of an order.
+    """The state of an order in the database.
 
     Attributes:
-        row: its columns as JSON values; None if it is not stored.
-        erased_at: when it was erased; None if it was not.
+        row: its columns as JSON values, or None if it is not stored.
+        erased_at: time of erasure, or None.
     """
 
     row: dict[str, Any] | None
@@ -58,12 +58,12 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True)
 class OrderFilter:
-    """Which orders are meant: those that match all that is given.
+    """A filter for orders. An order must match all given values.
 
     Attributes:
         placed_from: placed at this time or later.
         placed_to: placed before this time.
-        updated_from: updated at this time or later, as the external API says.
+        updated_from: updated at this time or later, according to the external API.
     """
 
     status: str | None = None
@@ -99,7 +99,7 @@ class OrderReader:
         self._pool = pool
 
     async def find(self, order_ids: Collection[str]) -> dict[str, StoredState]:
-        """What the database knows of each of these orders."""
+        """Return the state of each of these orders."""
         records = await self._pool.fetch(_FIND, list(order_ids))
         return {
             record["wanted"]: StoredState(
@@ -109,10 +109,10 @@ class OrderReader:
         }
 
     async def page(self, selection: OrderFilter, after: str, limit: int) -> list[dict[str, Any]]:
-        """The next orders after this ID that match, in the order of their IDs, without lines and attributes.
+        """Return the next matching orders after this ID, sorted by ID, without lines and attributes.
 
         Raises:
-            StoreTooSlow: if too many rows had to be looked at.
+            StoreTooSlow: too many rows had to be examined.
         """
         conditions, arguments = ["o.order_id > $1"], [after]
         for name, condition in _CONDITIONS.items():
@@ -126,7 +126,7 @@ class OrderReader:
 
 
 def _as_json(record: asyncpg.Record, names: Collection[str]) -> dict[str, Any]:
-    """The order as its document has it, and the rest of the row in `row`."""
+    """Split a record into the values from the document, in `order`, and the rest, in `row`."""
     order = {name: _value(name, record[name]) for name in names if name not in _OF_THE_ROW}
     order["id"] = order.pop("order_id")
     row = {name: record[name] for name in names if name in _OF_THE_ROW}

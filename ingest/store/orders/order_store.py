@@ -1,7 +1,7 @@
-"""The `orders` table: one statement stores a batch.
+"""Stores batches of orders in the `orders` table, each with one statement.
 
-The statement is its own transaction, so when `upsert` returns, the rows are committed; when the process dies in
-it, either the whole batch is stored or nothing, and sending it again changes nothing.
+The statement is its own transaction, so the rows are committed when `upsert` returns. If the process dies during it, either the whole
+batch is stored or no row. Sending a batch again changes nothing.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from ingest.store.orders.columns import (
 )
 from ingest.store.translation import may_be_of_a_row
 
-# The table may be locked.
+# Limits the wait if the table is locked.
 _PREPARE_TIMEOUT = 2.0
 # Other batches hold a lock for milliseconds. A transaction that holds one for 2 s (a share of the timeout) may last for hours.
 _LOCK_SHARE = 2 / 15
-# PostgreSQL's times are as exact as this.
+# The resolution of PostgreSQL's timestamps.
 _MOMENT = timedelta(microseconds=1)
 _TABLES = "LOCK TABLE orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN ACCESS SHARE MODE"
 
@@ -44,11 +44,11 @@ _CONTENT = [column for column in COLUMNS if column.is_content]
 _ALWAYS = updated(Update.ALWAYS)
 _IF_DIFFERS = updated(Update.IF_CONTENT_DIFFERS)
 
-# A row is updated only by a newer version. A newer version with the same content is no change, but it moves the row's version and
-# fetched_at on: otherwise a late document from in between would count as newer than what has been confirmed since. Nothing else is
-# written then: no index has these columns, so the update stays in its page where that has room, and long lines stay where they
-# are. `ingested_at` is the statement's time, which tells a change from a confirmation. Rows are locked in the order of
-# their keys, so that two batches never wait for each other in a circle. `xmax` is 0 in a row that was inserted rather than updated.
+# A row is updated only by a newer version. A newer version with the same content is not a change, but it advances the row's version and
+# fetched_at. Otherwise a late document from in between would count as newer than the confirmed content. No other column is written
+# then: no index contains these columns, so the update stays in its page if possible, and long lines are not rewritten. `ingested_at`
+# is the statement's time, which distinguishes a change from a confirmation. Rows are locked in the order of their keys, so that
+# batches do not deadlock. `xmax` is 0 in an inserted row.
 _UPSERT = f"""
 WITH incoming AS (
     %s
@@ -81,18 +81,18 @@ SELECT order_id, 'erased' FROM erased
 
 @cache
 def _upsert(sent: tuple[Column, ...]) -> str:
-    """The statement for batches with these columns."""
+    """Return the statement for batches with these columns."""
     return _UPSERT % incoming(sent)
 
 
 def _statement(rows: Sequence[OrderRow]) -> tuple[Any, ...]:
-    """The statement that stores rows, and its arguments."""
+    """Return the statement that stores rows, and its arguments."""
     sent, values = batch(rows)
     return _upsert(sent), *values
 
 
-# Which of these rows a trigger has kept out, asked after the commit of the statement that has not reported them: a row may as well be
-# missing in its reply because an equal or newer version is stored, which others may have stored meanwhile.
+# Finds rows that a trigger has prevented. It runs after the commit of a statement that did not report them, because a row is also not
+# reported if an equal or newer version is stored, perhaps by another worker.
 _SUPPRESSED = f"""
 WITH incoming AS (
     %s
@@ -107,12 +107,12 @@ WHERE NOT EXISTS (SELECT FROM erased_orders AS erased WHERE erased.order_id = ma
           AND ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}))
 """  # noqa: S608  names of our own columns; all values are parameters
 
-# An update takes this kind of lock. The lock that a transaction has is not seen otherwise.
+# Tries the kind of lock that an update takes, because the row locks of other transactions are not visible.
 _LOCKED = """
 WITH free AS (SELECT order_id FROM orders WHERE order_id = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
 SELECT order_id FROM orders WHERE order_id = ANY ($1::text[]) AND order_id NOT IN (SELECT order_id FROM free)
 """
-# Both ends of the primary key: what is stored under the first IDs may be of another kind than what is under the last.
+# Both ends of the primary key, because orders with the first and the last IDs may be of different kinds.
 _SOME_STORED = """
 (SELECT order_id FROM orders ORDER BY order_id DESC LIMIT ($1 + 1) / 2)
 UNION
@@ -124,10 +124,10 @@ _EFFECTS = {effect.value: effect for effect in Effect}
 class OrderStore:
     """Stores orders by natural key, guarded by version.
 
-    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now; calling again is safe.
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. Calling again is safe.
 
     Attributes:
-        timeout: seconds within which a batch has to be stored.
+        timeout: seconds for a batch to be stored.
     """
 
     timeout: ClassVar[float] = BATCH_TIMEOUT
@@ -138,16 +138,15 @@ class OrderStore:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str) -> AsyncIterator[Self]:
-        """A store with its own connection.
+        """Open a store with its own connection.
 
-        The statement is prepared, which takes some 40 ms, so that the first orders do not wait for that; not behind a pooler,
-        where nothing stays prepared.
+        Except behind a pooler, the statement is prepared in advance, so that the first orders do not wait the 40 ms that this takes.
         """
         is_pooled = await is_behind_pooler(dsn)
         connection = Reconnecting(dsn, pooled=is_pooled, timeout=cls.timeout, lock_timeout=cls.timeout * _LOCK_SHARE)
         try:
             if not is_pooled:
-                # Whatever is wrong, the first batch meets it as well, and knows what to do.
+                # Errors are ignored here, because the first batch meets and handles them.
                 with suppress(TimeoutError, StoreUnavailable, RowsRefused):
                     async with asyncio.timeout(_PREPARE_TIMEOUT):
                         await connection.fetch(*_statement([]))
@@ -158,25 +157,25 @@ class OrderStore:
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """Store a batch in one transaction, committed on return.
 
-        Of several rows with one key the newest is stored; the others count as unchanged, or as suppressed if that one is.
+        Of several rows with one key, the newest is stored. The others count as unchanged, or as suppressed if the newest is.
 
         Returns:
-            What happened to each row, in the order of `rows`.
+            The effect of each row, in the order of `rows`.
 
         Raises:
-            RowsRefused: if PostgreSQL refuses one of the rows; nothing is stored.
-            StoreTooSlow: if it did not finish in time; it may have been stored nevertheless.
-            StoreLocked: if another transaction has locked a row, or the table; nothing is stored.
+            RowsRefused: PostgreSQL rejects one of the rows, and no row is stored.
+            StoreTooSlow: the statement did not finish in time, but may have been committed.
+            StoreLocked: another transaction has locked a row or the table, and no row is stored.
         """
         return await self._upsert(rows, self._connection.fetch)
 
     async def upsert_unlocked(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        """As `upsert`, without waiting for rows that other transactions have locked, or have inserted and not committed.
+        """Like `upsert`, but do not wait for rows that other transactions have locked, or inserted without a commit yet.
 
-        PostgreSQL skips none of the second kind, so each costs a statement that waits for it, for some milliseconds.
+        PostgreSQL cannot skip uncommitted inserts, so each costs a statement that waits for some milliseconds.
 
         Raises:
-            StoreLocked: if there are such rows. That the table is locked is another `StoreUnavailable`.
+            StoreLocked: there are such rows. A locked table raises another `StoreUnavailable`.
         """
         return await self._upsert(rows, partial(self._connection.fetch_unlocked, _TABLES))
 
@@ -204,21 +203,21 @@ class OrderStore:
         ]
 
     async def _suppressed(self, rows: Sequence[OrderRow]) -> set[str]:
-        """The orders among these, of which a statement has reported nothing, that it should have stored."""
+        """Return the unreported orders that the statement should have stored."""
         sent, values = batch(rows)
         try:
             records = await self._connection.fetch(_SUPPRESSED % incoming(sent), *values)
         except StoreLocked as error:
-            # Of a table. That nothing was stored, as a locked row would mean, is not so.
+            # A table is locked. `StoreLocked` would mean that no row was stored, which is not the case.
             raise StoreUnavailable(str(error)) from error
         return {order_id for (order_id,) in records}
 
     async def would_update(self, rows: Sequence[OrderRow]) -> bool:
-        """Whether stored rows would be updated by the same orders, fetched later; they are not.
+        """Return whether a later fetch of the same orders would update stored rows. The update is rolled back.
 
         Raises:
-            RowsRefused: if PostgreSQL refuses them.
-            StoreLocked: if another transaction has locked a row, or the table.
+            RowsRefused: PostgreSQL rejects the rows.
+            StoreLocked: another transaction has locked a row or the table.
         """
         newest = {row.order_id: row for row in sorted(rows, key=lambda row: row.age)}
         later = [msgspec.structs.replace(row, fetched_at=row.fetched_at + _MOMENT) for _, row in sorted(newest.items())]
@@ -227,26 +226,26 @@ class OrderStore:
         return any(_EFFECTS[effect] is not Effect.ERASED for _, effect in records)
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:
-        """Those of the orders that are stored, and whose rows another transaction has locked; does not wait for them.
+        """Return the stored orders whose rows another transaction has locked, without waiting for them.
 
         Raises:
-            StoreUnavailable: if it cannot be found out, for example because the whole table is locked.
+            StoreUnavailable: the locks cannot be determined, for example because the whole table is locked.
         """
         records = await self._connection.fetch_unlocked(_TABLES, _LOCKED, list(order_ids))
         return {order_id for (order_id,) in records}
 
     async def some_stored(self, count: int) -> list[str]:
-        """IDs of up to `count` stored orders: the first and the last ones in the order of their IDs.
+        """Return the first and last IDs of stored orders, at most `count`.
 
         Raises:
-            StoreUnavailable: if they cannot be read.
+            StoreUnavailable: the IDs cannot be read.
         """
         return [order_id for (order_id,) in await self._connection.fetch(_SOME_STORED, count)]
 
 
 @contextmanager
 def _rows_blamed() -> Iterator[None]:
-    """Refuse the rows of a statement that has failed in a way that some of them may have caused."""
+    """Raise `RowsRefused` for an error that a row of the statement may have caused."""
     try:
         yield
     except StoreUnavailable as error:
@@ -256,7 +255,7 @@ def _rows_blamed() -> Iterator[None]:
 
 
 def _newest(rows: Sequence[OrderRow]) -> dict[str, OrderRow]:
-    """The newest row of each order; of equal ones the first."""
+    """Return the newest row of each order, and the first of equal rows."""
     newest: dict[str, OrderRow] = {}
     for row in rows:
         other = newest.get(row.order_id)
@@ -266,9 +265,9 @@ def _newest(rows: Sequence[OrderRow]) -> dict[str, OrderRow]:
 
 
 async def plan_upsert(connection: asyncpg.Connection) -> None:
-    """Have PostgreSQL plan the statement that stores a batch, without running it: so it checks tables, columns and privileges.
+    """Plan the statement that stores a batch, without running it, to check tables, columns and privileges.
 
     Raises:
-        asyncpg.PostgresError: it could not be run.
+        asyncpg.PostgresError: the statement cannot be run.
     """
     await connection.fetch(f"EXPLAIN {_upsert(SENT)}", *arguments([]))

@@ -1,4 +1,4 @@
-"""A summary of the orders table."""
+"""Reads a summary of the orders table."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,12 +10,12 @@ from ingest.store.translation import translated
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the table holds.
+    """A summary of the orders table.
 
     Attributes:
-        stored: rows of `orders`.
-        last_ingested_at: when one last changed, in UTC; None if there is none.
-        is_migrated: whether the database has our tables.
+        stored: number of rows in `orders`.
+        last_ingested_at: time of the last change of a row in UTC, or None without rows.
+        is_migrated: whether our tables exist in the database.
     """
 
     stored: int
@@ -24,11 +24,11 @@ class Overview:
 
 
 async def overview(dsn: str) -> Overview:
-    """Count the orders; a database without our tables has none.
+    """Count the orders, 0 in a database without our tables.
 
     Raises:
-        StoreUnavailable: if PostgreSQL cannot be reached.
-        SchemaMismatch: if our role may not use the tables' schema.
+        StoreUnavailable: PostgreSQL cannot be reached.
+        SchemaMismatch: our role may not use the tables' schema.
     """
     async with connect(dsn) as connection:
         with translated():

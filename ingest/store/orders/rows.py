@@ -1,4 +1,4 @@
-"""Reads stored orders back in bulk; changes nothing."""
+"""Reads stored orders in bulk."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ _CONTENT = ", ".join(readable(field.name) for field in fields(StoredOrder))
 
 
 class Rows:
-    """The stored orders; each query sees what is committed by then.
+    """The stored orders. Each query sees all previous commits.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
     """
@@ -28,34 +28,34 @@ class Rows:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str) -> AsyncIterator[Self]:
-        """Open with a connection of its own."""
+        """Open with its own connection."""
         async with connect(dsn) as connection:
             yield cls(connection)
 
     async def present(self, order_ids: Sequence[str]) -> set[str]:
-        """Those of the orders that have a row."""
+        """Return the orders that have a row."""
         found = await self._fetch("SELECT order_id FROM orders WHERE order_id = ANY ($1)", order_ids)
         return {row["order_id"] for row in found}
 
     async def erased(self, order_ids: Sequence[str]) -> set[str]:
-        """Those of the orders that were erased."""
+        """Return the orders that were erased."""
         found = await self._fetch("SELECT order_id FROM erased_orders WHERE order_id = ANY ($1)", order_ids)
         return {row["order_id"] for row in found}
 
     async def content(self, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
-        """The rows of those orders that have one."""
+        """Return the rows of these orders. Orders without a row are omitted."""
         query = f"SELECT {_CONTENT} FROM orders WHERE order_id = ANY ($1)"  # noqa: S608  names of our own columns
         return {row["order_id"]: StoredOrder(**row) for row in await self._fetch(query, order_ids)}
 
     async def all_ids(self) -> AsyncIterator[list[str]]:
-        """The IDs of all rows, in their order, page by page."""
+        """Return the IDs of all rows, sorted, page by page."""
         page = [""]
         query = f"SELECT order_id FROM orders WHERE order_id > $1 ORDER BY order_id LIMIT {_PAGE}"  # noqa: S608  a constant
         while page := [row["order_id"] for row in await self._fetch(query, page[-1])]:
             yield page
 
     async def _fetch(self, query: str, argument: Any) -> list[asyncpg.Record]:
-        # A pooler may run each statement in another server process; a transaction keeps prepare and execute together.
+        # A pooler may run each statement in another server process. A transaction keeps prepare and execute together.
         with translated():
             async with self._connection.transaction(readonly=True):
                 return list(await self._connection.fetch(query, argument))

@@ -1,4 +1,4 @@
-"""Resets the versions of stored orders, so that the next document of each is stored, whatever its version."""
+"""Resets the versions of stored orders, so that the next document of each is stored regardless of its version."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ _RESET = "UPDATE orders SET version = 'epoch' WHERE order_id = ANY ($1::text[]) 
 
 
 async def reset_versions(pool: Pool, order_ids: Sequence[str]) -> int:
-    """Reset them, committed on return; returns how many of the orders are stored.
+    """Reset the versions of these orders, committed on return. Returns how many of them are stored.
 
     Raises:
-        StoreUnavailable: PostgreSQL cannot be used now; calling again is safe.
+        StoreUnavailable: PostgreSQL cannot be used now. Calling again is safe.
     """
     return len(await pool.fetch(_RESET, sorted(order_ids)))

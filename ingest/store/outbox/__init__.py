@@ -1,1 +1,1 @@
-"""The outbox, a table in the database of a program that announces orders."""
+"""The outbox, a table of orders to enqueue in the database of another program."""

@@ -1,9 +1,9 @@
-"""The outbox: a table in the announcing program's own PostgreSQL, whose rows are orders to be announced.
+"""Reads and deletes rows of the outbox, a table of orders to enqueue in the announcing program's own PostgreSQL.
 
-A program adds a row in the transaction that changes the order. Here rows are taken in the order of their numbers, under a
-lock that one transaction has at a time, so that several relays may run. A row is deleted in the transaction that has read
-it, after it was announced: when the process dies here, PostgreSQL ends the transaction, which releases the lock, and the
-row is read again. The lock is that of a transaction, not of a session: it also works through PgBouncer.
+A program adds a row in the transaction that changes the order. Rows are read in the order of their numbers under an exclusive lock, so
+that several relays may run. A row is deleted in the transaction that has read it, after the order is queued. If the process dies here,
+PostgreSQL rolls the transaction back and releases the lock, and the row is read again. The lock belongs to the transaction and not to
+the session, so that it works through PgBouncer.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable, Una
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, may_be_of_a_row, translated, translated_for_rows
 
-# Of the documents in one batch, as text; the last of them may exceed it.
+# Bytes of documents as text in one batch, which the last document may exceed.
 _BATCH_BYTES = 8 * 1024 * 1024
-# Of an order ID, in characters: longer than any that can be announced, and as much as a message about one shows.
+# Characters of an order ID to read: more than a valid ID has, and as many as error messages quote.
 _ORDER_ID_LENGTH = 100
-# By how much the stored size of a compressed document is multiplied for a first guess at its length.
+# Factor that estimates a document's length from its compressed size.
 _USUAL_COMPRESSION = 4
 _MOST_COUNTED = 1_000_000
-# The upper half of the number of the advisory lock, "ingo"; the lower half is the table's OID.
+# The upper half of the advisory lock's number is "ingo" in ASCII. The lower half is the table's OID.
 _LOCK = 0x696E676F << 32
-# Milliseconds. A relay that waits for its turn asks again after the first. One that stands still in the middle of a batch, or
-# whose host is gone, loses its turn after the second.
+# Milliseconds. A waiting relay retries after the first timeout. A relay that stalls during a batch, or whose host fails, loses the lock
+# after the second.
 _LIMITS = "SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 60000"
 _LOOKING = f"SET TRANSACTION READ ONLY; {_LIMITS}"
-# Each statement sees what was committed before it, whatever the database's default is: rows are read once the lock is held. A
-# constraint that is checked at the commit would refuse all rows.
+# Overrides the database's default, so that rows are read as committed when the lock is acquired. A constraint checked at the commit
+# would reject all rows together.
 _RELAYING = f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET CONSTRAINTS ALL IMMEDIATE; {_LIMITS}"
 
 
@@ -42,12 +42,12 @@ class OutboxRow:
     """One row.
 
     Attributes:
-        number: its `id`.
-        announcement: the UUID that identifies it, whatever becomes of the table; None in a table that was altered.
-        order_id: as the program wrote it; the beginning of a text that is too long.
-        document: the order itself, as JSON; None if there is none, or it is too long.
+        number: the `id` of the row.
+        announcement: a UUID that identifies the row even after the table is created again. None in an altered table.
+        order_id: as written by the program, but truncated if too long.
+        document: the order as JSON. None if it is missing or too long.
         document_bytes: the length of the document.
-        express: whether it is for the express lane.
+        express: whether the order is for the express lane.
     """
 
     number: int
@@ -60,13 +60,13 @@ class OutboxRow:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What has become of the rows of a batch; those that are in neither list stay as they are.
+    """The result of a batch. Rows that are in neither list stay unchanged.
 
     Attributes:
-        done: the numbers of rows that the queue has.
-        refused: why others can never be announced, or not be deleted, by number.
-        unavailable: why the rest could not be announced now.
-        unnumbered: how many rows without an `id` were refused, in a table that was altered.
+        done: numbers of queued rows.
+        refused: reasons why rows can never be queued, or not be deleted, by number.
+        unavailable: reason why the rest could not be queued now.
+        unnumbered: number of rejected rows without an `id`, in an altered table.
     """
 
     done: Sequence[int] = ()
@@ -77,11 +77,11 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in the outbox.
+    """The rows that wait in the outbox.
 
     Attributes:
-        rows: how many, counted up to a million.
-        oldest_age: seconds since the first of them was added.
+        rows: number of rows, counted up to a million.
+        oldest_age: seconds since the oldest row was added.
     """
 
     rows: int
@@ -92,10 +92,10 @@ Announce = Callable[[Sequence[OutboxRow]], Awaitable[Announced]]
 
 
 class Outbox:
-    """The table, over one connection.
+    """The outbox table, accessed over one connection.
 
     Attributes:
-        is_notified: whether PostgreSQL tells of new rows; a pooler that assigns transactions to changing servers does not.
+        is_notified: whether PostgreSQL sends notifications of new rows, which a transaction pooler does not pass on.
         changed: set when rows were added, or the connection was lost.
     """
 
@@ -112,7 +112,7 @@ class Outbox:
             " FROM unnest($1::bigint[], $2::text[]) AS refused (id, error) WHERE row.id = refused.id"
         )
         self._refuse_unnumbered = (
-            f"UPDATE {quoted} SET error = 'id is null: leave it out, the table has a default'"  # noqa: S608  as above
+            f"UPDATE {quoted} SET error = 'id is null: omit it, the column has a default'"  # noqa: S608  as above
             " WHERE id IS NULL AND error IS NULL AND ctid = ANY(ARRAY("
             f"SELECT ctid FROM {quoted} WHERE id IS NULL AND error IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED))"
         )
@@ -125,11 +125,11 @@ class Outbox:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str, table: str) -> AsyncIterator[Self]:
-        """Connect, and listen for new rows where that is possible.
+        """Connect, and listen for new rows if possible.
 
         Raises:
-            StoreUnavailable: if PostgreSQL cannot be used now.
-            StoreRefused: if it refuses us: no such table, no right to use it.
+            StoreUnavailable: PostgreSQL cannot be used now.
+            StoreRefused: the table does not exist, or access is denied.
         """
         async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
             with translated():
@@ -142,11 +142,11 @@ class Outbox:
             yield outbox
 
     async def relay(self, most: int, announce: Announce) -> Announced | None:
-        """Announce up to `most` rows, the first ones, and delete those that were; None if another relay has its turn.
+        """Enqueue the first rows, up to `most`, and delete the queued ones. None if another relay holds the lock.
 
         Raises:
-            StoreUnavailable: if PostgreSQL cannot be used now; rows may have been announced that are still there.
-            StoreRefused: if it refuses us.
+            StoreUnavailable: PostgreSQL cannot be used now. Queued rows may remain in the table.
+            StoreRefused: PostgreSQL denies access.
         """
         self.changed.clear()
         async with self._transaction(_RELAYING):
@@ -157,24 +157,24 @@ class Outbox:
             records = await self._read(most)
             rows = [_row(record) for record in records if record["id"] is not None]
             if records and not rows:
-                # They sort last: nothing else waits. Nothing could delete one of them alone, once it was announced.
+                # NULLs sort last, so no other row waits. Without a number, a single queued row could not be deleted.
                 tag = await self._connection.execute(self._refuse_unnumbered, most)
                 return Announced(unnumbered=_count_of(tag))
             announced = await announce(rows) if rows else Announced()
-            # Only what the queue has is deleted; a crash before the commit announces it again, under the same key.
+            # Only queued rows are deleted. After a crash before the commit, they are enqueued again under the same key.
             return await self._settle(announced)
 
     async def _read(self, most: int) -> list[asyncpg.Record]:
-        """The first rows, with the lock: what the relay before has deleted is gone."""
-        with _table_blamed():  # that it is a row's lock is not possible: those are skipped
+        """Read the first rows under the lock, after deletions by the previous relay."""
+        with _table_blamed():  # locked rows are skipped
             return await self._connection.fetch(self._select, most)
 
     async def backlog(self) -> Backlog:
-        """What waits.
+        """Count the waiting rows.
 
         Raises:
-            StoreUnavailable: if PostgreSQL cannot be used now, or cannot count, for example within its `statement_timeout`. The
-                connection can be used further, if it is not lost.
+            StoreUnavailable: PostgreSQL cannot be used now, or counting fails, for example by its `statement_timeout`. The connection
+                stays usable unless it is lost.
         """
         record = problem = None
         async with self._transaction(_LOOKING):
@@ -191,11 +191,11 @@ class Outbox:
         return Backlog(record["rows"], max(0.0, record["age"] or 0.0))
 
     async def plan(self) -> None:
-        """Have PostgreSQL plan the statements of a relay, without running them: so it checks the table and privileges.
+        """Plan the statements of a relay, without running them, to check the table and privileges.
 
         Raises:
-            StoreLocked: if another transaction has locked the table.
-            StoreUnavailable: if they could not be run.
+            StoreLocked: another transaction has locked the table.
+            StoreUnavailable: the statements cannot be run.
         """
         async with self._transaction(_LOOKING):
             with _table_blamed():
@@ -207,8 +207,7 @@ class Outbox:
     async def _transaction(self, begin: str) -> AsyncIterator[None]:
         """A transaction, committed at the end of the block.
 
-        After an error the connection is of no further use. Cancelled, it is closed at once: a server that does not answer
-        could not confirm a rollback either.
+        After an error or a cancellation the connection is terminated without a rollback, which an unresponsive server could not confirm.
         """
         try:
             with translated():
@@ -225,9 +224,9 @@ class Outbox:
             raise
 
     async def _settle(self, announced: Announced) -> Announced:
-        """Delete or mark what is to be; returns what has come of it.
+        """Delete queued rows and mark rejected ones. Returns the result.
 
-        A row whose DELETE is refused is marked, too: it would otherwise be announced with each batch.
+        A row whose DELETE is rejected is also marked, because otherwise each batch would enqueue it again.
         """
         done, refused = list(announced.done), dict(announced.refused)
         undeleted, kept = await self._apart(done, lambda part: self._connection.execute(self._delete, part))
@@ -256,10 +255,10 @@ class Outbox:
     async def _apart(
         self, numbers: Sequence[int], execute: Callable[[Sequence[int]], Awaitable[str]]
     ) -> tuple[dict[int, str], set[int]]:
-        """Execute a statement for rows, without those for which it is refused: they are found by halving.
+        """Execute a statement for rows except rejected ones, which are found by halving.
 
         Returns:
-            Why it is refused for some, by number, and which others it has left as they are.
+            The reasons for rejected rows, by number, and the numbers of rows that the statement left unchanged.
         """
         refused: dict[int, str] = {}
         kept: set[int] = set()
@@ -290,7 +289,7 @@ class Outbox:
         return refused, kept
 
     async def _waiting(self, numbers: Sequence[int]) -> set[int]:
-        """Which of these rows still wait: a trigger or a rule of the program may have marked them instead."""
+        """Return the rows that still wait. A trigger or rule of the program may have marked the others instead."""
         return {record["id"] for record in await self._connection.fetch(self._kept, numbers)}
 
     def _wake(self, *_: object) -> None:
@@ -299,7 +298,7 @@ class Outbox:
 
 @contextmanager
 def _table_blamed() -> Iterator[None]:
-    """Say that the outbox is locked, where a statement has waited for its lock."""
+    """Raise `StoreLocked` if a statement has waited too long for the table's lock."""
     try:
         yield
     except asyncpg.LockNotAvailableError as error:
@@ -307,17 +306,17 @@ def _table_blamed() -> Iterator[None]:
 
 
 def quoted_table(table: str) -> str:
-    """The name of the table, with its schema if it has one, for SQL."""
+    """Return the table's name, with its schema if given, quoted for SQL."""
     return ".".join(f'"{part}"' for part in table.split("."))
 
 
 def channel_of(table: str) -> str:
-    """The channel on which PostgreSQL tells of new rows."""
+    """Return the channel for notifications of new rows."""
     return table.rpartition(".")[2]
 
 
 def _affected(tag: str, numbers: Sequence[int]) -> bool:
-    """Whether a statement has affected all of these rows, by its command tag, such as `DELETE 3`."""
+    """Return whether a statement has affected all of these rows, by a command tag such as `DELETE 3`."""
     return _count_of(tag) >= len(numbers)
 
 
@@ -326,8 +325,8 @@ def _count_of(tag: str) -> int:
 
 
 def _select(quoted: str) -> str:
-    # The stored sizes, which cost nothing, tell how many documents are written out to be measured, and their measures how many of
-    # them are sent. OFFSET 0: each is measured once, and no more of them.
+    # The stored sizes, which are cheap to read, limit how many documents are converted to text and measured. The measured sizes limit
+    # how many are sent. OFFSET 0 prevents further conversions.
     return (
         f"SELECT id, announcement::text AS announcement, left(order_id::text, {_ORDER_ID_LENGTH}) AS order_id,"  # noqa: S608  the table's name is quoted
         " express, bytes,"
@@ -339,7 +338,7 @@ def _select(quoted: str) -> str:
         " FROM (SELECT *, coalesce(pg_column_size(document), 0)::bigint"
         f" * CASE WHEN pg_column_compression(document) IS NULL THEN 1 ELSE {_USUAL_COMPRESSION} END AS size"
         f" FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT $1"
-        # Somebody's open transaction on a row holds up that row alone.
+        # An open transaction on a row delays only that row.
         " FOR UPDATE SKIP LOCKED) AS first_rows) AS stored"
         f" WHERE stored_before < {_BATCH_BYTES} OFFSET 0) AS measured) AS written"
         f" WHERE before < {_BATCH_BYTES} ORDER BY id"

@@ -1,6 +1,6 @@
-"""What an outbox is like, and what our role may do with it; changes nothing.
+"""Reads facts about an outbox and our role's rights, without changes.
 
-The statements of a relay are planned and not run, so whatever is missing of the table shows.
+The statements of a relay are planned but not run, which reveals missing parts of the table.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ SELECT has_table_privilege($1::oid, 'SELECT') AS "SELECT", has_table_privilege($
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxFacts:
-    """What is known of an outbox.
+    """Facts about an outbox.
 
     Attributes:
-        table: its name.
-        role: ours.
-        exists: whether the table is there, as far as our role sees.
+        table: name of the table.
+        role: name of our role.
+        exists: whether the table is visible to our role.
         missing: privileges that our role lacks.
-        not_planned: why a relay's statements cannot be run, if the privileges are not the reason.
-        is_locked: whether another transaction keeps a lock for which they would wait.
-        backlog: what waits; None if that cannot be asked.
+        not_planned: any other reason why a relay's statements cannot be run.
+        is_locked: whether a relay's statements would wait for another transaction's lock.
+        backlog: the waiting rows, or None if they cannot be counted.
     """
 
     table: str
@@ -46,12 +46,12 @@ class OutboxFacts:
 
 
 async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
-    """Look at the table, and at what waits there.
+    """Inspect the table and its waiting rows.
 
     Raises:
-        StoreUnavailable: if the server cannot be reached.
-        StoreRefused: if it refuses us.
-        ConfigError: if the DSN cannot be understood.
+        StoreUnavailable: PostgreSQL cannot be reached.
+        StoreRefused: PostgreSQL denies access.
+        ConfigError: the DSN is invalid.
     """
     async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
         with translated():
@@ -69,7 +69,7 @@ async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
 
 
 async def _with_backlog(facts: OutboxFacts, outbox: Outbox) -> OutboxFacts:
-    """The same, with why a relay could not work, or what waits for it."""
+    """Add the backlog, or the reason why a relay could not work."""
     try:
         await outbox.plan()
         return replace(facts, backlog=await outbox.backlog())
@@ -77,5 +77,5 @@ async def _with_backlog(facts: OutboxFacts, outbox: Outbox) -> OutboxFacts:
         return replace(facts, is_locked=True)
     except StoreUnavailable as error:
         if not isinstance(error.__cause__, asyncpg.PostgresError):
-            raise  # it is the connection
+            raise  # the connection failed
         return replace(facts, not_planned=str(error))

@@ -1,4 +1,4 @@
-"""The outbox's table as SQL: for somebody's own migrations, or created at once."""
+"""Creates the outbox's table, or returns its SQL for a program's own migrations."""
 
 from importlib.resources import files
 
@@ -9,7 +9,7 @@ from ingest.store.translation import translated
 
 _GRANTS = (
     "\n"
-    "-- What a relay may do: read and delete rows, and note why one cannot be announced.\n"
+    "-- Rights of a relay: read and delete rows, and record why a row cannot be queued.\n"
     "DO $$ BEGIN\n"
     "    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{name}') THEN\n"
     "        CREATE ROLE {role} LOGIN;  -- give it a password, or a certificate\n"
@@ -18,19 +18,19 @@ _GRANTS = (
     "{usage}"
     "GRANT SELECT, DELETE, UPDATE (error) ON {table} TO {role};\n"
 )
-# Of the schema in which a table without one is created: its name is known only there.
+# For a table without a schema. Only the server knows the schema in which it is created.
 _USAGE = "DO $$ BEGIN\n    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), '{name}');\nEND $$;\n"
 
 
 def outbox_sql(table: str, role: str | None) -> str:
-    """The statements that create the table, its trigger, and the rights of a relay's role; they may be run again.
+    """Return idempotent statements that create the table, its trigger, and the rights of a relay's role.
 
     Args:
         table: its name, with a schema if it is not in the search path.
-        role: the role that relays connect as; None if they connect as the table's owner.
+        role: the role that relays connect as, or None for the table's owner.
 
     Raises:
-        ConfigError: if the role has no usable name.
+        ConfigError: the role's name is unusable.
     """
     template = (files(__package__) / "outbox.sql").read_text(encoding="utf-8")
     name = channel_of(table)
@@ -53,11 +53,11 @@ def outbox_sql(table: str, role: str | None) -> str:
 
 
 async def create_outbox(dsn: str, table: str, role: str | None) -> None:
-    """Create what is missing of the table.
+    """Create the missing parts of the table.
 
     Raises:
-        StoreUnavailable: if PostgreSQL cannot be reached.
-        StoreRefused: if it refuses us.
+        StoreUnavailable: PostgreSQL cannot be reached.
+        StoreRefused: PostgreSQL denies access.
     """
     async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
         with translated():

@@ -1,6 +1,6 @@
 """The calls that wait for the next bulk requests, in groups that share a request.
 
-Calls with different limits do not share a request. After a request has failed, its orders are isolated from others, half as many in each
+Calls with different limits do not share a request. After a request has failed, its orders are isolated from others, with half the number in each
 request.
 """
 

@@ -19,7 +19,7 @@ def decompressed(coding: bytes, body: bytes, limit: int) -> bytes:
 
     Raises:
         NoResponse: the coding is another one than we accept, or the body is not coded so.
-        TooLarge: it is over the limit.
+        TooLarge: it exceeds the limit.
     """
     if not body or coding == b"identity":
         return body

@@ -79,7 +79,7 @@ class ResponseParser:
 
         Raises:
             Malformed: it is no response, or more than one.
-            TooLarge: its body is over the limit.
+            TooLarge: its body exceeds the limit.
         """
         if not self.has_begun:
             self.has_begun = True
@@ -112,7 +112,7 @@ class ResponseParser:
 
         Raises:
             NoDocument: its status means that it contains none.
-            TooLarge: decompressed, it is over the limit.
+            TooLarge: decompressed, it exceeds the limit.
             NoResponse: it is not compressed as its Content-Encoding declares.
         """
         if self.is_declined:

@@ -23,7 +23,7 @@ _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
 # Seconds that a connection is used, however busy it is: a server that was drained, or has another address now, is left then.
 _LIFETIME = (240.0, 360.0)
-# Seconds between two looks for requests whose time is over.
+# Seconds between two checks for overdue requests.
 _CHECK_EVERY = 0.05
 _CLOSED = "the transport was closed"
 

@@ -121,7 +121,7 @@ class Transport(Protocol):
 
         Raises:
             NoDocument: the status is not 2xx, or is 204 or 205, which have no body.
-            TooLarge: the body is over the limit.
+            TooLarge: the body exceeds the limit.
             NoResponse: no complete response was received.
             NoResources: there was nothing left to open a connection with.
             TransportFailed: the transport has failed. Any other exception means the same.
