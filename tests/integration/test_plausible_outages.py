@@ -1,7 +1,6 @@
 """An external API that fails as a whole with responses that look like one order's own: no order is dead-lettered for that."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -276,28 +275,3 @@ async def test_before_any_order_is_known_missing_ones_wait_and_good_ones_behind_
     )
     assert sorted(await scene.rows()) == sorted(good)
     assert sorted(letter["order_id"] for letter in await scene.dead()) == sorted(missing)
-
-
-async def test_an_operator_releases_missing_orders_by_a_rule_for_their_status(scene: Scene, api: Api) -> None:
-    missing = ids(30, "missing")
-    api.missing = set(missing)
-    await scene.enqueue(*missing)
-
-    async with scene.worker(**api.settings("single"), upstream_status="404=not_found"):
-        await scene.finished()
-
-    assert sorted(letter["order_id"] for letter in await scene.dead()) == sorted(missing)
-
-
-async def test_an_outage_is_logged_with_what_the_responses_look_like(scene: Scene, api: Api) -> None:
-    with capture_logs() as logs:
-        async with scene.worker(**api.settings("single")) as worker:
-            await scene.enqueue("known")
-            await scene.finished()
-            api.broken = FAILURES["errors"]
-            await scene.enqueue(*ids(20))
-            await until(lambda: is_open(worker))
-
-    [opened] = [entry for entry in logs if entry["event"] == "circuit_opened"]
-    assert opened["error"].endswith("; the response is a JSON object with only errors")
-    assert "Internal" not in json.dumps(opened, default=str)
