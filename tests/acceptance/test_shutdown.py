@@ -117,24 +117,6 @@ async def test_a_stop_while_redis_is_frozen_reports_what_could_not_be_released(
     await next_worker_finishes(scene, workers)
 
 
-async def test_a_stop_while_redis_is_down_reports_what_could_not_be_released(
-    scene: Scene, own_servers: EmbeddedServers, workers: Workers
-) -> None:
-    scene.api.behave(hang_rate=1.0)
-    await scene.enqueue(*ORDERS)
-    command = workers.start()
-    await holds(scene, 20)
-
-    await asyncio.to_thread(own_servers.valkey.kill)
-    await command.says("unavailable", server="redis")
-    command.ask(signal.SIGTERM)
-    await stops_in_time(command)
-    await asyncio.to_thread(own_servers.valkey.start)
-
-    assert total(command, "orphans") == 20
-    await next_worker_finishes(scene, workers)
-
-
 async def test_a_stop_of_an_idle_worker_while_redis_is_frozen_is_in_time(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:

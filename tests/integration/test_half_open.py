@@ -157,19 +157,6 @@ async def test_connections_to_the_api_that_are_forgotten_in_mid_run_are_replaced
         await all_right(scene, 3 * 3 + SLACK)
 
 
-async def test_all_connections_forgotten_at_once_are_replaced(scene: Scene, far: Scene, networks: Networks) -> None:
-    scene.api.behave(latency="0.05")
-    await scene.enqueue(*ORDERS)
-
-    async with far.worker(upstream_url=upstream(scene, networks), upstream_timeout=3, batch_rows=20):
-        await scene.stored_at_least(50)
-        for network in (networks.redis, networks.postgres, networks.api):
-            network.strand()
-
-        # A read, the fetches, the commit and the ack may each find its own connection gone, one after the other.
-        await all_right(scene, BATCH_TIMEOUT + 2 * REDIS_TIMEOUT + 2 * 3 + SLACK)
-
-
 @pytest.mark.parametrize("server", ["redis", "postgres", "api"])
 async def test_a_network_that_stalls_for_longer_than_every_timeout_costs_nothing(
     scene: Scene, far: Scene, networks: Networks, server: str

@@ -124,33 +124,3 @@ async def test_when_the_leader_is_killed_another_goes_on_where_its_sweep_stopped
     assert 0 < stopped_at < went_on_at
     assert await leader(scene) != dead
     assert seconds * 1000 + micros / 1000 >= led_until
-
-
-async def test_a_leader_that_stops_hands_over_without_its_heartbeat_having_to_end(
-    scene: Scene, workers: Workers
-) -> None:
-    first = workers.start(heartbeat_ttl=15.0)
-    stopped = await a_leader_other_than(scene, "")
-    second = workers.start(heartbeat_ttl=15.0)
-    await second.says("process_started")
-
-    async def both_live() -> bool:
-        return await scene.redis.zcard(scene.keys.alive) == 2
-
-    await eventually(both_live)
-    assert await first.stop() == 0
-
-    assert await leader(scene) != stopped, "it has given the lead up itself"
-    assert await a_leader_other_than(scene, "") != stopped
-
-
-async def test_retries_that_come_due_while_nobody_leads_are_moved_by_the_next_leader(scene: Scene) -> None:
-    async with scene.consumer("one") as one:
-        await scene.enqueue("a")
-        [delivery] = await one.read(1, 0.001)
-        await one.reschedule(delivery, 0.0, 2)
-
-    async with scene.worker("two"):
-        await scene.finished()
-
-    assert set(await scene.rows()) == {"a"}
