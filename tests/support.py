@@ -26,13 +26,17 @@ T = TypeVar("T")
 DEADLINE = 60.0
 
 
-async def eventually(condition: Callable[[], Awaitable[T]], *, within: float = DEADLINE, every: float = 0.02) -> T:
-    """The condition's first true value; fails when the deadline passes."""
+async def eventually(condition: Callable[[], Awaitable[T] | T], *, within: float = DEADLINE, every: float = 0.02) -> T:
+    """The first true value of a condition, which may be asynchronous; fails when the deadline passes."""
     until = time.monotonic() + within
-    while not (value := await condition()):
+    while not (value := await _value_of(condition())):
         assert time.monotonic() < until, f"not within {within} s: {condition}"
         await asyncio.sleep(every)
     return value
+
+
+async def _value_of(found: Awaitable[T] | T) -> T:
+    return await found if isinstance(found, Awaitable) else found
 
 
 def eventually_sync(condition: Callable[[], T], *, within: float = DEADLINE, every: float = 0.02) -> T:

@@ -139,10 +139,7 @@ async def test_a_stop_while_redis_is_frozen_still_commits_the_rows_in_flight(
     await scene.enqueue(*ORDERS[:20])
     command = workers.start(shutdown_grace=5)
 
-    async def all_requested() -> bool:
-        return scene.api.stats().requests == 20
-
-    await eventually(all_requested)
+    await eventually(lambda: scene.api.stats().requests == 20)
     with frozen(own_servers.valkey.pid):
         command.ask(signal.SIGTERM)
         await stops_in_time(command, within=5 + KILL_MARGIN)
@@ -159,10 +156,7 @@ async def test_while_orders_in_flight_are_finished_the_metrics_port_refuses_conn
     port = free_port()
     command = workers.start(metrics_port=port, shutdown_grace=60)
 
-    async def requested() -> bool:
-        return scene.api.stats().requests == 1
-
-    await eventually(requested)
+    await eventually(lambda: scene.api.stats().requests == 1)
     command.ask(signal.SIGTERM)
     await eventually(partial(is_refused, "127.0.0.1", port), within=20)
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import psutil
@@ -20,22 +20,9 @@ ORDERS = ids(300)
 
 
 @pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
-@pytest.fixture
 def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
     with closing_workers(cli, {"INGEST_UPSTREAM_URL": scene.api.url_template, "INGEST_CONCURRENCY": "10"}) as workers:
         yield workers
-
-
-@pytest.fixture
-async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
-    """A scene on servers that may be stopped."""
-    async with Scene.open_fragile(own_servers, queue_name) as scene:
-        yield scene
 
 
 def on(fragile: Scene, workers: Workers) -> Workers:
@@ -147,10 +134,7 @@ async def test_after_a_kill_of_the_supervisor_its_workers_stop_in_order(scene: S
 
     command.ask(signal.SIGKILL)
 
-    async def gone() -> bool:
-        return not any(map(is_alive, pids))
-
-    await eventually(gone)
+    await eventually(lambda: not any(map(is_alive, pids)))
     state = await scene.state()
     assert (state.pending, state.consumers) == (0, 0)
     await nothing_lost(scene)

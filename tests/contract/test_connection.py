@@ -47,10 +47,7 @@ def test_a_connection_that_redis_has_closed_while_it_was_idle_is_opened_again(
             await client.connection_pool.release(connection)
             await other.client_kill_filter(_id=number)
 
-            async def is_at_end() -> bool:
-                return bool(connection.is_at_end or not connection.is_connected)
-
-            await eventually(is_at_end)
+            await eventually(lambda: bool(connection.is_at_end or not connection.is_connected))
             return await client.ping()
 
     assert run(ping_after_the_end()) is True

@@ -166,10 +166,7 @@ async def test_an_idle_connection_has_no_timer(own_valkey: ValkeyServer) -> None
         await line.call("PING")
         assert line._watching is not None
 
-        async def has_none() -> bool:
-            return line._watching is None
-
-        await eventually(has_none)
+        await eventually(lambda: line._watching is None)
 
         await line.call("PING")
     assert line._watching is None

@@ -1,7 +1,7 @@
 """An order that kills its process, under the real supervisor: it is dead-lettered, and no other order with it."""
 
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,12 +29,6 @@ def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Itera
         return
     with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
         yield server.url
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture

@@ -48,12 +48,6 @@ def with_bugs(fails: Iterator[bool]) -> Classes:
     return Classes(upstream=Buggy)
 
 
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
 @pytest.mark.parametrize("tries", [1, 3])
 async def test_a_bug_that_some_requests_meet_uses_up_no_attempt_and_no_delivery(scene: Scene, tries: int) -> None:
     fails = (number % 30 == 7 for number in itertools.count())

@@ -18,12 +18,6 @@ HOUR = 3600.0
 AHEAD_THEN_BEHIND = [(HOUR, -HOUR), (-HOUR, HOUR)]
 
 
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
 @asynccontextmanager
 async def worker_whose_host_is_ahead(scene: Scene, seconds: float, **changed: object) -> AsyncIterator[RunningWorker]:
     """A worker on a host whose clock is that much ahead; the shared clock is the only one that looks at it."""

@@ -26,12 +26,6 @@ def redis_url(servers: EmbeddedServers) -> str:
     return servers.redis_url
 
 
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
 def oauth2(scene: Scene) -> Mapping[str, object]:
     return {
         "upstream_auth": "oauth2",

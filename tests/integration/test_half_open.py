@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
@@ -42,12 +42,6 @@ class Networks:
     redis: Network
     postgres: Network
     api: Network
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture
@@ -172,10 +166,7 @@ async def test_a_network_that_stalls_for_longer_than_every_timeout_costs_nothing
         network.freeze()
         until = time.monotonic() + stalls
 
-        async def over() -> bool:
-            return time.monotonic() > until
-
-        await eventually(over)
+        await eventually(lambda: time.monotonic() > until)
         network.thaw()
 
         await all_right(scene, BATCH_TIMEOUT + SLACK)

@@ -1,7 +1,7 @@
 """Batches that are too slow and documents that are large: halved, bounded, and never in the way of the heartbeat."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -16,12 +16,6 @@ from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
 
 MB = 1_000_000
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 class Hurried(OrderStore):
@@ -125,10 +119,7 @@ async def test_a_batch_that_needs_more_room_than_the_server_allows_is_halved_unt
         async with blocker.transaction():
             await blocker.execute("LOCK TABLE orders")
 
-            async def all_fetched() -> bool:
-                return scene.api.stats().requests == len(order_ids)
-
-            await eventually(all_fetched)
+            await eventually(lambda: scene.api.stats().requests == len(order_ids))
         await scene.finished()
 
     assert max(rows for rows, is_done in hurried.statements if not is_done) > 4
@@ -143,11 +134,7 @@ async def test_an_order_for_which_the_server_always_ends_the_connection_is_waite
 
     with capture_logs() as logged:
         async with scene.worker(classes=Classes(store=hurried)):
-
-            async def is_named() -> bool:
-                return any("order ends-it, alone" in str(line.get("error")) for line in logged)
-
-            await eventually(is_named)
+            await eventually(lambda: any("order ends-it, alone" in str(line.get("error")) for line in logged))
             assert (await scene.dead(), await scene.redis.zcard(scene.keys.retry)) == ([], 0)
             await scene.sql("DROP TRIGGER end_it ON orders")
             await scene.finished()
@@ -160,11 +147,7 @@ async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried:
     await scene.enqueue("slow")
 
     async with scene.worker(classes=Classes(store=hurried)):
-
-        async def tried_twice() -> bool:
-            return len(hurried.statements) >= 2
-
-        await eventually(tried_twice)
+        await eventually(lambda: len(hurried.statements) >= 2)
         assert (await scene.dead(), await scene.redis.zcard(scene.keys.retry)) == ([], 0)
         await scene.sql("DELETE FROM slow")
         await scene.finished()
@@ -222,11 +205,7 @@ async def test_one_statement_has_few_large_documents(scene: Scene) -> None:
         await transaction.start()
         await blocker.execute("LOCK TABLE orders")
         async with scene.worker(classes=Classes(store=Measuring), concurrency=24):
-
-            async def all_fetched() -> bool:
-                return scene.api.stats().requests == len(order_ids)
-
-            await eventually(all_fetched)
+            await eventually(lambda: scene.api.stats().requests == len(order_ids))
             await asyncio.shield(transaction.rollback())
             await scene.finished(within=60)
 

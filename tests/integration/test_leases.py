@@ -27,11 +27,7 @@ async def test_an_order_that_takes_ten_leases_is_fetched_once(scene: Scene, conc
 
     lease = {"claim_idle": 1, "heartbeat_ttl": 3.0}
     async with scene.worker("slow", concurrency=concurrency, **lease) as slow:
-
-        async def in_flight() -> bool:
-            return scene.api.stats().requests == len(order_ids)
-
-        await eventually(in_flight)
+        await eventually(lambda: scene.api.stats().requests == len(order_ids))
         async with scene.worker("eager", **lease) as eager, scene.worker("eager too", **lease) as eager_too:
             await scene.finished(within=30)
 

@@ -1,6 +1,6 @@
 """One worker process maintains the group for all: which one, and what becomes of it when that one dies or stops."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from acceptance.commands import Workers, closing_workers
@@ -13,12 +13,6 @@ from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 
 PARTS = {"sweep", "move_due", "trim"}
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture
@@ -82,9 +76,6 @@ async def test_of_several_processes_one_does_all_the_maintenance(scene: Scene) -
             done.add((self.name, "trim"))
             return await super().trim(most)
 
-    async def swept_often() -> bool:
-        return sweeps >= 10
-
     parts = Classes(consumer=Noted)
     lease = {"claim_idle": 1, "heartbeat_ttl": 10.0}
     async with (
@@ -92,7 +83,7 @@ async def test_of_several_processes_one_does_all_the_maintenance(scene: Scene) -
         scene.worker("two", parts, **lease),
         scene.worker("three", parts, **lease),
     ):
-        await eventually(swept_often)
+        await eventually(lambda: sweeps >= 10)
 
     assert len({name for name, _ in done}) == 1
     assert {part for _, part in done} == PARTS

@@ -96,12 +96,6 @@ class Scraper:
 
 
 @pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
-@pytest.fixture
 async def metrics() -> AsyncIterator[Scraper]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http:
         yield Scraper(http)

@@ -1,8 +1,5 @@
 """A worker tells why it fetches nothing; what becomes of that changes nothing for it."""
 
-from collections.abc import AsyncIterator
-
-import pytest
 from integration.scene import RunningWorker, Scene, ids
 from support import eventually
 
@@ -10,12 +7,6 @@ from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.redis.connection import QueueRefused
 from ingest.services.worker_parts import Classes
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 class Mute(Consumer):

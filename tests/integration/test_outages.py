@@ -71,12 +71,6 @@ def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Itera
 
 
 @pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
-@pytest.fixture
 async def door(scene: Scene) -> AsyncIterator[Door]:
     door = Door(scene)
     own = scene.api

@@ -107,12 +107,6 @@ async def served() -> AsyncIterator[Api]:
         await runner.cleanup()
 
 
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
 async def probed(api: Api, times: int = 2) -> None:
     """Wait until the API has had more requests."""
     enough = api.requests + times

@@ -18,12 +18,6 @@ from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 
 
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
 @dataclass
 class FickleApi:
     """An API that answers each order with the status that the test has chosen for it, and holds it while it wants to.

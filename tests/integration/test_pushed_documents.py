@@ -1,6 +1,5 @@
 """Orders that are pushed with their entry: of several for one order the one announced last wins, whenever each is handled."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,12 +10,6 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.queue.operate.dead_letters import DeadLetters
 
 HOUR = 3_600_000
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 async def now_ms(scene: Scene) -> int:

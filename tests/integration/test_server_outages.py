@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,13 +12,6 @@ from support import eventually
 from ingest.lab.servers import EmbeddedServers
 
 ORDERS = ids(300)
-
-
-@pytest.fixture
-async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
-    """A scene on servers that may be stopped."""
-    async with Scene.open_fragile(own_servers, queue_name) as scene:
-        yield scene
 
 
 async def test_in_an_outage_of_postgresql_reading_stops_the_circuit_stays_closed_and_no_attempt_is_used_up(
@@ -63,11 +55,7 @@ async def test_after_an_outage_of_redis_longer_than_all_heartbeats_nobody_is_tak
     # machine that is busy.
     settings = {"heartbeat_ttl": 2, "claim_idle": 3, "concurrency": 30}
     async with fragile.worker("a", **settings) as a, fragile.worker("b", **settings) as b:
-
-        async def all_under_way() -> bool:
-            return fragile.api.stats().requests == len(order_ids)
-
-        await eventually(all_under_way)
+        await eventually(lambda: fragile.api.stats().requests == len(order_ids))
         await asyncio.to_thread(getattr(own_servers.valkey, way))
         # Longer than a lease, and than two heartbeats.
         await throughout(5.0, lambda: asyncio.sleep(0))

@@ -3,7 +3,7 @@ order."""
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from integration.holding import Holder
@@ -15,19 +15,6 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.consume.consumer import Consumer
 from ingest.store.orders.order_store import OrderStore
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
-@pytest.fixture
-async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
-    """A scene on servers that may be killed."""
-    async with Scene.open_fragile(own_servers, queue_name) as scene:
-        yield scene
 
 
 class CountingStore(OrderStore):
@@ -116,11 +103,7 @@ async def test_a_stream_that_was_deleted_is_made_again_and_the_work_goes_on(scen
     await scene.enqueue(*ids(10))
 
     async with scene.worker():
-
-        async def are_in_flight() -> bool:
-            return scene.api.stats().requests == 10
-
-        await eventually(are_in_flight)
+        await eventually(lambda: scene.api.stats().requests == 10)
         await scene.redis.delete(scene.keys.stream)
         await scene.enqueue(*ids(10, "later"))
         await scene.stored_at_least(20)

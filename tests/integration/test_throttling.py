@@ -16,12 +16,6 @@ from ingest.lab.servers.server import free_port
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
 @asynccontextmanager
 async def api(answer: Callable[[str], Awaitable[web.Response]]) -> AsyncIterator[str]:
     """A URL template of an API that gives these answers."""

@@ -1,17 +1,9 @@
 """A worker with a user's own function: its orders are stored, split, skipped or dead-lettered as the function says."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from integration.scene import Scene, document
 
 HOSTILE = "own_code:hostile"
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.mark.parametrize("processes", [0, 1])

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,12 +14,6 @@ from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.orders.order_row import OrderRow
 from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 class GatedStore(OrderStore):

@@ -95,15 +95,12 @@ async def test_the_total_timeout_of_aiohttp_includes_the_wait_for_a_free_connect
         del reader, writer
         await released.wait()
 
-    async def is_connected() -> bool:
-        return connections == 1
-
     async with (
         listening(never_answer) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=1)) as session,
     ):
         holding = asyncio.create_task(session.get("/"))
-        await eventually(is_connected)
+        await eventually(lambda: connections == 1)
 
         with pytest.raises(TimeoutError):
             await session.get("/", timeout=aiohttp.ClientTimeout(total=0.2, connect=60))
