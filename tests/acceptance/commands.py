@@ -61,10 +61,7 @@ class WorkerCommand:
     async def exit_code(self, within: float = 60.0) -> int:
         """Wait for its end and the end of its log."""
 
-        async def ended() -> bool:
-            return self.process.poll() is not None
-
-        await eventually(ended, within=within)
+        await eventually(lambda: self.process.poll() is not None, within=within)
         await asyncio.to_thread(self._reader.join, 20)
         assert self.process.returncode is not None
         return self.process.returncode

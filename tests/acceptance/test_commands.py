@@ -8,40 +8,21 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from acceptance.queued import Queued
 from redis import Redis
 from support import INSERT_ORDER, Cli, closing_cli, connected, eventually_sync
 
 from ingest.cli import COMMANDS
 from ingest.lab.upstream.samples import sample_orders
-from ingest.queue.layout.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
 NOWHERE_POSTGRES = "postgresql://nobody:s3cr3t@127.0.0.1:1/none"
-
-
-@pytest.fixture
-def queued(redis_url: str, queue_name: str) -> Iterator["Queued"]:
-    with Redis.from_url(redis_url) as redis:
-        yield Queued(redis, Keys.of(queue_name))
-
-
-class Queued:
-    """What is in the queue now."""
-
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
-        self.redis = redis
-        self.keys = keys
-
-    def __call__(self) -> list[str]:
-        return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(self.keys.stream)]
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
@@ -136,6 +117,16 @@ def test_an_invalid_line_is_reported_with_its_number_and_the_others_are_enqueued
         f"{tmp_path}/ids.txt, line 6",
     ]
     assert queued() == ["a", "b", "c", "d"]
+
+
+def test_express_orders_go_to_the_express_lane(cli: Cli, queued: Queued) -> None:
+    done = cli.run("enqueue", "--express", "a", "b")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2 accepted in ")
+    entries = queued.redis.xrange(queued.keys.express)
+    assert [fields for _, fields in entries] == [{b"order_id": b"a"}, {b"order_id": b"b"}]
+    assert queued.redis.exists(queued.keys.stream) == 0
 
 
 @pytest.mark.parametrize("arguments", [["-"], ["--file", "-"]])
@@ -236,6 +227,8 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["dead", "list", "--reason", "notfound"], "'--reason': 'notfound' is not one of"),
         (["--nonsense"], "--nonsense"),
         (["status", "--interval", "soon"], "--interval"),
+        (["health", "--timeout", "1e10"], "--timeout"),
+        (["doctor", "--order-id", "a b"], "--order-id"),
         (["status", "surplus"], "surplus"),
         (["status", "--interval", "5"], "--interval requires --watch"),
         (["bench", "adaptive", "--seconds", "20"], "--seconds requires --live"),
@@ -296,8 +289,9 @@ def test_a_file_without_ids_does_not_fill_the_screen(cli: Cli, queued: Queued) -
     assert queued() == []
 
 
-def test_enqueue_waits_for_redis_and_says_so_and_ctrl_c_ends_it(cli: Cli) -> None:
-    process = cli.start("enqueue", "a", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
+@pytest.mark.parametrize("command", ["enqueue a", "dead replay --all --yes", "dead drop --all --yes"])
+def test_a_change_of_the_queue_waits_for_redis_and_says_so_and_ctrl_c_ends_it(cli: Cli, command: str) -> None:
+    process = cli.start(*command.split(), env={"INGEST_REDIS_URL": NOWHERE_REDIS})
     assert process.stderr is not None
 
     first = process.stderr.readline()
@@ -451,16 +445,6 @@ def test_a_wrong_setting_stops_every_command_with_one_line_and_exit_code_2(cli: 
     assert "s3cr3t" not in done.stderr
 
 
-def test_dot_env_in_the_working_directory_is_read(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("INGEST_GROUP=from-dot-env\n")
-
-    done = subprocess.run(
-        [sys.executable, "-m", "ingest", "config", "--json"], env=cli.env, cwd=tmp_path, capture_output=True, check=True
-    )
-
-    assert json.loads(done.stdout)["INGEST_GROUP"] == "from-dot-env"
-
-
 def test_dot_env_may_name_secret_files_and_unknown_names_in_it_are_a_warning(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "group").write_text("from-a-file\n")
     (tmp_path / ".env").write_text("INGEST_GROUP_FILE=group\nINGEST_CONCURENCY=5\n")
@@ -489,15 +473,6 @@ def test_a_key_in_the_url_of_the_external_api_is_shown_nowhere(cli: Cli) -> None
     assert "HTTPS_PROXY" in proxy.stderr
     for done in (table, document, wrong, proxy):
         assert "cr3t" not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("path", ["abc", "1/2", "-1"])
-def test_a_redis_database_that_is_not_a_number_is_refused(cli: Cli, path: str) -> None:
-    done = cli.run("status", env={"INGEST_REDIS_URL": f"redis://:s3cr3t@127.0.0.1:1/{path}"})
-
-    assert_one_line(done, 2)
-    assert "INGEST_REDIS_URL: must end with the number of the database" in done.stderr
-    assert "s3cr3t" not in done.stderr
 
 
 # -- unusable servers and ports -----------------------------------------------------------------------------------
@@ -530,10 +505,10 @@ def _execute(dsn: str, statement: str) -> None:
     subprocess.run([sys.executable, "-c", script, dsn, statement], check=True)
 
 
-@pytest.mark.parametrize("wrong", ["password", "database", "parameter", "type", "no Redis"])
+@pytest.mark.parametrize("wrong", ["password", "database", "parameter", "type"])
 @pytest.mark.parametrize("command", [["enqueue", "a"], ["worker"]], ids=" ".join)
 def test_a_redis_that_cannot_be_used_fails_in_one_line(
-    cli: Cli, queued: Queued, redis_url: str, command: list[str], wrong: str, web_server: int
+    cli: Cli, queued: Queued, redis_url: str, command: list[str], wrong: str
 ) -> None:
     password = urlsplit(redis_url).password or ""
     if wrong == "type":
@@ -543,36 +518,12 @@ def test_a_redis_that_cannot_be_used_fails_in_one_line(
         "database": redis_url.removesuffix("/0") + "/99999",
         "parameter": redis_url + "?no_such_parameter=1",
         "type": redis_url,
-        "no Redis": f"redis://127.0.0.1:{web_server}/0",
     }[wrong]
 
     done = cli.run(*command, env={"INGEST_REDIS_URL": url}, timeout=20)
 
     assert_one_line(done, 2 if wrong == "parameter" else 1)
     assert password not in done.stderr
-
-
-@pytest.fixture
-def web_server() -> Iterator[int]:
-    """A port on which something else than Redis answers."""
-
-    class Silent(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Write nothing into the test's output."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
-
-
-def test_a_port_in_use_fails_in_one_line(cli: Cli, web_server: int) -> None:
-    done = cli.run("worker", env={"INGEST_METRICS_PORT": str(web_server)})
-
-    assert_one_line(done, 1)
-    assert "INGEST_METRICS_PORT" in done.stderr
 
 
 # -- help, debugging, pipes ---------------------------------------------------------------------------------------

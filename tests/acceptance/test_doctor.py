@@ -4,9 +4,7 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 from acceptance.dead_lettering import on_a_terminal
@@ -125,28 +123,3 @@ async def test_a_setting_that_cannot_be_used_is_one_line_and_exit_code_2(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert named in done.stderr
     assert "s3cr3t" not in done.stderr
-
-
-async def test_an_order_id_that_is_none_is_wrong_use(sound: Cli) -> None:
-    done = await run(sound, "--order-id", "a b")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "'--order-id'" in done.stderr
-
-
-def test_too_few_open_files_are_a_fault(tmp_path: Path) -> None:
-    command = f"ulimit -n 100; exec {sys.executable} -m ingest doctor --timeout 2"
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_")}
-
-    done = subprocess.run(
-        ["sh", "-c", command],
-        env={**inherited, **CLOSED},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert done.returncode == 1, done.stderr
-    assert "a process may open 100 files, and needs up to 228" in done.stdout

@@ -3,11 +3,9 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 from http.client import HTTPConnection
 from pathlib import Path
 
-import pytest
 from integration.scene import Scene
 from prometheus_client.parser import text_string_to_metric_families
 from support import Cli, Process, eventually
@@ -46,12 +44,6 @@ class Exporter:
             return (await asyncio.to_thread(self.get, "/readyz"))[0] == 200 and await self.work() == work
 
         return await eventually(reported)
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 def started(cli: Cli, **env: str) -> Exporter:

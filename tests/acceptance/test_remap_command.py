@@ -74,6 +74,17 @@ async def test_stored_orders_are_made_again(cli: Cli, dsn: str, own_code: dict[s
     assert set((await statuses(dsn)).values()) == {"better"}
 
 
+WAITS = """
+import asyncio
+from msgspec.structs import replace
+
+async def transform(order, document):
+    if order.id == "order-0249":
+        await asyncio.Event().wait()
+    return replace(order, status="better")
+"""
+
+
 async def test_a_document_that_cannot_be_used_is_told(cli: Cli, dsn: str, own_code: dict[str, str]) -> None:
     async with connected(dsn) as sql:
         await sql.execute(
@@ -87,17 +98,6 @@ async def test_a_document_that_cannot_be_used_is_told(cli: Cli, dsn: str, own_co
         "bad: transform_failed: `ValueError` at remapped_code:6 in transform\n"
         "3 orders with a document: 2 changed, 1 failed\n"
     )
-
-
-WAITS = """
-import asyncio
-from msgspec.structs import replace
-
-async def transform(order, document):
-    if order.id == "order-0249":
-        await asyncio.Event().wait()
-    return replace(order, status="better")
-"""
 
 
 @pytest.mark.parametrize(

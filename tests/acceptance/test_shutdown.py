@@ -117,24 +117,6 @@ async def test_a_stop_while_redis_is_frozen_reports_what_could_not_be_released(
     await next_worker_finishes(scene, workers)
 
 
-async def test_a_stop_while_redis_is_down_reports_what_could_not_be_released(
-    scene: Scene, own_servers: EmbeddedServers, workers: Workers
-) -> None:
-    scene.api.behave(hang_rate=1.0)
-    await scene.enqueue(*ORDERS)
-    command = workers.start()
-    await holds(scene, 20)
-
-    await asyncio.to_thread(own_servers.valkey.kill)
-    await command.says("unavailable", server="redis")
-    command.ask(signal.SIGTERM)
-    await stops_in_time(command)
-    await asyncio.to_thread(own_servers.valkey.start)
-
-    assert total(command, "orphans") == 20
-    await next_worker_finishes(scene, workers)
-
-
 async def test_a_stop_of_an_idle_worker_while_redis_is_frozen_is_in_time(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
@@ -157,10 +139,7 @@ async def test_a_stop_while_redis_is_frozen_still_commits_the_rows_in_flight(
     await scene.enqueue(*ORDERS[:20])
     command = workers.start(shutdown_grace=5)
 
-    async def all_requested() -> bool:
-        return scene.api.stats().requests == 20
-
-    await eventually(all_requested)
+    await eventually(lambda: scene.api.stats().requests == 20)
     with frozen(own_servers.valkey.pid):
         command.ask(signal.SIGTERM)
         await stops_in_time(command, within=5 + KILL_MARGIN)
@@ -177,10 +156,7 @@ async def test_while_orders_in_flight_are_finished_the_metrics_port_refuses_conn
     port = free_port()
     command = workers.start(metrics_port=port, shutdown_grace=60)
 
-    async def requested() -> bool:
-        return scene.api.stats().requests == 1
-
-    await eventually(requested)
+    await eventually(lambda: scene.api.stats().requests == 1)
     command.ask(signal.SIGTERM)
     await eventually(partial(is_refused, "127.0.0.1", port), within=20)
 
@@ -205,23 +181,6 @@ async def test_a_stop_while_postgresql_is_frozen_releases_the_batch(
 
     at_once = sum(int(event["entries"]) for event in command.events("entries_released"))
     assert total(command, "released") + at_once == len(await scene.pending())
-    await next_worker_finishes(scene, workers)
-
-
-async def test_a_stop_while_both_servers_are_frozen_and_the_api_hangs_is_in_time(
-    scene: Scene, own_servers: EmbeddedServers, workers: Workers
-) -> None:
-    scene.api.behave(latency="0.02")
-    await scene.enqueue(*ORDERS)
-    command = workers.start(batch_rows=20)
-    await scene.stored_at_least(20)
-
-    scene.api.behave(hang_rate=1.0)
-    with frozen(own_servers.postgres.pid, own_servers.valkey.pid):
-        command.ask(signal.SIGTERM)
-        await stops_in_time(command)
-
-    assert len(command.events("stopped", component="worker")) == 2
     await next_worker_finishes(scene, workers)
 
 

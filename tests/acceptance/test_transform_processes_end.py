@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -13,12 +13,6 @@ from process_state import command_of, is_alive
 from support import Cli, eventually
 
 TESTS = str(Path(__file__).parents[1])
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture
@@ -50,10 +44,7 @@ async def hanging(scene: Scene, worker: WorkerCommand) -> list[psutil.Process]:
     assert len(found) == 2
     started = {child: sum(child.cpu_times()[:2]) for child in found}
 
-    async def both_hang() -> bool:
-        return all(sum(child.cpu_times()[:2]) > before + 0.1 for child, before in started.items())
-
-    await eventually(both_hang)
+    await eventually(lambda: all(sum(child.cpu_times()[:2]) > before + 0.1 for child, before in started.items()))
     return found
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import psutil
@@ -20,22 +20,9 @@ ORDERS = ids(300)
 
 
 @pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
-@pytest.fixture
 def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
     with closing_workers(cli, {"INGEST_UPSTREAM_URL": scene.api.url_template, "INGEST_CONCURRENCY": "10"}) as workers:
         yield workers
-
-
-@pytest.fixture
-async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
-    """A scene on servers that may be stopped."""
-    async with Scene.open_fragile(own_servers, queue_name) as scene:
-        yield scene
 
 
 def on(fragile: Scene, workers: Workers) -> Workers:
@@ -97,63 +84,8 @@ async def test_a_stop_finishes_the_orders_in_flight_and_leaves_the_rest_to_other
     assert await second.stop() == 0
 
 
-async def test_a_stop_while_the_api_hangs_releases_the_orders_in_flight_for_others_at_once(
-    scene: Scene, workers: Workers
-) -> None:
-    scene.api.behave(hang_rate=1.0)
-    await scene.enqueue(*ids(30))
-    first = workers.start(processes=2, shutdown_grace=0.5, claim_idle=3600)
-    await eventually(lambda: is_holding(scene, 20))
-
-    assert await first.stop() == 0
-
-    assert {entry.deliveries for entry in await scene.pending()} == {0}
-    assert len(await scene.pending()) == 20
-    assert sum(event["released"] for event in first.events("stopped", component="worker")) == 20
-    scene.api.behave(hang_rate=0.0)
-    second = workers.start(processes=1, claim_idle=3600)
-    await all_finished_right(scene, ids(30))
-    assert await second.stop() == 0
-
-
 async def is_holding(scene: Scene, count: int) -> bool:
     return (await scene.state()).pending == count
-
-
-async def test_a_second_signal_ends_the_grace_period(scene: Scene, workers: Workers) -> None:
-    scene.api.behave(hang_rate=1.0)
-    await scene.enqueue(*ids(10))
-    command = workers.start(processes=1, shutdown_grace=3600)
-    await eventually(lambda: is_holding(scene, 10))
-    command.ask(signal.SIGTERM)
-    await command.says("stop_requested", component="shutdown")
-
-    async def hurried() -> bool:
-        command.ask(signal.SIGTERM)
-        return command.process.poll() is not None
-
-    await eventually(hurried, every=0.5)
-    assert await command.exit_code() == 0
-    assert {entry.deliveries for entry in await scene.pending()} == {0}
-
-
-async def test_a_stop_while_postgresql_is_down_releases_the_batch(
-    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
-) -> None:
-    fragile.api.behave(latency="0.02")
-    await fragile.enqueue(*ORDERS)
-    first = on(fragile, workers).start(processes=2, shutdown_grace=0.5, claim_idle=3600)
-    await fragile.stored_at_least(20)
-    await asyncio.to_thread(own_servers.postgres.stop, "immediate")
-    await first.says("unavailable", server="postgres")
-
-    assert await first.stop() == 0
-
-    await asyncio.to_thread(own_servers.postgres.start)
-    await nothing_lost(fragile)
-    second = workers.start(processes=2, claim_idle=3600)
-    await all_finished_right(fragile)
-    assert await second.stop() == 0
 
 
 # -- kills ----------------------------------------------------------------------------------------------------
@@ -202,68 +134,28 @@ async def test_after_a_kill_of_the_supervisor_its_workers_stop_in_order(scene: S
 
     command.ask(signal.SIGKILL)
 
-    async def gone() -> bool:
-        return not any(map(is_alive, pids))
-
-    await eventually(gone)
+    await eventually(lambda: not any(map(is_alive, pids)))
     state = await scene.state()
     assert (state.pending, state.consumers) == (0, 0)
     await nothing_lost(scene)
 
 
-async def test_a_frozen_process_loses_its_entries_to_others_and_does_no_harm_when_it_resumes(
-    scene: Scene, workers: Workers
-) -> None:
-    scene.api.behave(latency="0.3")
-    await scene.enqueue(*ids(60))
-    command = workers.start(processes=2, heartbeat_ttl=1)
-    await scene.stored_at_least(10)
-    frozen = command.pid_of("worker-0")
-
-    os.kill(frozen, signal.SIGSTOP)
-    await scene.finished()
-    before = await scene.rows()
-    os.kill(frozen, signal.SIGCONT)
-    await scene.enqueue(*ids(60, "later"))
-    await all_finished_right(scene, ids(60) + ids(60, "later"))
-
-    after = await scene.rows()
-    assert {order_id: after[order_id] for order_id in before} == before
-    assert await command.stop() == 0
-    assert not command.events("process_died")
-
-
 # -- starting -------------------------------------------------------------------------------------------------
 
 
-async def test_it_waits_for_redis_with_a_message_and_continues_when_redis_starts(
-    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
+@pytest.mark.parametrize(("name", "server"), [("redis", "valkey"), ("postgres", "postgres")])
+async def test_it_waits_for_a_server_with_a_message_and_continues_when_the_server_starts(
+    fragile: Scene, own_servers: EmbeddedServers, workers: Workers, name: str, server: str
 ) -> None:
-    await asyncio.to_thread(own_servers.valkey.stop)
+    await asyncio.to_thread(getattr(own_servers, server).stop)
     command = on(fragile, workers).start(processes=1)
 
-    await command.says("unavailable", server="redis")
+    await command.says("unavailable", server=name)
     assert command.process.poll() is None
-    await asyncio.to_thread(own_servers.valkey.start)
+    await asyncio.to_thread(getattr(own_servers, server).start)
 
-    await command.says("available_again", server="redis")
+    await command.says("available_again", server=name)
     await fragile.enqueue(*ids(10))
-    await all_finished_right(fragile, ids(10))
-    assert await command.stop() == 0
-
-
-async def test_it_waits_for_postgresql_with_a_message_and_continues_when_postgresql_starts(
-    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
-) -> None:
-    await fragile.enqueue(*ids(10))
-    await asyncio.to_thread(own_servers.postgres.stop)
-    command = on(fragile, workers).start(processes=1)
-
-    await command.says("unavailable", server="postgres")
-    assert command.process.poll() is None
-    await asyncio.to_thread(own_servers.postgres.start)
-
-    await command.says("available_again", server="postgres")
     await all_finished_right(fragile, ids(10))
     assert await command.stop() == 0
 

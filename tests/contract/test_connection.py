@@ -11,7 +11,7 @@ import uvloop
 from consumers import Consumer
 from redis.asyncio import Redis
 from servers.kinds import Kind
-from support import eventually
+from support import becomes, eventually
 from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable, UserError
@@ -47,10 +47,7 @@ def test_a_connection_that_redis_has_closed_while_it_was_idle_is_opened_again(
             await client.connection_pool.release(connection)
             await other.client_kill_filter(_id=number)
 
-            async def is_at_end() -> bool:
-                return bool(connection.is_at_end or not connection.is_connected)
-
-            await eventually(is_at_end)
+            await eventually(lambda: bool(connection.is_at_end or not connection.is_connected))
             return await client.ping()
 
     assert run(ping_after_the_end()) is True
@@ -111,10 +108,7 @@ async def test_a_lost_connection_takes_the_idle_ones_along(redis: Redis, redis_u
         with pytest.raises(QueueUnavailable), translated():
             await waiting
 
-        async def all_closed() -> bool:
-            return await connected() == []
-
-        await eventually(all_closed)
+        await becomes(connected, [])
         assert await client.ping() is True
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from consumers import Consumer
-from redelivery import as_read, claim_idle, refs
+from redelivery import claim_idle, refs
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 from support import eventually
@@ -99,27 +99,6 @@ async def test_a_new_group_sees_what_was_added_before_it(
     assert orders(deliveries) == ["a", "b"]
 
 
-async def test_entries_are_read_in_order_with_all_their_fields(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    entry_ids = await add(redis, keys, "a", "b", tenant="x", enqueued_at="1600000000500", attempt="3")
-
-    deliveries = await consumer.read(10, NOW)
-
-    assert ids(deliveries) == entry_ids
-    assert [(d.order_id, d.attempt, d.enqueued_at, d.count) for d in deliveries] == [
-        ("a", 3, 1_600_000_000.5, 1),
-        ("b", 3, 1_600_000_000.5, 1),
-    ]
-    assert deliveries[0].fields[b"tenant"] == b"x"
-
-
-async def test_a_read_takes_no_more_than_it_may(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, *"abcde")
-
-    sizes = [len(await consumer.read(2, NOW)) for _ in range(4)]
-
-    assert sizes == [2, 2, 1, 0]
-
-
 async def test_a_waiting_read_returns_as_soon_as_there_is_an_entry(
     consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -136,38 +115,7 @@ async def test_a_waiting_read_returns_as_soon_as_there_is_an_entry(
     assert orders(deliveries) == ["a"]
 
 
-async def test_two_consumers_share_the_entries(consumer: Consumer, other: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, *"abcd")
-
-    mine, theirs = await consumer.read(2, NOW), await other.read(10, NOW)
-
-    assert (orders(mine), orders(theirs)) == (["a", "b"], ["c", "d"])
-
-
 # -- ack ----------------------------------------------------------------------------------------------------------
-
-
-async def test_an_acked_entry_is_gone_and_the_length_is_the_backlog(
-    consumer: Consumer, redis: Redis, keys: Keys
-) -> None:
-    await add(redis, keys, *"abc")
-    taken = await consumer.read(2, NOW)
-
-    acked = await consumer.ack(refs(keys, ids(taken)))
-
-    assert acked == 2
-    assert await redis.xlen(keys.stream) == 1
-    assert await pending(redis, keys) == {}
-
-
-async def test_an_ack_sent_twice_changes_nothing_more(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, *"ab")
-    taken = await consumer.read(1, NOW)
-
-    acked = [await consumer.ack(refs(keys, ids(taken))) for _ in range(2)]
-
-    assert acked == [1, 0]
-    assert await redis.xlen(keys.stream) == 1
 
 
 async def test_thousands_of_entries_are_acked_in_one_call(consumer: Consumer, redis: Redis, keys: Keys) -> None:
@@ -197,55 +145,7 @@ async def test_of_scattered_entries_just_those_that_are_held_are_acked(
     assert {entry_id for entry_id, owner in owners.items() if owner == "one"} == {*entry_ids} - {*asked}
 
 
-async def test_nothing_is_acked_by_an_empty_call(consumer: Consumer) -> None:
-    assert await consumer.ack([]) == 0
-    assert await consumer.renew([]) == set()
-    assert await consumer.release([]) == 0
-
-
-async def test_an_acked_entry_stays_while_a_second_group_may_have_to_read_it(
-    consumer: Consumer, redis: Redis, keys: Keys
-) -> None:
-    entry_ids = await add(redis, keys, "a", "b", "c")
-    await redis.xgroup_create(keys.stream, "audit", id="0")
-    deliveries = await consumer.read(10, NOW)
-
-    await consumer.ack(refs(keys, [entry_ids[0]]))
-    await consumer.dead_letter(deliveries[1], DeadReason.REJECTED, "no")
-    await consumer.reschedule(deliveries[2], 0, 2)
-
-    (_, seen), *_ = await redis.xreadgroup("audit", "auditor", {keys.stream: ">"})
-    assert [entry_id.decode() for entry_id, _ in seen] == entry_ids
-    assert await pending(redis, keys) == {}
-
-
 # -- retries ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_rescheduled_entry_leaves_the_stream_and_waits(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, "a")
-    [delivery] = await consumer.read(1, NOW)
-    seconds, micros = await redis.time()
-
-    moved = await consumer.reschedule(delivery, after=100.0, attempt=2)
-
-    assert moved
-    assert await redis.xlen(keys.stream) == 0
-    assert await pending(redis, keys) == {}
-    [(_, due)] = await redis.zrange(keys.retry, 0, -1, withscores=True)
-    assert due >= seconds * 1000 + micros // 1000 + 100_000
-
-
-async def test_what_is_due_comes_back_and_nothing_before(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, "now", "later")
-    for delivery, after in zip(await consumer.read(2, NOW), (0.0, 3_600.0), strict=True):
-        await consumer.reschedule(delivery, after, 2)
-
-    moved = await consumer.move_due(100)
-
-    assert moved == 1
-    assert orders(await consumer.read(10, NOW)) == ["now"]
-    assert await redis.zcard(keys.retry) == await redis.hlen(keys.retry_entries) == 1
 
 
 async def test_a_short_delay_passes_by_itself(consumer: Consumer, redis: Redis, keys: Keys) -> None:
@@ -259,17 +159,6 @@ async def test_a_short_delay_passes_by_itself(consumer: Consumer, redis: Redis, 
     [again] = await consumer.read(1, NOW)
     # Redis' clock alone counts: the new entry's ID is its time.
     assert int(again.entry.id.split("-")[0]) >= int(delivery.entry.id.split("-")[0]) + 200
-
-
-async def test_no_more_comes_back_at_once_than_asked_for(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, *"abcde")
-    for delivery in await consumer.read(5, NOW):
-        await consumer.reschedule(delivery, 0.0, 2)
-
-    moved = [await consumer.move_due(2) for _ in range(4)]
-
-    assert moved == [2, 2, 1, 0]
-    assert await redis.xlen(keys.express) == 5
 
 
 async def test_large_documents_come_back_a_few_at_a_time(consumer: Consumer, redis: Redis, keys: Keys) -> None:
@@ -287,48 +176,7 @@ async def test_large_documents_come_back_a_few_at_a_time(consumer: Consumer, red
     assert await consumer.move_due(4) == 4
     assert await calls() - before == 2
     assert await consumer.move_due(4) == 1
-    assert await redis.xlen(keys.express) == 5
-
-
-async def test_several_workers_bring_each_retry_back_once(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    await add(redis, keys, *(f"order-{number}" for number in range(50)))
-    for delivery in await consumer.read(50, NOW):
-        await consumer.reschedule(delivery, 0.0, 2)
-
-    moved = await asyncio.gather(*(who.move_due(7) for who in (consumer, other) for _ in range(8)))
-
-    assert sum(moved) == 50
-    assert sorted(map(str, orders(await consumer.read(100, NOW)))) == sorted(f"order-{number}" for number in range(50))
-
-
-async def test_a_reschedule_sent_twice_moves_once(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, "a")
-    [delivery] = await consumer.read(1, NOW)
-
-    moved = [await consumer.reschedule(delivery, 0.0, 2) for _ in range(2)]
-
-    assert moved == [True, False]
-    assert await consumer.move_due(100) == 1
-    assert await consumer.reschedule(delivery, 0.0, 2) is False
-    assert (await redis.xlen(keys.express), await redis.zcard(keys.retry)) == (1, 0)
-
-
-async def test_an_entry_that_somebody_else_has_reclaimed_is_not_moved_nor_acked(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    await add(redis, keys, "a")
-    [delivery] = await consumer.read(1, NOW)
-    await redis.xclaim(keys.stream, GROUP, "two", 0, [delivery.entry.id])
-
-    moved = await consumer.reschedule(delivery, 0.0, 2), await consumer.dead_letter(delivery, DeadReason.REJECTED, "no")
-    acked = await consumer.ack([delivery.entry])
-
-    assert (moved, acked) == ((False, False), 0)
-    assert (await redis.zcard(keys.retry), await redis.xlen(keys.dead)) == (0, 0)
-    assert await pending(redis, keys) == {delivery.entry.id: ("two", 2)}
-    assert await other.ack([delivery.entry]) == 1
+    assert (await redis.xlen(keys.express), await redis.hlen(keys.retry_entries)) == (5, 0)
 
 
 async def test_an_ack_finishes_no_other_entry_that_has_the_same_id(
@@ -383,21 +231,18 @@ async def held_under_an_id_given_again(consumer: Consumer, redis: Redis, keys: K
     return lost
 
 
-@pytest.mark.parametrize("is_taken", [False, True])
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
 async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_dropped(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str, *, is_taken: bool
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:
     lost = await held_under_an_id_given_again(consumer, redis, keys)
-    if is_taken:
-        assert orders(await other.read(1, NOW)) == ["other"]
 
     await WITH_DELIVERY[move](consumer, lost)
 
     assert await redis.xlen(keys.stream) == 1
     assert await redis.xlen(keys.dead) == 0
     assert await eventually(lambda: consumer.move_due(10)) == 1
-    assert orders(await other.read(2, NOW)) == (["lost"] if is_taken else ["lost", "other"])
+    assert orders(await other.read(2, NOW)) == ["lost", "other"]
 
 
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
@@ -562,16 +407,6 @@ async def test_times_are_kept_to_the_millisecond(
     assert int(again.fields[b"enqueued_at"]) == milliseconds
 
 
-async def test_dead_lettering_twice_dead_letters_once(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await add(redis, keys, "a")
-    [delivery] = await consumer.read(1, NOW)
-
-    dead_lettered = [await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404") for _ in range(2)]
-
-    assert dead_lettered == [True, False]
-    assert await redis.xlen(keys.dead) == 1
-
-
 @pytest.mark.parametrize("error", ["", "a\0b", "\ud800", "x" * 100_000])
 async def test_any_error_text_can_be_dead_lettered(consumer: Consumer, redis: Redis, keys: Keys, error: str) -> None:
     await redis.xadd(keys.stream, {b"no": b"id"})
@@ -586,48 +421,6 @@ async def test_any_error_text_can_be_dead_lettered(consumer: Consumer, redis: Re
 # -- what others abandoned ----------------------------------------------------------------------------------------
 
 
-async def test_only_idle_entries_are_reclaimed(consumer: Consumer, other: Consumer, redis: Redis, keys: Keys) -> None:
-    entry_ids = await add(redis, keys, *"abcd")
-    await other.read(4, NOW)
-    await age(redis, keys, "two", entry_ids[1:3], LEASE + 1)
-
-    claimed = await claim_idle(consumer, 10, LEASE)
-
-    assert ids(claimed) == entry_ids[1:3]
-    assert await pending(redis, keys) == {
-        entry_ids[0]: ("two", 1), entry_ids[1]: ("one", 2), entry_ids[2]: ("one", 2), entry_ids[3]: ("two", 1),
-    }  # fmt: skip
-
-
-async def test_an_entry_that_was_reclaimed_is_not_reclaimed_again(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    entry_ids = await add(redis, keys, "a")
-    await consumer.read(1, NOW)
-    await age(redis, keys, "one", entry_ids, LEASE + 1)
-
-    first = await claim_idle(other, 10, LEASE)
-    second = await claim_idle(consumer, 10, LEASE)
-
-    assert (ids(first), second) == (entry_ids, [])
-
-
-async def test_the_count_of_deliveries_is_redis_own(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    entry_ids = await add(redis, keys, "a", tenant="x")
-    [first] = await consumer.read(1, NOW)
-    counts = [first.count]
-
-    for who, owner in ((other, "one"), (consumer, "two"), (other, "one")):
-        await age(redis, keys, owner, entry_ids, LEASE + 1)
-        [delivery] = await claim_idle(who, 1, LEASE)
-        counts.append(delivery.count)
-        assert delivery.fields[b"tenant"] == b"x"
-
-    assert counts == [1, 2, 3, 4]
-
-
 async def test_fresh_entries_in_front_do_not_hide_idle_ones(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -640,19 +433,6 @@ async def test_fresh_entries_in_front_do_not_hide_idle_ones(
         found += ids(claimed)
 
     assert sorted(found) == sorted(entry_ids[200:])
-
-
-async def test_a_sweep_begins_anew_after_it_has_come_round(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    entry_ids = await add(redis, keys, *"ab")
-    await other.read(2, NOW)
-    first = await claim_idle(consumer, 10, LEASE)
-    await age(redis, keys, "two", entry_ids, LEASE + 1)
-
-    second = await claim_idle(consumer, 10, LEASE)
-
-    assert (first, ids(second)) == ([], entry_ids)
 
 
 async def test_entries_deleted_while_pending_do_no_harm_to_a_sweep(
@@ -675,25 +455,6 @@ async def _claimable(consumer: Consumer, idle: float) -> list[str]:
 
 
 # -- what one's own predecessor, or a lost reply, left -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("is_counted", [True, False])
-async def test_what_a_lost_reply_stranded_is_found_and_counted_only_if_it_is_another_delivery(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, *, is_counted: bool
-) -> None:
-    entry_ids = await add(redis, keys, *"abcde")
-    known = ids(await consumer.read(1, NOW))
-    theirs = ids(await other.read(1, NOW))
-    await redis.xreadgroup(GROUP, "one", {keys.stream: ">"}, count=2)  # the reply that nobody got
-
-    own = await consumer.claim_own(10, refs(keys, known), counted=is_counted)
-
-    assert ids(own) == entry_ids[2:4]
-    assert [delivery.count for delivery in own] == [1 + is_counted] * 2
-    counted = await pending(redis, keys)
-    assert (counted[known[0]], counted[theirs[0]]) == (("one", 1), ("two", 1))
-    assert [counted[entry_id][1] for entry_id in ids(own)] == [1 + is_counted] * 2
-    assert await consumer.claim_own(10, refs(keys, [*known, *ids(own)])) == []
 
 
 async def test_a_great_number_of_stranded_entries_is_reclaimed_in_parts(
@@ -726,20 +487,6 @@ async def test_stranded_entries_that_were_deleted_do_no_harm(consumer: Consumer,
 # -- leases -------------------------------------------------------------------------------------------------------
 
 
-async def test_renewing_resets_the_idle_time_and_leaves_the_count_alone(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    entry_ids = await add(redis, keys, *"ab")
-    await consumer.read(2, NOW)
-    await age(redis, keys, "one", entry_ids, LEASE + 1)
-
-    lost = await consumer.renew(refs(keys, entry_ids))
-
-    assert lost == set()
-    assert await pending(redis, keys) == dict.fromkeys(entry_ids, ("one", 1))
-    assert await claim_idle(other, 10, LEASE) == []
-
-
 async def test_what_was_lost_is_reported_and_never_stolen_back(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -759,65 +506,6 @@ async def test_what_was_lost_is_reported_and_never_stolen_back(
     # What nobody has, because it is finished or gone from the stream, is nobody's to yield to.
     assert await consumer.renew(refs(keys, [deleted])) == set()
     assert await consumer.renew(refs(keys, [deleted])) == set()
-
-
-async def test_a_released_entry_can_be_claimed_at_once_and_its_delivery_is_not_counted(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    entry_ids = await add(redis, keys, *"ab")
-    await consumer.read(2, NOW)
-
-    released = await consumer.release(await as_read(redis, keys, entry_ids))
-
-    assert released == 2
-    claimed = await claim_idle(other, 10, LEASE)
-    assert ids(claimed) == entry_ids
-    assert [delivery.count for delivery in claimed] == [1, 1]
-
-
-async def test_however_often_a_message_is_released_it_is_not_poison(
-    consumer: Consumer, redis: Redis, keys: Keys
-) -> None:
-    entry_ids = await add(redis, keys, "a")
-    counts = {(await consumer.read(1, NOW))[0].count}
-
-    for _ in range(30):
-        await consumer.release(await as_read(redis, keys, entry_ids))
-        [delivery] = await claim_idle(consumer, 1, LEASE)
-        counts.add(delivery.count)
-
-    assert counts == {1}
-
-
-async def test_only_what_is_still_owned_is_released(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    held, taken, acked = await add(redis, keys, *"abc")
-    await consumer.read(3, NOW)
-    await age(redis, keys, "one", [taken], LEASE + 1)
-    await claim_idle(other, 10, LEASE)
-    await consumer.ack(refs(keys, [acked]))
-
-    released = await consumer.release(await as_read(redis, keys, [held, taken, acked]))
-
-    assert released == 1
-    assert (await pending(redis, keys))[taken] == ("two", 2)
-    assert await idle_of(redis, keys, taken) < LEASE * 1000
-
-
-async def test_a_consumer_leaves_only_when_it_holds_nothing(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    async def names() -> list[bytes]:
-        return [row["name"] for row in await redis.xinfo_consumers(keys.stream, GROUP)]
-
-    [entry_id] = await add(redis, keys, "a")
-    await consumer.read(1, NOW)
-
-    left_holding, among = await consumer.leave(), await names()
-    await consumer.ack(refs(keys, [entry_id]))
-    left_empty, gone = await consumer.leave(), await names()
-
-    assert (left_holding, among) == (1, [b"one"])
-    assert (left_empty, gone) == (0, [])
 
 
 # -- losing the group, the key, the server ------------------------------------------------------------------------
@@ -920,31 +608,6 @@ async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: Valk
                 continue  # writes only where something is due
             with pytest.raises(QueueRefused):
                 await call(consumer, DELIVERY)
-
-
-async def test_only_stale_consumers_that_hold_nothing_are_removed(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
-    async def names() -> set[bytes]:
-        return {state["name"] for state in await redis.xinfo_consumers(keys.stream, GROUP)}
-
-    await add(redis, keys, "a")
-    await consumer.read(1, NOW)
-    for name in ("holds", "done", "fresh"):
-        await redis.xgroup_createconsumer(keys.stream, GROUP, name)
-    (held,) = await add(redis, keys, "b")
-    await redis.xreadgroup(GROUP, "holds", {keys.stream: ">"}, count=1)
-
-    async def have_been_silent() -> bool:
-        return all(state["idle"] > 50 for state in await redis.xinfo_consumers(keys.stream, GROUP))
-
-    await eventually(have_been_silent)
-    # Alive by its heartbeat, although it has had nothing to do (a read that brings nothing counts only since Redis 7.2).
-    await redis.zadd(keys.alive, {"fresh": 2**52})
-
-    assert await other.remove_stale(0.05) == 1
-    assert await names() == {b"one", b"holds", b"fresh"}
-    assert held in await pending(redis, keys)
 
 
 async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeyServer, own_redis: Redis) -> None:

@@ -83,30 +83,6 @@ async def test_the_places_of_all_processes_follow_each_other_at_the_rate(join: J
     assert started + booked / 20.0 - 0.01 <= end <= await now(redis) + booked / 20.0
 
 
-async def test_one_alone_is_leased_the_whole_rate_for_a_period(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    client = await join(rate=200.0)
-
-    lease = await client.lease(LeaseRequest(tokens=1000))
-
-    assert (lease.tokens, lease.members) == (20, 1)
-    assert lease.spacing == pytest.approx(0.005)
-
-
-async def test_those_who_want_more_get_equal_parts_and_who_wants_less_gets_that(
-    join: Join, redis: Redis, key: str
-) -> None:
-    await has_learned(redis, key)
-    small, *large = [await join(rate=1000.0) for _ in range(4)]
-    for client in (small, *large):
-        await client.lease(LeaseRequest(tokens=1))
-
-    tokens = [(await client.lease(LeaseRequest(tokens=1000))).tokens for client in large]
-
-    assert tokens == [25, 25, 25]
-    assert (await small.lease(LeaseRequest(tokens=3))).tokens == 3
-
-
 async def test_nothing_is_booked_far_ahead(join: Join, redis: Redis, key: str) -> None:
     await has_learned(redis, key)
     clients = [await join(rate=10.0) for _ in range(60)]
@@ -117,30 +93,6 @@ async def test_nothing_is_booked_far_ahead(join: Join, redis: Redis, key: str) -
     refused = [lease for lease in leases if not lease.tokens]
     assert refused
     assert all(lease.renew_in > 0.1 for lease in refused)
-
-
-async def test_what_was_not_used_is_there_for_the_others(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    one, two = await join(rate=1.0), await join(rate=1.0)
-    await one.lease(LeaseRequest(tokens=2))
-    await one.lease(LeaseRequest(tokens=2))
-    before = await booked_until(redis, key)
-
-    await one.end(unused=1)
-
-    assert await booked_until(redis, key) == pytest.approx(before - 1.0, abs=0.01)
-    assert (await two.lease(LeaseRequest(tokens=1))).members == 1
-
-
-async def test_a_time_without_requests_earns_no_more_than_the_burst(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    client = await join(rate=2.0, burst=40)
-    await redis.hset(key, "next", 1)
-
-    lease = await client.lease(LeaseRequest(tokens=500))
-
-    assert lease.tokens == 40
-    assert await booked_ahead(redis, key) == pytest.approx(0.5, abs=0.3)
 
 
 async def test_the_clock_of_the_server_going_back_stops_nobody(join: Join, redis: Redis, key: str) -> None:
@@ -157,61 +109,11 @@ async def test_the_clock_of_the_server_going_back_stops_nobody(join: Join, redis
     assert all(lease.starts_in < 1.0 for lease in leases)
 
 
-async def test_the_rate_that_the_api_tells_slows_all_until_it_is_over(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    one, two = await join(rate=200.0), await join(rate=200.0)
-
-    await one.lease(LeaseRequest(tokens=1, slowest=10.0, slow_for=30.0))
-
-    assert (await two.lease(LeaseRequest(tokens=100))).spacing >= 0.1
-    await redis.hset(key, "slow", 1)
-    assert (await two.lease(LeaseRequest(tokens=100))).spacing < 0.05
-
-
 # -- the concurrency ----------------------------------------------------------------------------------------------
 
 
 async def ask(client: FleetQuotaClient, want: int, in_flight: int = 0) -> int:
     return (await client.lease(LeaseRequest(concurrency=want, in_flight=in_flight))).limit
-
-
-async def test_who_is_alone_gets_all_that_it_wants_up_to_the_quota(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    client = await join(concurrency=100)
-
-    assert await ask(client, 30) == 30
-    assert await ask(client, 500) == 100
-
-
-async def test_over_all_processes_no_more_than_the_quota_is_ever_held(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    clients = [await join(concurrency=10) for _ in range(4)]
-    held = [0] * 4
-    wants = [(0, 50), (1, 50), (2, 3), (3, 50), (0, 1), (1, 50), (3, 50), (2, 20), (0, 40), (1, 2), (3, 9), (2, 50)] * 4
-
-    for index, want in wants:
-        in_flight = held[index]
-        # What is in flight stays until the next call.
-        held[index] = max(await ask(clients[index], want, in_flight), in_flight)
-        assert sum(held) <= 10
-        held[index] = min(held[index], want)
-
-    assert sum(held) > 0
-
-
-async def test_a_new_process_gets_its_fair_share_as_soon_as_the_others_have_ended_requests(
-    join: Join, redis: Redis, key: str
-) -> None:
-    await has_learned(redis, key)
-    old, new = await join(concurrency=100), await join(concurrency=100)
-    assert await ask(old, 500) == 100
-
-    assert await ask(new, 500) == 0
-    assert await ask(old, 500, in_flight=100) == 50
-    assert await ask(new, 500) == 0, "those of the other are still in flight"
-    assert await ask(old, 500, in_flight=50) == 50
-
-    assert await ask(new, 500) == 50
 
 
 async def test_what_small_ones_do_not_want_goes_to_the_large(join: Join, redis: Redis, key: str) -> None:
@@ -225,50 +127,7 @@ async def test_what_small_ones_do_not_want_goes_to_the_large(join: Join, redis: 
     assert limits == [10, 40, 40]
 
 
-async def test_with_fewer_places_than_processes_they_take_turns(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    one, two = await join(concurrency=1), await join(concurrency=1)
-
-    turns = [(await ask(one, 5), await ask(two, 5)) for _ in range(6)]
-
-    assert all(sum(turn) <= 1 for turn in turns)
-    assert {turn.index(1) for turn in turns if 1 in turn} == {0, 1}
-
-
 # -- coming and going ---------------------------------------------------------------------------------------------
-
-
-async def test_a_dead_process_is_forgotten_after_four_seconds(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    dead, heir = await join(concurrency=100), await join(concurrency=100)
-    assert await ask(dead, 100) == 100
-
-    await passes(redis, key, 2)
-    early = await ask(heir, 100)
-    await passes(redis, key, 4)
-    late = await heir.lease(LeaseRequest(concurrency=100))
-
-    assert early == 0
-    assert (late.limit, late.members) == (100, 1)
-
-
-async def test_one_that_ends_leaves_its_share_at_once(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    one, two = await join(concurrency=100), await join(concurrency=100)
-    await ask(one, 100)
-
-    await one.end(unused=0)
-
-    assert await ask(two, 100) == 100
-
-
-async def test_what_a_lost_reply_may_have_granted_counts_until_it_expires(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    client = await join(concurrency=100)
-    assert await ask(client, 60) == 60
-    client._contribution = ""
-
-    assert await ask(client, 60) == 40
 
 
 async def test_at_the_first_start_nothing_is_granted_until_the_others_had_time_to_say_what_they_hold(
@@ -282,22 +141,6 @@ async def test_at_the_first_start_nothing_is_granted_until_the_others_had_time_t
     await redis.hset(key, mapping={"learning": 1, "next": 1})
     lease = await client.lease(LeaseRequest(tokens=10, concurrency=10))
     assert (lease.is_learning, lease.tokens, lease.limit) == (False, 10, 10)
-
-
-async def test_with_the_state_lost_what_processes_claim_is_held_until_they_ask_again(
-    join: Join, redis: Redis, key: str
-) -> None:
-    await has_learned(redis, key)
-    one, two = await join(concurrency=100), await join(concurrency=100)
-    await ask(one, 70)
-    await ask(two, 30)
-    await redis.delete(key)
-
-    assert (await two.lease(LeaseRequest(concurrency=100, in_flight=5, claim=30))).is_learning
-    assert (await one.lease(LeaseRequest(concurrency=100, in_flight=70, claim=50))).is_learning
-    await redis.hset(key, "learning", 1)
-
-    assert await ask(two, 100, in_flight=5) <= 30
 
 
 async def test_learning_lasts_longer_while_fewer_processes_have_asked_than_there_were(
@@ -319,17 +162,6 @@ async def test_learning_ends_although_a_process_does_not_come_back(join: Join, r
     await redis.hset(key, "learning", (await redis.time())[0] * 1000 - 4000)
 
     assert await ask(client, 100) == 100
-
-
-async def test_one_that_could_not_reach_the_server_makes_all_keep_to_their_safe_shares_for_a_while(
-    join: Join, redis: Redis, key: str
-) -> None:
-    await has_learned(redis, key)
-    one, two = await join(rate=200.0), await join(rate=200.0)
-
-    assert (await one.lease(LeaseRequest(tokens=5, is_back=True))).is_learning
-
-    assert (await two.lease(LeaseRequest(tokens=5))).is_learning
 
 
 async def test_the_state_does_not_grow_with_the_number_of_processes(join: Join, redis: Redis, key: str) -> None:
@@ -369,18 +201,6 @@ async def test_a_pause_holds_for_all_and_the_longest_of_several(join: Join) -> N
     assert await two.pause(5.0) == pytest.approx(30.0, abs=2.0)
 
     assert await one.pause(0.0) == pytest.approx(30.0, abs=2.0)
-
-
-async def test_during_a_pause_nothing_is_leased(join: Join, redis: Redis, key: str) -> None:
-    await has_learned(redis, key)
-    one, two = await join(rate=200.0), await join(rate=200.0)
-    await one.pause(30.0)
-
-    lease = await two.lease(LeaseRequest(tokens=10))
-
-    assert lease.tokens == 0
-    assert lease.paused == pytest.approx(30.0, abs=2.0)
-    assert lease.renew_in <= 1.0
 
 
 async def test_asking_for_a_pause_writes_nothing(join: Join, redis: Redis, key: str) -> None:

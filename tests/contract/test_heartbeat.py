@@ -1,4 +1,4 @@
-"""Heartbeats on a real server: who counts as alive, and who may reclaim what.
+"""Heartbeats, releasing and leaving on a real server: who counts as alive, and who may take what.
 
 Time passes by moving scores: a heartbeat's end and the moment from which a consumer may reclaim from others are times of the server.
 """
@@ -7,9 +7,11 @@ import asyncio
 
 from consumers import Consumer
 from contract.heartbeating import (
+    EVER,
     GROUP,
     LEASE,
     LIFETIME,
+    NOW,
     age,
     connect,
     counts,
@@ -21,42 +23,15 @@ from contract.heartbeating import (
     known,
     members,
     pending,
-    server_time,
 )
-from redelivery import claim_dead, claim_idle, refs
+from redelivery import as_read, claim_dead, claim_idle, refs, sweep
 from redis.asyncio import Redis
+from support import eventually
 
+from ingest.domain.deliveries.delivery import Delivery
 from ingest.queue.layout.keys import Keys
 
 # -- reclaiming -------------------------------------------------------------------------------------------------
-
-
-async def test_from_a_consumer_with_a_heartbeat_nothing_is_reclaimed(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    held = await hold(one, redis, keys, "a", "b")
-    await keep_alive(redis, keys, one, two)
-
-    assert await claim_dead(two, 10) == []
-    assert await claim_idle(two, 10, LEASE) == []
-
-    assert await pending(redis, keys) == dict.fromkeys(held, ("one", 1))
-
-
-async def test_from_one_whose_heartbeat_has_ended_all_is_reclaimed_at_once_and_counted(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    held = await hold(one, redis, keys, "a", "b")
-    await keep_alive(redis, keys, one, two)
-    await heartbeats_end(redis, keys, "one")
-
-    taken = await claim_dead(two, 10)
-
-    assert [(delivery.entry.id, delivery.count, delivery.order_id) for delivery in taken] == [
-        (held[0], 2, "a"),
-        (held[1], 2, "b"),
-    ]
-    assert await pending(redis, keys) == dict.fromkeys(held, ("two", 2))
 
 
 async def test_what_many_held_is_reclaimed_in_parts_and_each_entry_once(
@@ -71,7 +46,7 @@ async def test_what_many_held_is_reclaimed_in_parts_and_each_entry_once(
 
     assert max(map(len, parts)) == 7
     assert sorted(entry_id for part in parts for entry_id in part) == sorted(held)
-    assert await members(redis, keys) == {"two"}
+    assert await members(redis, keys) == await known(redis, keys) == {"two"}
 
 
 async def test_of_two_that_reclaim_at_the_same_time_each_entry_goes_to_one(
@@ -88,87 +63,7 @@ async def test_of_two_that_reclaim_at_the_same_time_each_entry_goes_to_one(
     assert set((await counts(redis, keys)).values()) == {2}
 
 
-async def test_a_dead_consumer_is_removed_when_it_holds_nothing_and_not_before(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    await hold(one, redis, keys, "a", "b")
-    await keep_alive(redis, keys, one, two)
-    await heartbeats_end(redis, keys, "one")
-
-    await claim_dead(two, 1)
-    between = await members(redis, keys), await known(redis, keys)
-    await claim_dead(two, 1)
-    await claim_dead(two, 1)
-
-    assert between == ({"one", "two"}, {"one", "two"})
-    assert await members(redis, keys) == {"two"}
-    assert await known(redis, keys) == {"two"}
-    assert len(await pending(redis, keys)) == 2
-
-
-async def test_entries_deleted_while_a_dead_consumer_held_them_do_no_harm(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    held = await hold(one, redis, keys, *"abcdef")
-    await redis.xdel(keys.stream, *held[:4])
-    await keep_alive(redis, keys, one, two)
-    await heartbeats_end(redis, keys, "one")
-
-    taken = [entry_id for _ in range(5) for entry_id in ids(await claim_dead(two, 2))]
-
-    assert taken == held[4:]
-    assert set(await pending(redis, keys)) == set(held[4:])
-    assert await members(redis, keys) == {"two"}
-
-
-async def test_what_was_reclaimed_is_lost_to_its_owner_who_learns_it_from_a_renewal(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    lost, kept = await hold(one, redis, keys, "a", "b")
-    await keep_alive(redis, keys, one, two)
-    await heartbeats_end(redis, keys, "one")
-    await claim_dead(two, 1)
-
-    heartbeat = await one.heartbeat(LIFETIME)
-
-    assert heartbeat.is_first, "it is told that there was a break"
-    assert await one.renew(refs(keys, [lost, kept])) == set(refs(keys, [lost]))
-    assert await pending(redis, keys) == {lost: ("two", 2), kept: ("one", 1)}
-
-
 # -- who may reclaim ----------------------------------------------------------------------------------------------
-
-
-async def test_a_heartbeat_tells_the_servers_time_and_whether_a_series_begins(
-    one: Consumer, redis: Redis, keys: Keys
-) -> None:
-    before = await server_time(redis)
-    first = await one.heartbeat(LIFETIME)
-    second = await one.heartbeat(LIFETIME)
-    after = await server_time(redis)
-    await heartbeats_end(redis, keys, "one")
-    after_a_break = await one.heartbeat(LIFETIME)
-
-    assert [heartbeat.is_first for heartbeat in (first, second, after_a_break)] == [True, False, True]
-    assert before - 0.002 <= first.now <= second.now <= after + 0.002
-
-
-async def test_a_newcomer_takes_nobody_for_dead_before_it_has_lived_for_a_lifetime_itself(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    held = await hold(one, redis, keys, "a")
-    await one.heartbeat(LIFETIME)
-    await heartbeats_end(redis, keys, "one")
-    await age(redis, keys, "one", held, 10 * LEASE)
-    await two.heartbeat(LIFETIME)
-    await two.heartbeat(LIFETIME)
-
-    early = await claim_dead(two, 10), await claim_idle(two, 10, LEASE)
-    await has_been_heard_long_enough(redis, keys, "two")
-    late = await claim_dead(two, 10)
-
-    assert early == ([], [])
-    assert ids(late) == held
 
 
 async def test_a_consumer_whose_own_heartbeat_was_stale_counts_nobody_as_dead(
@@ -206,24 +101,82 @@ async def test_after_an_outage_in_which_all_fell_silent_all_are_heard_again_and_
     assert set((await counts(redis, keys)).values()) == {1}
 
 
-async def test_one_without_any_heartbeat_takes_only_what_is_idle(
+# -- releasing -------------------------------------------------------------------------------------------------
+
+
+async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
+    """What a worker would take in on its next round, without waiting for anybody to become stale."""
+    await sweep(consumer, EVER / 1000)
+    found = await consumer.claim_abandoned(10)
+    return [*found.released, *found.dead, *await consumer.read(10, NOW)]
+
+
+async def test_large_documents_are_released_a_few_megabytes_at_a_time(one: Consumer, redis: Redis, keys: Keys) -> None:
+    await one.release(await as_read(redis, keys, await hold(one, redis, keys, "small")))  # the script is loaded
+    await one.ack([delivery.entry for delivery in (await one.claim_abandoned(1)).released])
+    for _ in range(6):
+        await redis.xadd(keys.stream, {"order_id": "a", "document": b" " * (1 << 20)})
+    held = await one.read(10, NOW)
+    calls = (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"]
+
+    assert await one.release(held) == 6
+
+    assert (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"] == calls + 3
+    assert len(await one.read(10, NOW) or (await one.claim_abandoned(10)).released) == 6
+
+
+async def test_released_twice_the_delivery_is_taken_off_the_count_once(one: Consumer, redis: Redis, keys: Keys) -> None:
+    held = await hold(one, redis, keys, "a")
+    await redis.xclaim(keys.stream, GROUP, "one", 0, held, retrycount=3, justid=True)
+
+    await one.release(await as_read(redis, keys, held))
+    await one.release(await as_read(redis, keys, held))
+
+    assert await counts(redis, keys) == {held[0]: 2}
+
+
+async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_retry_set(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "deleted"})
+    await redis.xadd(keys.stream, {"order_id": "kept"})
+    deleted, kept = await one.read(10, NOW)
+    # As a producer's XADD with MAXLEN does: the pending record is all that Redis still has.
+    await redis.xdel(keys.stream, deleted.entry.id)
+
+    assert await one.release([deleted, kept]) == 1
+
+    assert await counts(redis, keys) == {kept.entry.id: 0}
+    assert await eventually(lambda: one.move_due(10)) == 1
+    [again] = await one.read(1, NOW)
+    taken = [again, *await claimed_by_whatever_means(one)]
+    assert {delivery.order_id for delivery in taken} == {"deleted", "kept"}
+
+
+# -- leaving ----------------------------------------------------------------------------------------------------
+
+
+async def test_who_leaves_with_empty_hands_is_forgotten(one: Consumer, redis: Redis, keys: Keys) -> None:
+    held = await hold(one, redis, keys, "a")
+    await keep_alive(redis, keys, one)
+    await one.ack(refs(keys, held))
+
+    assert await one.leave() == 0
+
+    assert await members(redis, keys) == await known(redis, keys) == set()
+
+
+async def test_only_consumers_that_never_had_a_heartbeat_are_removed_for_being_silent(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
-    fresh, old = await hold(one, redis, keys, "a", "b")
-    await age(redis, keys, "one", [old], LEASE + 1)
-    await heartbeats_end(redis, keys, "one")
-
-    assert await claim_dead(two, 10) == []
-    assert ids(await claim_idle(two, 10, LEASE)) == [old]
-    assert (await pending(redis, keys))[fresh] == ("one", 1)
-
-
-async def test_one_with_a_heartbeat_still_loses_what_it_has_forgotten_to_renew(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    renewed, forgotten = await hold(one, redis, keys, "a", "b")
+    held = await hold(one, redis, keys, "a")
     await keep_alive(redis, keys, one, two)
-    await age(redis, keys, "one", [renewed, forgotten], LEASE + 1)
-    await one.renew(refs(keys, [renewed]))
+    for name in ("dead", "stranger"):
+        await redis.xgroup_createconsumer(keys.stream, GROUP, name)
+    await heartbeats_end(redis, keys, "dead")
+    await redis.xclaim(keys.stream, GROUP, "forgetful", 0, held, justid=True)
 
-    assert ids(await claim_idle(two, 10, LEASE)) == [forgotten]
+    assert await two.remove_stale(-1.0) == 1
+
+    assert {"stranger", "dead"} & await members(redis, keys) == {"dead"}
+    assert await pending(redis, keys) == {held[0]: ("forgetful", 1)}

@@ -96,7 +96,4 @@ async def end(connection: asyncpg.Connection, other: asyncpg.Connection) -> None
     """Have the server end a connection, and wait until its client knows."""
     await other.execute(f"SELECT pg_terminate_backend({connection.get_server_pid()})")
 
-    async def is_closed() -> bool:
-        return connection.is_closed()
-
-    await eventually(is_closed)
+    await eventually(connection.is_closed)

@@ -303,23 +303,6 @@ async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
     assert (await pending(redis, keys))[released] == before
 
 
-async def test_a_sweeper_that_was_stale_itself_releases_nothing_that_somebody_holds(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    held = await hold(one, redis, keys, "a", "b")
-    await keep_alive(redis, keys, one, two)
-    await age(redis, keys, "one", held, LEASE + 1)
-    await heartbeats_end(redis, keys, "two")
-
-    idle = await claim_idle(two, 10, LEASE)
-    await two.heartbeat(LIFETIME)
-    new = await claim_idle(two, 10, LEASE)
-    await has_been_heard_long_enough(redis, keys, "two")
-    old = await claim_idle(two, 10, LEASE)
-
-    assert (idle, new, ids(old)) == ([], [], held)
-
-
 async def test_what_was_released_without_a_note_is_found_by_the_sweep(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -341,25 +324,6 @@ async def test_junk_among_the_released_ones_is_cleared_away(one: Consumer, redis
     assert ids(taken) == held[:1]
     assert await redis.zcard(keys.released) == 0
     assert (await pending(redis, keys))[held[1]] == ("one", 1)
-
-
-# -- who leads --------------------------------------------------------------------------------------------------
-
-
-async def test_one_consumer_leads_until_it_leaves_or_is_no_longer_heard(
-    one: Consumer, two: Consumer, redis: Redis, keys: Keys
-) -> None:
-    first = [(await one.heartbeat(LIFETIME)).leads, (await two.heartbeat(LIFETIME)).leads]
-    await one.leave()
-    second = [(await two.heartbeat(LIFETIME)).leads, (await one.heartbeat(LIFETIME)).leads]
-    await redis.hset(keys.maintenance, "until", 1)
-    third = [(await one.heartbeat(LIFETIME)).leads, (await two.heartbeat(LIFETIME)).leads]
-
-    assert (first, second, third) == ([True, False], [True, False], [True, False])
-
-
-async def test_a_heartbeat_tells_how_many_have_one(one: Consumer, two: Consumer) -> None:
-    assert [(await who.heartbeat(LIFETIME)).consumers for who in (one, two, one)] == [1, 2, 2]
 
 
 # -- the clock --------------------------------------------------------------------------------------------------

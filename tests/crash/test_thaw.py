@@ -1,7 +1,7 @@
 """A worker is frozen for longer than its heartbeat lasts, others reclaim what it held, and it thaws: it does no harm."""
 
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -13,12 +13,6 @@ from support import eventually, start_program
 FROZEN = Path(__file__).with_name("frozen.py")
 ORDERS = ids(8)
 Start = Callable[[str], WorkerCommand]
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture
@@ -59,10 +53,7 @@ async def has_frozen(command: WorkerCommand) -> None:
 
 
 async def has_taken_over(heir: RunningWorker, count: int) -> None:
-    async def taken() -> bool:
-        return heir.metric("ingest_redeliveries_total", reason="dead_consumer") == count
-
-    await eventually(taken)
+    await eventually(lambda: heir.metric("ingest_redeliveries_total", reason="dead_consumer") == count)
 
 
 async def goes_on(scene: Scene, thawed: WorkerCommand) -> None:
@@ -92,10 +83,7 @@ async def test_a_thawed_worker_whose_orders_others_hold_lets_go_of_them(
         await has_taken_over(heir, pending)
         frozen.process.send_signal(signal.SIGCONT)
 
-        async def lets_go() -> bool:
-            return len(frozen.events("lease_lost")) == pending
-
-        await eventually(lets_go, within=3)
+        await eventually(lambda: len(frozen.events("lease_lost")) == pending, within=3)
         assert {entry.consumer for entry in await scene.pending()} == {"heir"}, "nothing is acked"
         assert await scene.rows() == before, "nothing is stored"
         await scene.finished()

@@ -49,9 +49,6 @@ class Holder:
             self.in_flight.mark_decided(delivery)
         return deliveries
 
-    def holds(self, delivery: Delivery) -> bool:
-        return self.in_flight.holds(delivery)
-
     async def store(self, deliveries: list[Delivery], bodies: dict[str, bytes], store: OrderStore) -> None:
         """Store orders as one batch, with the settlement of a worker."""
         orders = [decode_order(bodies[delivery.order_id or ""], delivery.order_id or "") for delivery in deliveries]

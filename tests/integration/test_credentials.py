@@ -1,8 +1,6 @@
 """A worker whose credential expires, is rotated, or cannot be had for a while: no order is lost, and none is blamed."""
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -15,23 +13,10 @@ from integration.watching import all_stored_at_the_first_attempt, is_open, nothi
 from pydantic import SecretStr
 from support import Cli, eventually
 
-from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.tls import server_tls
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def redis_url(servers: EmbeddedServers) -> str:
-    """One kind of Redis will do."""
-    return servers.redis_url
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 def oauth2(scene: Scene) -> Mapping[str, object]:
@@ -106,19 +91,6 @@ async def test_an_order_that_waits_for_the_quota_for_longer_than_a_token_lasts_i
     assert scene.api.stats().by_status == {"200": 12}
 
 
-async def test_a_client_that_the_authorization_server_refuses_is_an_outage(scene: Scene) -> None:
-    scene.api.behave(client="shop:another")
-
-    async with scene.worker(max_attempts=1, **oauth2(scene)) as worker:
-        await scene.enqueue(*ids(50))
-        await until(lambda: is_open(worker))
-        await nothing_is_blamed(scene)
-        scene.api.behave(client="shop:s3cr3t")
-        await all_stored_at_the_first_attempt(scene, ids(50))
-
-    assert scene.api.authority.peak == 1
-
-
 async def test_an_order_that_is_not_ready_is_requested_again_after_the_configured_time(scene: Scene) -> None:
     scene.api.behave(any_id=False)
     await scene.enqueue("early")
@@ -136,21 +108,6 @@ async def test_an_order_that_is_not_ready_is_requested_again_after_the_configure
 
 async def requested(scene: Scene, order_id: str, times: int) -> bool:
     return scene.api.stats().by_id.get(order_id, 0) >= times
-
-
-async def test_an_order_that_is_never_ready_is_dead_lettered_after_the_last_attempt(scene: Scene) -> None:
-    scene.api.behave(any_id=False)
-    await scene.enqueue("never", *ids(3))
-
-    async with scene.worker(upstream_status="404=retry:0.1s", max_attempts=3) as worker:
-        await scene.finished()
-
-        assert not is_open(worker)
-    dead = await scene.dead()
-    assert {(letter["reason"], letter["attempts"], letter["error"]) for letter in dead} == {
-        ("attempts_exhausted", "3", "HTTP 404")
-    }
-    assert len(dead) == 4
 
 
 class Party:
@@ -217,26 +174,6 @@ async def test_a_worker_uses_a_rotated_token_and_a_rotated_authority_without_a_r
     assert worker.events("process_died") == []
     assert len(worker.events("secret_reloaded")) == 2
     assert "t0ken" not in str(worker.log)
-
-
-@pytest.mark.parametrize("name", ["token", "ca.pem"])
-async def test_a_pipe_in_place_of_a_file_changes_nothing_and_does_not_delay_the_stop(
-    https_scene: Scene, workers: Workers, tmp_path: Path, name: str
-) -> None:
-    scene = https_scene
-    worker = workers.start("--processes", "1")
-    await scene.enqueue(*ids(50, "before"))
-    await scene.finished()
-
-    (tmp_path / name).unlink()
-    os.mkfifo(tmp_path / name)
-    refused = await worker.says("secret_not_reloaded", within=20.0)
-    await scene.enqueue(*ids(50, "after"))
-    await all_stored_at_the_first_attempt(scene, [*ids(50, "before"), *ids(50, "after")])
-    worker.ask(signal.SIGTERM)
-
-    assert await worker.exit_code(within=10.0) == 0
-    assert "not a regular file" in refused["error"].lower()
 
 
 def replace(file: Path, content: bytes) -> None:

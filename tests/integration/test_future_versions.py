@@ -1,7 +1,6 @@
 """An `updated_at` in the future does not keep later documents out."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,12 +11,6 @@ from ingest.operations.backends import Backends
 from ingest.operations.refetch import refetch
 
 FAR = "2999-01-01T00:00:00Z"
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 async def store(scene: Scene, status: str, updated_at: str | None) -> None:

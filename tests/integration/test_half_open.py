@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
@@ -42,12 +42,6 @@ class Networks:
     redis: Network
     postgres: Network
     api: Network
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture
@@ -157,19 +151,6 @@ async def test_connections_to_the_api_that_are_forgotten_in_mid_run_are_replaced
         await all_right(scene, 3 * 3 + SLACK)
 
 
-async def test_all_connections_forgotten_at_once_are_replaced(scene: Scene, far: Scene, networks: Networks) -> None:
-    scene.api.behave(latency="0.05")
-    await scene.enqueue(*ORDERS)
-
-    async with far.worker(upstream_url=upstream(scene, networks), upstream_timeout=3, batch_rows=20):
-        await scene.stored_at_least(50)
-        for network in (networks.redis, networks.postgres, networks.api):
-            network.strand()
-
-        # A read, the fetches, the commit and the ack may each find its own connection gone, one after the other.
-        await all_right(scene, BATCH_TIMEOUT + 2 * REDIS_TIMEOUT + 2 * 3 + SLACK)
-
-
 @pytest.mark.parametrize("server", ["redis", "postgres", "api"])
 async def test_a_network_that_stalls_for_longer_than_every_timeout_costs_nothing(
     scene: Scene, far: Scene, networks: Networks, server: str
@@ -185,10 +166,7 @@ async def test_a_network_that_stalls_for_longer_than_every_timeout_costs_nothing
         network.freeze()
         until = time.monotonic() + stalls
 
-        async def over() -> bool:
-            return time.monotonic() > until
-
-        await eventually(over)
+        await eventually(lambda: time.monotonic() > until)
         network.thaw()
 
         await all_right(scene, BATCH_TIMEOUT + SLACK)

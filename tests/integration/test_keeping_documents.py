@@ -1,17 +1,9 @@
 """The raw document is kept with the row, fetched or pushed, and an order is stored whatever its document holds."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from integration.scene import Scene, document
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 async def documents(scene: Scene) -> dict[str, Any]:

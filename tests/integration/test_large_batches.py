@@ -1,15 +1,14 @@
 """Batches that are too slow and documents that are large: halved, bounded, and never in the way of the heartbeat."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from consumers import Consumer
 from integration.scene import Scene, assert_right, ids
 from structlog.testing import capture_logs
-from support import INSERT_ORDER, connected, eventually
+from support import connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect, Heartbeat
 from ingest.domain.orders.order_row import OrderRow
@@ -17,12 +16,6 @@ from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
 
 MB = 1_000_000
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 class Hurried(OrderStore):
@@ -54,11 +47,6 @@ async def make_slow(scene: Scene, seconds: float) -> None:
     await scene.sql("CREATE TRIGGER wait BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION wait()")
 
 
-async def first_retry(scene: Scene) -> bytes:
-    [name] = await scene.redis.zrange(scene.keys.retry, 0, 0)
-    return bytes(name)
-
-
 def large(order_id: str, size: int) -> bytes:
     """A document of about so many bytes."""
     line = {"sku": "85123A", "description": "WHITE HANGING HEART T-LIGHT HOLDER", "quantity": 6, "unit_price": "2.55"}
@@ -71,19 +59,6 @@ def large(order_id: str, size: int) -> bytes:
             "lines": [line] * (size // 100),
         }
     )
-
-
-async def test_a_batch_that_is_too_slow_is_halved_until_it_is_not(scene: Scene, hurried: type[Hurried]) -> None:
-    await make_slow(scene, 0.1)
-    order_ids = ids(64)
-    await scene.enqueue(*order_ids)
-
-    async with scene.worker(classes=Classes(store=hurried), concurrency=64) as worker:
-        await scene.finished(within=60)
-
-        assert worker.metric("ingest_orders_total", outcome="retried") == 0
-    assert max(rows for rows, is_done in hurried.statements if not is_done) >= 20
-    assert_right(await scene.rows(), order_ids)
 
 
 async def test_batches_grow_again_when_the_database_is_quick_again(scene: Scene, hurried: type[Hurried]) -> None:
@@ -144,10 +119,7 @@ async def test_a_batch_that_needs_more_room_than_the_server_allows_is_halved_unt
         async with blocker.transaction():
             await blocker.execute("LOCK TABLE orders")
 
-            async def all_fetched() -> bool:
-                return scene.api.stats().requests == len(order_ids)
-
-            await eventually(all_fetched)
+            await eventually(lambda: scene.api.stats().requests == len(order_ids))
         await scene.finished()
 
     assert max(rows for rows, is_done in hurried.statements if not is_done) > 4
@@ -162,11 +134,7 @@ async def test_an_order_for_which_the_server_always_ends_the_connection_is_waite
 
     with capture_logs() as logged:
         async with scene.worker(classes=Classes(store=hurried)):
-
-            async def is_named() -> bool:
-                return any("order ends-it, alone" in str(line.get("error")) for line in logged)
-
-            await eventually(is_named)
+            await eventually(lambda: any("order ends-it, alone" in str(line.get("error")) for line in logged))
             assert (await scene.dead(), await scene.redis.zcard(scene.keys.retry)) == ([], 0)
             await scene.sql("DROP TRIGGER end_it ON orders")
             await scene.finished()
@@ -179,127 +147,12 @@ async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried:
     await scene.enqueue("slow")
 
     async with scene.worker(classes=Classes(store=hurried)):
-
-        async def tried_twice() -> bool:
-            return len(hurried.statements) >= 2
-
-        await eventually(tried_twice)
+        await eventually(lambda: len(hurried.statements) >= 2)
         assert (await scene.dead(), await scene.redis.zcard(scene.keys.retry)) == ([], 0)
         await scene.sql("DELETE FROM slow")
         await scene.finished()
 
     assert_right(await scene.rows(), ["slow"])
-
-
-async def test_an_order_whose_row_somebody_has_locked_waits_in_the_retry_set_and_all_others_are_stored(
-    scene: Scene, hurried: type[Hurried]
-) -> None:
-    order_ids = ids(40)
-    await scene.enqueue(order_ids[0])
-
-    async with scene.worker(classes=Classes(store=hurried)), connected(scene.dsn) as blocker:
-        await scene.finished()
-        transaction = blocker.transaction()
-        await transaction.start()
-        await blocker.execute("SELECT FROM orders WHERE order_id = $1 FOR UPDATE", order_ids[0])
-        with capture_logs() as logged:
-            await scene.enqueue(*order_ids)
-            await scene.stored_at_least(len(order_ids))
-            await eventually(lambda: scene.redis.zcard(scene.keys.retry))
-        await transaction.rollback()
-        [waiting] = await scene.redis.hvals(scene.keys.retry_entries)
-        await scene.redis.zadd(scene.keys.retry, {await first_retry(scene): 0})  # due at once
-        await scene.finished()
-
-    assert [line["order_id"] for line in logged if line["event"] == "locked_row_postponed"] == [order_ids[0]]
-    assert b"row_locked" in waiting
-    assert_right(await scene.rows(), order_ids)
-
-
-async def due_at_once(scene: Scene) -> None:
-    await eventually(lambda: scene.redis.zcard(scene.keys.retry))
-    await scene.redis.zadd(scene.keys.retry, {await first_retry(scene): 0})
-
-
-async def test_an_order_that_is_still_locked_keeps_nothing_waiting_when_it_comes_again(
-    scene: Scene, hurried: type[Hurried]
-) -> None:
-    async def comes_again(times: int) -> bool:
-        """It was requested, and has been postponed again."""
-        return scene.api.stats().by_id["locked"] == 3 + times and bool(await scene.redis.zcard(scene.keys.retry))
-
-    await scene.enqueue("locked")
-
-    async with connected(scene.dsn) as blocker:
-        async with scene.worker("first", classes=Classes(store=hurried)):
-            await scene.finished()
-            transaction = blocker.transaction()
-            await transaction.start()
-            await blocker.execute("SELECT FROM orders WHERE order_id = 'locked' FOR UPDATE")
-            await scene.enqueue("locked")
-            await eventually(lambda: scene.redis.zcard(scene.keys.retry))
-        waited = waits(hurried)
-        async with scene.worker("second", classes=Classes(store=hurried)):
-            for turn in range(3):
-                await due_at_once(scene)
-                await eventually(partial(comes_again, turn))
-                await scene.enqueue(*ids(20, f"turn-{turn}"))
-                await scene.stored_at_least(1 + 20 * (turn + 1))
-            assert waits(hurried) == waited == 1
-            await transaction.rollback()
-            await due_at_once(scene)
-            await scene.finished()
-
-
-async def test_an_order_that_somebody_inserts_in_a_transaction_that_lasts_is_postponed_and_all_others_are_stored(
-    scene: Scene, hurried: type[Hurried]
-) -> None:
-    order_ids = ids(40)
-
-    async with scene.worker(classes=Classes(store=hurried)), connected(scene.dsn) as blocker:
-        transaction = blocker.transaction()
-        await transaction.start()
-        await blocker.execute(INSERT_ORDER, order_ids[7])
-        await scene.enqueue(*order_ids)
-        await scene.stored_at_least(len(order_ids) - 1)
-        await eventually(lambda: scene.redis.zcard(scene.keys.retry))
-        [waiting] = await scene.redis.hvals(scene.keys.retry_entries)
-        await transaction.commit()
-        await due_at_once(scene)
-        await scene.finished()
-
-    assert b"row_locked" in waiting
-    assert_right(await scene.rows(), order_ids)
-
-
-def waits(hurried: type[Hurried]) -> int:
-    """How many statements have waited until they were ended."""
-    return sum(not is_done for _, is_done in hurried.statements)
-
-
-async def test_what_waits_between_fetch_and_commit_is_bounded_in_bytes(scene: Scene) -> None:
-    order_ids = ids(30)
-    for order_id in order_ids:
-        scene.api.put_order(order_id, large(order_id, MB // 4))
-    await scene.enqueue(*order_ids)
-
-    async with connected(scene.dsn) as blocker:
-        transaction = blocker.transaction()
-        await transaction.start()
-        await blocker.execute("LOCK TABLE orders")
-        async with scene.worker(concurrency=3, batch_bytes=MB):
-
-            async def full() -> bool:
-                return scene.api.stats().requests >= 6 and await scene.pending_count() >= 6
-
-            await eventually(full)
-            for _ in range(50):
-                # Four documents have room, and one waits in each slot.
-                assert await scene.pending_count() <= 4 + 3
-            await transaction.rollback()
-            await scene.finished()
-
-    assert_right(await scene.rows(), order_ids)
 
 
 class Watched(Consumer):
@@ -352,11 +205,7 @@ async def test_one_statement_has_few_large_documents(scene: Scene) -> None:
         await transaction.start()
         await blocker.execute("LOCK TABLE orders")
         async with scene.worker(classes=Classes(store=Measuring), concurrency=24):
-
-            async def all_fetched() -> bool:
-                return scene.api.stats().requests == len(order_ids)
-
-            await eventually(all_fetched)
+            await eventually(lambda: scene.api.stats().requests == len(order_ids))
             await asyncio.shield(transaction.rollback())
             await scene.finished(within=60)
 

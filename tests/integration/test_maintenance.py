@@ -1,6 +1,6 @@
 """One worker process maintains the group for all: which one, and what becomes of it when that one dies or stops."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from acceptance.commands import Workers, closing_workers
@@ -13,12 +13,6 @@ from ingest.domain.deliveries.delivery import Sweep
 from ingest.services.worker_parts import Classes
 
 PARTS = {"sweep", "move_due", "trim"}
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture
@@ -82,9 +76,6 @@ async def test_of_several_processes_one_does_all_the_maintenance(scene: Scene) -
             done.add((self.name, "trim"))
             return await super().trim(most)
 
-    async def swept_often() -> bool:
-        return sweeps >= 10
-
     parts = Classes(consumer=Noted)
     lease = {"claim_idle": 1, "heartbeat_ttl": 10.0}
     async with (
@@ -92,7 +83,7 @@ async def test_of_several_processes_one_does_all_the_maintenance(scene: Scene) -
         scene.worker("two", parts, **lease),
         scene.worker("three", parts, **lease),
     ):
-        await eventually(swept_often)
+        await eventually(lambda: sweeps >= 10)
 
     assert len({name for name, _ in done}) == 1
     assert {part for _, part in done} == PARTS
@@ -124,33 +115,3 @@ async def test_when_the_leader_is_killed_another_goes_on_where_its_sweep_stopped
     assert 0 < stopped_at < went_on_at
     assert await leader(scene) != dead
     assert seconds * 1000 + micros / 1000 >= led_until
-
-
-async def test_a_leader_that_stops_hands_over_without_its_heartbeat_having_to_end(
-    scene: Scene, workers: Workers
-) -> None:
-    first = workers.start(heartbeat_ttl=15.0)
-    stopped = await a_leader_other_than(scene, "")
-    second = workers.start(heartbeat_ttl=15.0)
-    await second.says("process_started")
-
-    async def both_live() -> bool:
-        return await scene.redis.zcard(scene.keys.alive) == 2
-
-    await eventually(both_live)
-    assert await first.stop() == 0
-
-    assert await leader(scene) != stopped, "it has given the lead up itself"
-    assert await a_leader_other_than(scene, "") != stopped
-
-
-async def test_retries_that_come_due_while_nobody_leads_are_moved_by_the_next_leader(scene: Scene) -> None:
-    async with scene.consumer("one") as one:
-        await scene.enqueue("a")
-        [delivery] = await one.read(1, 0.001)
-        await one.reschedule(delivery, 0.0, 2)
-
-    async with scene.worker("two"):
-        await scene.finished()
-
-    assert set(await scene.rows()) == {"a"}

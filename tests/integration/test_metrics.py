@@ -96,12 +96,6 @@ class Scraper:
 
 
 @pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
-
-
-@pytest.fixture
 async def metrics() -> AsyncIterator[Scraper]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http:
         yield Scraper(http)
@@ -225,6 +219,27 @@ async def test_the_gauges_show_what_waits_and_what_is_pending(scene: Scene, work
     assert list(lanes.values()) == [20, 0, 10, 0]
 
 
+async def test_without_redis_the_page_still_shows_what_the_workers_counted(
+    scene: Scene, workers: Workers, metrics: Scraper, tmp_path: Path
+) -> None:
+    with ValkeyServer(tmp_path / "valkey") as own:
+        async with Scene.open(own.url, scene.dsn, scene.queue) as elsewhere:
+            workers.env |= {"INGEST_REDIS_URL": own.url}
+            await run_of(elsewhere, workers, metrics, 10)
+            await asyncio.to_thread(own.stop)
+
+            page = await metrics.page()
+
+            assert page.value("ingest_orders_total", outcome="stored") == 10
+            assert not (QUEUE | LANES) & page.families.keys(), "what is unknown is absent, not stale"
+            await asyncio.to_thread(own.start)
+
+            async def back() -> bool:
+                return (await metrics.page()).families.keys() >= QUEUE
+
+            await eventually(back)
+
+
 async def test_counters_do_not_go_back_when_a_process_is_killed_and_gauges_do(
     scene: Scene, workers: Workers, metrics: Scraper
 ) -> None:
@@ -254,24 +269,3 @@ async def test_counters_do_not_go_back_when_a_process_is_killed_and_gauges_do(
     await eventually(holds_all)
     scene.api.behave(hang_rate=0.0)
     assert (await metrics.page())["ingest_process_restarts_total"] == 2
-
-
-async def test_without_redis_the_page_still_shows_what_the_workers_counted(
-    scene: Scene, workers: Workers, metrics: Scraper, tmp_path: Path
-) -> None:
-    with ValkeyServer(tmp_path / "valkey") as own:
-        async with Scene.open(own.url, scene.dsn, scene.queue) as elsewhere:
-            workers.env |= {"INGEST_REDIS_URL": own.url}
-            await run_of(elsewhere, workers, metrics, 10)
-            await asyncio.to_thread(own.stop)
-
-            page = await metrics.page()
-
-            assert page.value("ingest_orders_total", outcome="stored") == 10
-            assert not (QUEUE | LANES) & page.families.keys(), "what is unknown is absent, not stale"
-            await asyncio.to_thread(own.start)
-
-            async def back() -> bool:
-                return (await metrics.page()).families.keys() >= QUEUE
-
-            await eventually(back)

@@ -1,7 +1,5 @@
 """Characters that PostgreSQL cannot store are replaced in their text, in whatever way an order comes."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from integration.scene import Scene, document, ids
 
@@ -10,12 +8,6 @@ from ingest.queue.produce.producer import Producer
 
 ODD = {"half": rb'"x\ud83d y"', "half-at-end": rb'"x\ud83c"', "nul": rb'"a\u0000b"', "bytes": b'"\xed\xa0\xbd"'}
 MARK = b"\xef\xbb\xbf"
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 def odd(order_id: str, text: bytes) -> bytes:

@@ -1,7 +1,6 @@
 """Erased means erased: wherever an order is at that moment, nothing of it remains, and it does not come back."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -22,12 +21,6 @@ from ingest.store.orders.order_store import OrderStore
 
 MARK = "Kjetil Andersen, Storgata 1"
 NO_REDIS = "redis://127.0.0.1:1/0"
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.fixture

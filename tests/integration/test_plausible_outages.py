@@ -1,7 +1,6 @@
 """An external API that fails as a whole with responses that look like one order's own: no order is dead-lettered for that."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,12 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 from integration.scene import RunningWorker, Scene, assert_right, document, ids
+from integration.site import serving_routes
 from integration.watching import is_open, nothing_is_blamed, until
 from set_ups import SetUp
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.lab.servers.server import free_port
 from ingest.operations.doctor import Level
 
 Answer = Callable[[], web.Response]
@@ -93,25 +92,9 @@ async def api() -> AsyncIterator[Api]:
 @asynccontextmanager
 async def served() -> AsyncIterator[Api]:
     api = Api()
-    application = web.Application()
-    application.router.add_get("/orders/{order_id}", api.one)
-    application.router.add_get("/orders", api.several)
-    application.router.add_get("/login", api.login)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", free_port())
-    await site.start()
-    api.url = site.name
-    try:
+    routes = {"/orders/{order_id}": api.one, "/orders": api.several, "/login": api.login}
+    async with serving_routes(routes) as api.url:
         yield api
-    finally:
-        await runner.cleanup()
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 async def probed(api: Api, times: int = 2) -> None:
@@ -276,28 +259,3 @@ async def test_before_any_order_is_known_missing_ones_wait_and_good_ones_behind_
     )
     assert sorted(await scene.rows()) == sorted(good)
     assert sorted(letter["order_id"] for letter in await scene.dead()) == sorted(missing)
-
-
-async def test_an_operator_releases_missing_orders_by_a_rule_for_their_status(scene: Scene, api: Api) -> None:
-    missing = ids(30, "missing")
-    api.missing = set(missing)
-    await scene.enqueue(*missing)
-
-    async with scene.worker(**api.settings("single"), upstream_status="404=not_found"):
-        await scene.finished()
-
-    assert sorted(letter["order_id"] for letter in await scene.dead()) == sorted(missing)
-
-
-async def test_an_outage_is_logged_with_what_the_responses_look_like(scene: Scene, api: Api) -> None:
-    with capture_logs() as logs:
-        async with scene.worker(**api.settings("single")) as worker:
-            await scene.enqueue("known")
-            await scene.finished()
-            api.broken = FAILURES["errors"]
-            await scene.enqueue(*ids(20))
-            await until(lambda: is_open(worker))
-
-    [opened] = [entry for entry in logs if entry["event"] == "circuit_opened"]
-    assert opened["error"].endswith("; the response is a JSON object with only errors")
-    assert "Internal" not in json.dumps(opened, default=str)

@@ -47,10 +47,7 @@ async def store(scene: Scene, *order_ids: str, **changes: Any) -> None:
 
 
 async def take(consumer: Consumer, count: int = 1) -> list[Any]:
-    async def taken() -> list[Any]:
-        return await consumer.read(count, 0.5)
-
-    return await eventually(taken)
+    return await eventually(lambda: consumer.read(count, 0.5))
 
 
 async def dead_letter(scene: Scene, order_id: str, reason: DeadReason = DeadReason.NOT_FOUND) -> None:

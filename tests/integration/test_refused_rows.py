@@ -1,20 +1,15 @@
 """PostgreSQL refuses rows: a row is blamed only with evidence, the table is waited for, and neither stops the line."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
 from typing import ClassVar
 
 import pytest
-from integration.holding import Holder
-from integration.scene import GROUP, RunningWorker, Scene, assert_right, ids
+from integration.scene import RunningWorker, Scene, assert_right, ids
 from integration.watching import until
 from structlog.testing import capture_logs
-from support import eventually
 
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import RowsRefused
-from ingest.domain.orders.order import Order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
@@ -106,11 +101,6 @@ async def finished_with_evidence(scene: Scene, counting: type[Counting], *refuse
     await scene.finished(within=30)
 
 
-async def make_bad(scene: Scene) -> None:
-    """Let the table refuse orders whose names begin with `bad`."""
-    await scene.sql("ALTER TABLE orders ADD CONSTRAINT no_bad CHECK (order_id !~ '^bad')")
-
-
 def dead(worker: RunningWorker) -> float:
     return worker.metric("ingest_orders_total", outcome="dead")
 
@@ -144,83 +134,7 @@ async def test_a_table_that_takes_no_row_is_waited_for_and_no_order_is_blamed(
     assert {row["attempts"] for row in rows.values()} == {1}
 
 
-async def test_a_table_that_takes_no_row_is_asked_a_few_times_a_second_at_most(
-    scene: Scene, counting: type[Counting]
-) -> None:
-    await scene.sql(BROKEN["a column that nobody fills"][0])
-    await scene.enqueue(*ORDERS)
-
-    async with scene.worker(classes=Classes(store=counting)):
-        await has_tried(counting, 20)
-        before, started = counting.refused, asyncio.get_running_loop().time()
-        await has_tried(counting, 20)
-        rate = (counting.refused - before) / (asyncio.get_running_loop().time() - started)
-
-    assert rate < 20, "a look each second or two, of a dozen statements"
-
-
-@pytest.mark.parametrize(
-    ("how", "suffix"), [("a check that every row misses", " NOT VALID"), ("a trigger that suppresses every row", "")]
-)
-async def test_a_table_that_breaks_while_a_bad_row_is_searched_for_costs_no_innocent_order(
-    scene: Scene, how: str, suffix: str
-) -> None:
-    breaking, repairing = BROKEN[how]
-
-    class BreaksAtTheFirstStored(Counting):
-        broken = False
-
-        async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-            effects = await super().upsert(rows)
-            if self.refused and not self.broken:
-                type(self).broken = True
-                await scene.sql(breaking + suffix)
-            return effects
-
-    await make_bad(scene)
-    await scene.enqueue("bad", *ORDERS)
-    with capture_logs() as logs:
-        async with scene.worker(classes=Classes(store=BreaksAtTheFirstStored)) as worker:
-            await until(lambda: dead(worker) > 0 or any(line["event"] == "rows_refused" for line in logs), within=30)
-            assert dead(worker) == 0
-            await scene.sql(repairing)
-            await scene.finished()
-
-    assert [letter["order_id"] for letter in await scene.dead()] == ["bad"]
-    assert_right(await scene.rows(), ORDERS)
-
-
-async def test_held_rows_are_released_when_the_worker_stops(scene: Scene, counting: type[Counting]) -> None:
-    await scene.sql(BROKEN["a column that nobody fills"][0])
-    await scene.enqueue(*ORDERS)
-
-    async with scene.worker(classes=Classes(store=counting), shutdown_grace=60) as worker:
-        await has_tried(counting, 10)
-        async with asyncio.timeout(10):
-            await worker.stop()
-
-    assert await scene.dead() == []
-    assert {entry.deliveries for entry in await scene.pending()} <= {0}
-    assert await scene.redis.xlen(scene.keys.stream) == len(ORDERS)
-
-
 # -- a row --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_lone_refused_row_is_held_until_another_is_stored_and_then_dead(
-    scene: Scene, counting: type[Counting]
-) -> None:
-    await make_bad(scene)
-    await scene.enqueue("bad")
-
-    async with scene.worker(classes=Classes(store=counting)) as worker:
-        await has_tried(counting, 3)
-        assert (dead(worker), await scene.pending_count()) == (0, 1)
-        await scene.enqueue("good")
-        await scene.finished(within=10)
-
-    assert [(letter["order_id"], letter["reason"]) for letter in await scene.dead()] == [("bad", "unstorable")]
-    assert_right(await scene.rows(), ["good"])
 
 
 async def test_that_an_order_is_unchanged_is_no_evidence_against_another(
@@ -241,68 +155,6 @@ async def test_that_an_order_is_unchanged_is_no_evidence_against_another(
         assert dead(worker) == 0
         await scene.sql(BROKEN["a trigger at the commit"][1])
         await scene.finished(within=10)
-
-
-@pytest.mark.parametrize("batch_rows", [1, 5])
-async def test_refused_rows_that_fill_all_the_room_do_not_stop_the_line(scene: Scene, batch_rows: int) -> None:
-    await make_bad(scene)
-    bad = ids(2 * batch_rows + 1, "bad")
-    await scene.enqueue(*bad)
-
-    async with scene.worker(batch_rows=batch_rows, concurrency=1) as worker:
-
-        async def are_read() -> bool:
-            return await scene.pending_count() == batch_rows + 1
-
-        await eventually(are_read)
-        await scene.enqueue("good")
-        await scene.stored_at_least(1, within=60)
-
-        async def told() -> bool:
-            waiting = await scene.redis.zcard(scene.keys.retry)
-            return waiting + dead(worker) == len(bad)
-
-        await eventually(told)
-        scheduled = await scene.redis.hvals(scene.keys.retry_entries)
-        assert len(scheduled) >= batch_rows, "those that made room"
-    assert_right(await scene.rows(), ["good"])
-
-
-async def test_an_entry_that_has_to_be_alone_does_not_wait_for_a_refused_row(
-    scene: Scene, counting: type[Counting]
-) -> None:
-    await make_bad(scene)
-    isolated = await scene.add(order_id="isolated")
-    async with scene.consumer("gone") as gone:
-        await gone.read(1, 1.0)
-    await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [isolated], retrycount=5, idle=60_000)
-    await scene.enqueue("bad")
-
-    async with scene.worker(classes=Classes(store=counting), claim_idle=1) as worker:
-        await scene.stored_at_least(1)
-
-        assert dead(worker) == 0
-        assert counting.refused >= 1
-        assert await scene.redis.zcard(scene.keys.retry) == 1
-    assert_right(await scene.rows(), ["isolated"])
-
-
-async def test_an_order_for_which_a_trigger_raises_is_dead_and_all_others_are_stored(
-    scene: Scene, counting: type[Counting]
-) -> None:
-    await scene.sql(
-        "CREATE TRIGGER raises BEFORE INSERT ON orders FOR EACH ROW WHEN (new.order_id ~ '^bad')"
-        " EXECUTE FUNCTION raise_plainly()"
-    )
-    await scene.enqueue(*ORDERS[:20], "bad", *ORDERS[20:])
-
-    async with scene.worker(classes=Classes(store=counting)):
-        await finished_with_evidence(scene, counting, "bad")
-
-    [dead] = await scene.dead()
-    error = "a function of the database raised an error (P0001)"
-    assert (dead["order_id"], dead["reason"], dead["error"]) == ("bad", "unstorable", error)
-    assert_right(await scene.rows(), [*ORDERS, "later"])
 
 
 @pytest.mark.parametrize(
@@ -332,16 +184,6 @@ async def test_an_order_for_which_a_function_makes_a_mistake_is_dead_and_all_oth
     assert_right(await scene.rows(), [*ORDERS, "later"])
 
 
-async def test_a_text_that_no_table_could_hold_is_dead_without_any_evidence(scene: Scene) -> None:
-    await scene.enqueue("bad")
-    async with OrderStore.open(scene.dsn) as store, scene.consumer("w") as consumer:
-        holder = Holder(consumer)
-        order = Order(id="bad", status="a\0b", currency="EUR", placed_at=datetime.now(UTC), lines=())
-        await holder.store_orders(await holder.read(), [order], store)
-
-    assert [letter["reason"] for letter in await scene.dead()] == ["unstorable"]
-
-
 # -- a row that a trigger suppresses --------------------------------------------------------------------------------
 
 
@@ -369,34 +211,3 @@ async def test_orders_that_a_trigger_suppresses_are_dead_and_all_others_are_stor
     assert await dead_letters(scene) == [(name, "unstorable", SUPPRESSED) for name in ("bad-1", "bad-2")]
     assert_right(await scene.rows(), [*ORDERS, "later"])
     assert counted == [len(ORDERS) + 1, 0, 2]
-
-
-async def test_a_lone_suppressed_row_is_held_until_another_is_stored_and_then_dead(
-    scene: Scene, counting: type[Counting]
-) -> None:
-    await suppress(scene, "INSERT", "new.order_id ~ '^bad'")
-    await scene.enqueue("bad")
-
-    async with scene.worker(classes=Classes(store=counting)) as worker:
-        await has_tried(counting, 3)
-        assert (dead(worker), await scene.pending_count()) == (0, 1)
-        await scene.enqueue("good")
-        await scene.finished(within=10)
-
-    assert await dead_letters(scene) == [("bad", "unstorable", SUPPRESSED)]
-    assert_right(await scene.rows(), ["good"])
-
-
-async def test_an_order_whose_row_is_kept_from_being_updated_is_dead(scene: Scene, counting: type[Counting]) -> None:
-    async with scene.worker(classes=Classes(store=counting)):
-        await scene.enqueue("old")
-        await scene.finished()
-        await scene.sql("UPDATE orders SET status = 'other' WHERE order_id = 'old'")
-        await suppress(scene, "UPDATE", "old.order_id = 'old'")
-
-        counting.tried.clear()
-        await scene.enqueue("old")
-        await finished_with_evidence(scene, counting, "old")
-
-    assert await dead_letters(scene) == [("old", "unstorable", SUPPRESSED)]
-    assert {order_id: row["status"] for order_id, row in (await scene.rows()).items()}["old"] == "other"

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -249,36 +247,6 @@ async def test_a_function_that_cannot_be_loaded_is_one_line() -> None:
             raise AssertionError("opened")
 
     assert set(children()) <= set(before)
-
-
-_PARENT = """
-import asyncio, sys
-from ingest.domain.orders.order import decode_order
-from ingest.mapping.transforms.process_pool import ProcessPool
-
-async def main():
-    async with ProcessPool.open("own_code:hostile", 2, 60.0, 0) as pool:
-        call = asyncio.create_task(pool.run(decode_order({document!r}, "hang-1"), b""))
-        await asyncio.sleep(0)
-        print("open", flush=True)
-        await call
-
-asyncio.run(main())
-"""
-
-
-async def test_the_processes_end_with_a_worker_that_is_killed() -> None:
-    program = _PARENT.format(document=document("hang-1"))
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=env) as parent:  # noqa: ASYNC220  once
-        assert parent.stdout is not None
-        assert await asyncio.to_thread(parent.stdout.readline) == b"open\n"
-        found = psutil.Process(parent.pid).children()
-        assert len(found) == 2
-
-        parent.kill()
-
-    await eventually(lambda: _none_runs(found))
 
 
 async def _none_runs(found: list[psutil.Process]) -> bool:

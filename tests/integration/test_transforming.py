@@ -1,18 +1,9 @@
 """A worker with a user's own function: its orders are stored, split, skipped or dead-lettered as the function says."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-from integration.scene import Scene, document, ids
-from support import eventually
+from integration.scene import Scene, document
 
 HOSTILE = "own_code:hostile"
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -54,38 +45,6 @@ async def test_an_order_whose_call_ends_in_no_usual_way_is_dead_lettered_at_once
     assert letter["reason"] == "transform_failed"
     assert letter["error"].startswith(error)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-async def test_of_many_orders_only_those_are_dead_lettered_that_spoil_their_process(scene: Scene) -> None:
-    good = ids(497)
-    await scene.enqueue(*good[:200], "exit-1", *good[200:300], "hang-1", *good[300:400], "eat-1", *good[400:])
-
-    async with scene.worker(
-        transform=HOSTILE, transform_processes=2, transform_timeout=1.0, transform_memory=400 * 1024 * 1024
-    ):
-        await scene.finished(within=60.0)
-
-    assert sorted(await scene.rows()) == sorted(good)
-    assert {(letter["order_id"], letter["reason"]) for letter in await scene.dead()} == {
-        ("exit-1", "transform_failed"),
-        ("hang-1", "transform_failed"),
-        ("eat-1", "transform_failed"),
-    }
-
-
-async def test_a_worker_that_stops_ends_the_calls_and_releases_their_orders(scene: Scene) -> None:
-    await scene.enqueue("hang-1", "hang-2")
-
-    async with scene.worker(transform=HOSTILE, transform_processes=2, shutdown_grace=0.2) as worker:
-        await eventually(lambda: _are_pending(scene, 2))
-        await worker.stop()
-
-    assert (await scene.state()).dead == 0
-    assert await scene.pending_count() == 2
-
-
-async def _are_pending(scene: Scene, count: int) -> bool:
-    return await scene.pending_count() == count
 
 
 async def test_what_becomes_of_each_order_is_told(scene: Scene) -> None:

@@ -22,10 +22,7 @@ def is_open(worker: RunningWorker) -> bool:
 async def until(condition: Callable[[], bool], within: float = 15.0) -> None:
     """Wait for something that can be seen without asking a server."""
 
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=within)
+    await eventually(condition, within=within)
 
 
 async def throughout(seconds: float, look: Callable[[], Awaitable[None]]) -> None:

@@ -42,11 +42,8 @@ async def test_an_order_announced_to_an_idle_fleet_is_taken_before_anybody_looks
             async with Producer.connect(redis_url, queue_name) as producer:
                 await producer.enqueue(["order-1"])
 
-            async def is_taken() -> bool:
-                return fleet.taken.total() == 1
-
             # Those that poll look again after 45 seconds at the earliest.
-            await eventually(is_taken, within=30.0)
+            await eventually(lambda: fleet.taken.total() == 1, within=30.0)
 
 
 async def test_a_backlog_is_worked_on_by_all_processes_also_where_most_of_them_poll(
@@ -59,9 +56,6 @@ async def test_a_backlog_is_worked_on_by_all_processes_also_where_most_of_them_p
         async with fleet.reading(), Producer.connect(redis_url, queue_name) as producer:
             await producer.enqueue(f"order-{number}" for number in range(4000))
 
-            async def is_done() -> bool:
-                return fleet.taken.total() == 4000
-
-            await eventually(is_done, within=60.0)
+            await eventually(lambda: fleet.taken.total() == 4000, within=60.0)
 
     assert len(fleet.taken) == 8

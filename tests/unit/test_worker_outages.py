@@ -8,10 +8,11 @@ from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import Workplace
 
 from ingest.domain.deliveries.delivery import EntryRef
-from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault
+from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault, TransportFault
 
 REFUSED = TransientFault("connection refused", reached=False)
 BROKEN = TransientFault("HTTP 503")
+OWN_BUG = TransportFault("our client failed")
 
 
 def order_ids(count: int) -> list[str]:
@@ -24,6 +25,14 @@ async def works(place: Workplace) -> None:
     await until(lambda: "canary" in place.store.rows)
 
 
+async def fails(place: Workplace, count: int) -> None:
+    """Let the API have worked, and fail for so many orders until the circuit is open."""
+    await works(place)
+    place.upstream.fault = BROKEN
+    place.group.add(*order_ids(count))
+    await until(lambda: place.group.outages)
+
+
 def requested(place: Workplace) -> set[EntryRef]:
     """The pending entries whose order was requested."""
     asked = set(place.upstream.requested)
@@ -33,7 +42,7 @@ def requested(place: Workplace) -> set[EntryRef]:
 # -- the external API -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [REFUSED, BROKEN, CredentialFault("HTTP 401")], ids=str)
+@pytest.mark.parametrize("fault", [REFUSED, BROKEN, CredentialFault("HTTP 401"), OWN_BUG], ids=str)
 def test_while_the_api_is_unavailable_everything_is_released_uncounted_and_afterwards_stored(fault: Fault) -> None:
     @virtual_time
     async def run() -> None:
@@ -64,13 +73,26 @@ def test_while_the_api_is_unavailable_everything_is_released_uncounted_and_after
 
 
 @virtual_time
+async def test_a_bug_of_our_client_that_some_requests_meet_uses_up_no_attempt_and_no_delivery() -> None:
+    place = Workplace()
+    place.upstream.faults = dict.fromkeys(("order-3", "order-7"), OWN_BUG)
+    place.group.add(*order_ids(20))
+
+    async with place.worker(max_attempts=1, max_deliveries=2):
+        await until(lambda: len(place.store.rows) == 18)
+        await asyncio.sleep(60)
+        place.upstream.faults.clear()
+        await place.finished()
+
+    assert {row.attempts for row in place.store.rows.values()} == {1}
+    assert (len(place.store.rows), place.group.dead) == (20, [])
+
+
+@virtual_time
 async def test_during_an_outage_single_requests_are_sent_with_pauses() -> None:
     place = Workplace()
     async with place.worker():
-        await works(place)
-        place.upstream.fault = BROKEN
-        place.group.add(*order_ids(20))
-        await until(lambda: place.group.outages)
+        await fails(place, 20)
         before = len(place.upstream.requested), len(place.upstream.requested_once)
         await asyncio.sleep(400)
 
@@ -96,10 +118,7 @@ async def test_when_every_queued_order_is_broken_the_canary_request_ends_the_out
 async def test_when_the_canary_has_become_invalid_an_order_of_the_queue_ends_the_outage() -> None:
     place = Workplace()
     async with place.worker():
-        await works(place)
-        place.upstream.fault = BROKEN
-        place.group.add(*order_ids(12))
-        await until(lambda: place.group.outages)
+        await fails(place, 12)
         place.upstream.fault, place.upstream.faults["canary"] = None, BROKEN
         await place.finished()
 
@@ -181,10 +200,7 @@ async def test_an_api_that_asks_to_wait_gets_no_request_before_that_and_no_attem
 async def test_a_probe_that_is_told_to_wait_is_followed_by_none_before_that() -> None:
     place = Workplace()
     async with place.worker():
-        await works(place)
-        place.upstream.fault = BROKEN
-        place.group.add(*order_ids(30))
-        await until(lambda: place.group.outages)
+        await fails(place, 30)
         place.upstream.fault = ThrottledFault("HTTP 503 with Retry-After", 30.0)
         before = len(place.upstream.requested_once)
         probes = []

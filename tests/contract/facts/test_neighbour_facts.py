@@ -13,7 +13,7 @@ from listener import listening
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.openmetrics.exposition import generate_latest
-from support import connected, eventually
+from support import becomes, connected, eventually
 
 UPSERT = """
 INSERT INTO fact SELECT * FROM unnest($1::text[], $2::int[])
@@ -60,10 +60,7 @@ async def test_overlapping_batches_deadlock_unless_their_rows_are_sorted(
             )
 
         async def wait_for(count: int) -> None:
-            async def are_waiting() -> bool:
-                return await waiting() == count
-
-            await eventually(are_waiting)
+            await becomes(waiting, count)
 
         await holder.execute(UPSERT, ["a", "b", "c"], [0, 0, 0])
         async with holder.transaction():
@@ -95,15 +92,12 @@ async def test_the_total_timeout_of_aiohttp_includes_the_wait_for_a_free_connect
         del reader, writer
         await released.wait()
 
-    async def is_connected() -> bool:
-        return connections == 1
-
     async with (
         listening(never_answer) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=1)) as session,
     ):
         holding = asyncio.create_task(session.get("/"))
-        await eventually(is_connected)
+        await eventually(lambda: connections == 1)
 
         with pytest.raises(TimeoutError):
             await session.get("/", timeout=aiohttp.ClientTimeout(total=0.2, connect=60))

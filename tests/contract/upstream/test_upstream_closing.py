@@ -36,31 +36,12 @@ async def concurrency_is(api: SimulatedApi, wanted: int) -> bool:
     return api.stats().concurrency == wanted
 
 
-async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, connect: Connect) -> None:
-    api.behave(latency="600")
-
-    async with connect(api.url_template) as client:
-        fetching = [asyncio.create_task(delivered(client.fetch(FetchRequest(ORDER)))) for _ in range(10)]
-        await eventually(lambda: concurrency_is(api, 10))
-        for task in fetching:
-            task.cancel()
-        results = await asyncio.gather(*fetching, return_exceptions=True)
-        api.behave(latency="0")
-
-        assert all(isinstance(result, asyncio.CancelledError) for result in results)
-        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
-        await eventually(lambda: concurrency_is(api, 0))
-
-
 async def test_cancelling_ends_the_pause_between_immediate_tries(api: SimulatedApi, connect: Connect) -> None:
-    async def has_failed() -> bool:
-        return api.stats().by_status.get("500", 0) >= 2
-
     api.behave(error_rate=1)
 
     async with connect(api.url_template, replace(LIMITS, tries=10_000)) as client:
-        fetching = asyncio.create_task(delivered(client.fetch(FetchRequest(ORDER))))
-        await eventually(has_failed)
+        fetching = asyncio.create_task(client.fetch(FetchRequest(ORDER)))
+        await eventually(lambda: api.stats().by_status.get("500", 0) >= 2)
         cancelled_at = time.monotonic()
         fetching.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -153,17 +134,6 @@ async def test_the_pool_keeps_as_many_connections_as_there_were_concurrent_reque
         assert api.stats().open_connections == 100
         await delivered(client.fetch(FetchRequest(ORDER)))
         assert api.stats().open_connections == 100
-
-
-async def test_a_pooled_connection_that_the_api_has_closed_is_not_a_fault(api: SimulatedApi, connect: Connect) -> None:
-    async with connect(api.url_template) as client:
-        await delivered(client.fetch(FetchRequest(ORDER)))
-        api.behave(reset_rate=1)
-        with pytest.raises(TransientFault):
-            await delivered(client.fetch_once(FetchRequest(ORDER)))
-        api.behave(reset_rate=0)
-
-        assert (await delivered(client.fetch_once(FetchRequest(ORDER)))).body == DOCUMENT
 
 
 async def test_a_client_works_after_many_timeouts(api: SimulatedApi, connect: Connect) -> None:

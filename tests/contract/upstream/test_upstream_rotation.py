@@ -337,12 +337,9 @@ async def test_a_server_may_ask_for_the_certificate_after_it_has_read_a_request(
     async def ask(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
         connection = writer.get_extra_info("ssl_object")
 
-        async def has_certificate() -> bool:
-            return bool(connection.getpeercert())
-
         connection.verify_client_post_handshake()
         writer.write(http(b"", status="103 Early Hints"))  # with what asks for the certificate
-        await eventually(has_certificate)
+        await eventually(lambda: bool(connection.getpeercert()))
         writer.write(http(DOCUMENT, f"Content-Length: {len(DOCUMENT)}"))
 
     later = mutual(server, client_party)

@@ -1,0 +1,37 @@
+"""The scenes of tests: a queue, a database and an API of the test's own, on servers that are shared or may be stopped."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from integration.scene import Scene
+from servers.kinds import KINDS, Kind
+
+from ingest.lab.servers import EmbeddedServers
+
+on_each_redis = pytest.mark.parametrize("redis_url", KINDS, ids=[kind.name for kind in KINDS], indirect=True)
+
+
+@pytest.fixture
+def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
+    """The embedded server, or one of the kind that a test names by `indirect`."""
+    kind: Kind | None = getattr(request, "param", None)
+    if kind is None:
+        yield servers.redis_url
+        return
+    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
+        yield server.url
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@pytest.fixture
+async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
+    """A scene on servers that may be stopped or killed."""
+    async with Scene.open_fragile(own_servers, queue_name) as scene:
+        yield scene
