@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from raw_http import IMPATIENT, LIMITS, QUICK, TOKEN, Connect, answering, counted, http
-from support import eventually
+from raw_http import LIMITS, QUICK, TOKEN, Connect, answering, counted, http
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
@@ -65,19 +64,6 @@ async def test_orders_are_returned_byte_for_byte(api: SimulatedApi, bulk: Bulk, 
     assert (stats.requests, stats.orders) == (3, len(IDS))
 
 
-async def test_a_probe_is_one_request_for_one_order(
-    api: SimulatedApi, bulk: Bulk, shared_metrics: SharedMetrics
-) -> None:
-    async with bulk(api.list_template, QUICK) as upstream:
-        one = await upstream.fetch_once(FetchRequest(IDS[0]))
-        api.behave(error_rate=1)
-        with pytest.raises(TransientFault):
-            await upstream.fetch_once(FetchRequest(IDS[0]))
-
-    assert one.body == DOCUMENTS[IDS[0]]
-    assert counted(shared_metrics) == {"2xx": 1, "5xx": 1}
-
-
 async def test_an_order_that_does_not_exist_is_missing_and_the_others_are_there(api: SimulatedApi, bulk: Bulk) -> None:
     api.delete_order(IDS[1])
     try:
@@ -132,15 +118,6 @@ async def test_a_request_that_fails_is_tried_as_a_single_one_and_fails_for_all_o
     assert sum(counted(shared_metrics).values()) - before == requests
 
 
-async def test_a_hanging_request_ends_with_its_time_limit(api: SimulatedApi, bulk: Bulk) -> None:
-    api.behave(hang_rate=1)
-
-    async with bulk(api.list_template, IMPATIENT) as upstream:
-        ended = await faults(upstream, *IDS[:3])
-
-    assert {type(each) for each in ended} == {TransientFault}
-
-
 async def test_more_orders_than_the_api_permits_are_refused_as_a_whole(api: SimulatedApi, bulk: Bulk) -> None:
     api.behave(list_limit=20)
 
@@ -149,15 +126,6 @@ async def test_more_orders_than_the_api_permits_are_refused_as_a_whole(api: Simu
 
     assert {str(each) for each in ended} == {"HTTP 422"}
     assert all(each.is_shared for each in ended)
-
-
-async def test_a_redirect_within_the_origin_is_followed(api: SimulatedApi, bulk: Bulk) -> None:
-    api.behave(redirect_rate=1, fail_first=1)
-
-    async with bulk(api.list_template) as upstream:
-        bodies = await fetched(upstream, *IDS[:3])
-
-    assert bodies == [DOCUMENTS[order_id] for order_id in IDS[:3]]
 
 
 async def test_the_limit_of_a_document_holds_for_each_and_for_the_answer_as_many_times(bulk: Bulk) -> None:
@@ -193,21 +161,3 @@ async def test_the_ids_are_percent_encoded_and_separated_by_commas(bulk: Bulk) -
         await faults(upstream, "shop:1", "b-2", "c_3")
 
     assert asked[0].startswith(b"GET /o%2Fx?key=a%2Cb&ids=shop%3A1,b-2,c_3&z=%20 HTTP/1.1\r\n")
-
-
-async def test_cancelling_one_call_leaves_the_request_to_the_others(api: SimulatedApi, bulk: Bulk) -> None:
-    api.behave(latency="0.2")
-
-    async with bulk(api.list_template) as upstream:
-        calls = [asyncio.create_task(upstream.fetch(FetchRequest(order_id))) for order_id in IDS[:3]]
-        await eventually(lambda: _true(api.stats().requests))
-        calls[0].cancel()
-        await asyncio.wait(calls)
-
-    assert calls[0].cancelled()
-    assert [call.result().body for call in calls[1:]] == [DOCUMENTS[order_id] for order_id in IDS[1:3]]
-    assert api.stats().by_status == {"200": 1}
-
-
-async def _true(value: object) -> bool:
-    return bool(value)

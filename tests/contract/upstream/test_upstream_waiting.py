@@ -114,24 +114,6 @@ async def test_a_slow_response_ends_after_the_total_time(connect: Connect, share
     assert counted(shared_metrics) == {"timeout": 1}
 
 
-async def test_a_refused_connection_has_not_reached_the_api(connect: Connect) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
-        async with connect(f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}") as client:
-            with pytest.raises(TransientFault) as fault:
-                await client.fetch(FetchRequest(ORDER))
-
-    assert not fault.value.reached
-
-
-async def test_an_unknown_host_has_not_reached_the_api(connect: Connect) -> None:
-    async with connect("http://no-such-host.invalid/{order_id}") as client:
-        with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
-
-    assert not fault.value.reached
-
-
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", http(b"{", "Content-Length: 2")])
 async def test_a_connection_that_ends_early_has_reached_the_api(connect: Connect, sent: bytes) -> None:
     async with answering(sent) as (template, _), connect(template) as client:
