@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from support import start_program
 
 VICTIM = Path(__file__).with_name("victim.py")
 ORDERS = ids(20)
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
 
 
 async def kill_a_victim(
@@ -205,19 +198,3 @@ async def test_a_leader_killed_as_soon_as_its_sweep_has_found_entries_leaves_the
     assert_right(after, ORDERS)
     assert unguarded({order_id: after[order_id] for order_id in before}) == unguarded(before)
     assert await scene.dead() == []
-
-
-async def test_a_message_that_kills_every_worker_is_dead_lettered_and_the_others_are_stored(
-    scene: Scene, env: dict[str, str]
-) -> None:
-    await scene.enqueue("poison")
-    for _ in range(3):
-        await kill_a_victim(scene, env, "before_fetch")
-
-    assert [entry.deliveries for entry in await scene.pending()] == [3]
-    await scene.enqueue(*ORDERS)
-    async with scene.worker("victim", max_deliveries=3):
-        await scene.finished()
-
-    assert [(letter["order_id"], letter["reason"]) for letter in await scene.dead()] == [("poison", "max_deliveries")]
-    assert_right(await scene.rows(), ORDERS)

@@ -164,28 +164,6 @@ async def test_when_replies_come_again_whole_slots_are_filled_at_once() -> None:
     assert max(taken) == 100
 
 
-async def test_what_a_predecessor_left_counts_as_another_delivery() -> None:
-    source = Source(own=[delivery(1)])
-    process = Process(source)
-
-    await process.read_all(1, 10)
-
-    assert source.of("claim_own") == [("claim_own", 10, True)]
-
-
-async def test_after_the_lost_reply_of_a_probe_its_entry_is_looked_for() -> None:
-    source = Source(undelivered=[delivery(1)], largest=0)
-    process = Process(source)
-    source.undelivered, entries = [], source.undelivered
-    assert (await process.read(1)).deliveries == [], "nothing was left by a predecessor"
-    source.undelivered = entries
-    assert await process.reader.read_probe(process.stop) == []
-
-    source.largest = 10**6
-
-    assert [entry.entry.id for entry in await process.read_all(1, 10)] == ["1-0"]
-
-
 async def test_what_fails_at_once_is_not_claimed_again_before_others_are_read() -> None:
     source = Unsettled(undelivered=[delivery(1)], largest=0)
     process = Process(source)
@@ -231,45 +209,6 @@ async def test_of_many_idle_processes_few_wait_in_a_blocking_read(
     await process.read(5)
 
     assert source.of("read") == [("read", 5, BLOCK if blocks else 0.0)]
-
-
-async def test_of_several_that_may_be_poison_one_is_kept_and_the_others_are_released() -> None:
-    source = Source(undelivered=[delivery(number, count=5) for number in range(3)])
-    process = Process(source)
-
-    batch = await process.read(3)
-
-    assert [entry.entry.id for entry in batch.deliveries] == ["0-0"]
-    assert batch.is_isolated
-    assert source.of("release") == [("release", "1-0", "2-0")]
-
-
-async def test_what_may_be_poison_is_released_and_the_others_are_kept() -> None:
-    source = Source(undelivered=[delivery(1), delivery(2, count=5), delivery(3)])
-    process = Process(source)
-
-    batch = await process.read(3)
-
-    assert [entry.entry.id for entry in batch.deliveries] == ["1-0", "3-0"]
-    assert not batch.is_isolated
-    assert source.of("release") == [("release", "2-0")]
-
-
-async def test_what_is_held_here_is_not_taken_from_ourselves() -> None:
-    # The loop was blocked for longer than a lease: a sweep has released what is in flight here, and it is claimed.
-    source = Source(undelivered=[delivery(1)])
-    process = Process(source)
-    await process.read_all(1, 1)
-
-    class Again(Source):
-        async def claim_abandoned(self, count: int) -> Abandoned:
-            return Abandoned([delivery(1, count=2)][:count], [delivery(2, count=2)])
-
-    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    again: Any = Again()
-    reclaimer = Reclaimer(again, process.in_flight, metrics.redeliveries, clock=lambda: 0.0)
-
-    assert [entry.entry.id for entry in await reclaimer.claim(10)] == ["2-0"]
 
 
 async def test_what_is_delivered_again_before_the_reply_to_its_release_has_come_is_held_and_processed() -> None:
