@@ -214,18 +214,6 @@ def test_a_restart_takes_the_place_of_a_running_server(servers: EmbeddedServers)
     assert query(servers.postgres_dsn, "SELECT 1") == 1
 
 
-def test_other_servers_on_the_usual_ports_do_no_harm() -> None:
-    with socket.socket() as redis_port, socket.socket() as postgres_port, suppress(OSError):
-        redis_port.bind(("127.0.0.1", 6379))
-        postgres_port.bind(("127.0.0.1", 5432))
-        redis_port.listen()
-        postgres_port.listen()
-
-        with embedded_servers() as servers:
-            assert {servers.valkey.port, servers.postgres.port}.isdisjoint({6379, 5432})
-            assert query(servers.postgres_dsn, "SELECT 1") == 1
-
-
 @pytest.mark.parametrize("kind", [ValkeyServer, PostgresServer])
 def test_a_server_that_loses_the_race_for_a_port_takes_another(
     directory: Path, kind: type[ValkeyServer] | type[PostgresServer]
@@ -271,15 +259,6 @@ def test_a_directory_of_the_callers_own_stays(directory: Path) -> None:
 
     assert (directory / "mine" / "postgres" / "data" / "PG_VERSION").exists()
     assert (directory / "mine" / "valkey" / "appendonlydir").is_dir()
-
-
-def test_frozen_servers_are_taken_down_too() -> None:
-    with embedded_servers() as servers:
-        pids = [servers.valkey.pid, servers.postgres.pid]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-
-    assert not any(map(is_alive, pids))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import email.utils
 import gzip
 import json
 import signal
-import socket
 import statistics
 import sys
 import time
@@ -177,27 +176,6 @@ async def test_pipelined_requests_are_answered_in_order(api: SimulatedApi, laten
     assert bodies == [DOCUMENTS[order_id] for order_id in wanted]
 
 
-async def test_a_control_request_pipelined_behind_a_slow_order_is_answered_after_it(api: SimulatedApi) -> None:
-    api.behave(latency="0.05")
-
-    async with raw(api) as (reader, writer):
-        writer.write(get(f"/orders/{ORDER}") + get("/stats"))
-        first, second = [(await read_answer(reader))[1] for _ in range(2)]
-
-    assert first == DOCUMENTS[ORDER]
-    assert json.loads(second)["requests"] == 1
-
-
-async def test_a_request_that_comes_byte_by_byte_is_answered(api: SimulatedApi) -> None:
-    async with raw(api) as (reader, writer):
-        for byte in get(f"/orders/{ORDER}", "Authorization: Bearer abc"):
-            writer.write(bytes([byte]))
-            await writer.drain()
-        _, body = await read_answer(reader)
-
-    assert body == DOCUMENTS[ORDER]
-
-
 @pytest.mark.parametrize(
     ("version", "headers", "says", "stays_open"),
     [
@@ -229,28 +207,6 @@ async def test_the_connection_stays_open_exactly_as_long_as_http_says(
     assert rest == b""
 
 
-async def test_requests_behind_a_last_one_are_not_answered(api: SimulatedApi) -> None:
-    async with raw(api) as (reader, writer):
-        writer.write(get(f"/orders/{ORDER}", "Connection: close") + get(f"/orders/{OTHER}"))
-        _, body = await read_answer(reader)
-        rest = await reader.read()
-
-    assert body == DOCUMENTS[ORDER]
-    assert rest == b""
-    assert api.stats().by_id == {ORDER: 1}
-
-
-async def test_head_gets_the_head_alone(api: SimulatedApi) -> None:
-    async with raw(api) as (reader, writer):
-        writer.write(get(f"/orders/{ORDER}", method="HEAD") + get(f"/orders/{OTHER}", "Connection: close"))
-        head = await reader.readuntil(b"\r\n\r\n")
-        _, next_body = await read_answer(reader)
-
-    assert b"200 OK" in head
-    assert f"Content-Length: {len(DOCUMENTS[ORDER])}\r\n".encode() in head
-    assert next_body == DOCUMENTS[OTHER]
-
-
 @pytest.mark.parametrize("nonsense", [b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])
 async def test_what_is_no_http_is_400_and_the_end_of_the_connection(api: SimulatedApi, nonsense: bytes) -> None:
     async with raw(api) as (reader, writer):
@@ -262,38 +218,6 @@ async def test_what_is_no_http_is_400_and_the_end_of_the_connection(api: Simulat
     assert rest == b""
 
 
-async def test_what_is_no_http_behind_a_slow_request_does_not_lose_its_answer(api: SimulatedApi) -> None:
-    api.behave(latency="0.05")
-
-    async with raw(api) as (reader, writer):
-        writer.write(get(f"/orders/{ORDER}") + b"hello\r\n\r\n")
-        _, body = await read_answer(reader)
-        head, _ = await read_answer(reader)
-
-    assert body == DOCUMENTS[ORDER]
-    assert head.startswith(b"HTTP/1.1 400 ")
-
-
-@pytest.mark.parametrize("piece", [1_000, 100_000])
-async def test_a_head_too_long_is_refused_before_it_ends(api: SimulatedApi, piece: int) -> None:
-    async with raw(api) as (reader, writer):
-        writer.write(b"GET / HTTP/1.1\r\nX: ")
-        for _ in range(40_000 // piece + 1):
-            writer.write(b"x" * piece)
-            await writer.drain()
-        head, _ = await read_answer(reader)
-
-    assert head.startswith(b"HTTP/1.1 431 ")
-
-
-async def test_a_head_of_15_kb_is_read(api: SimulatedApi) -> None:
-    async with raw(api) as (reader, writer):
-        writer.write(get(f"/orders/{ORDER}", "X: " + "x" * 15_000) * 5)
-        bodies = [(await read_answer(reader))[1] for _ in range(5)]
-
-    assert bodies == [DOCUMENTS[ORDER]] * 5
-
-
 async def test_another_method_is_405_and_another_path_404(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
     async with http.patch(url(api)) as patch, http.get(f"{api.base_url}/nothing") as nothing:
         pass
@@ -301,23 +225,6 @@ async def test_another_method_is_405_and_another_path_404(api: SimulatedApi, htt
     assert (patch.status, patch.headers["Allow"]) == (405, "GET, HEAD, POST, PUT, DELETE")
     assert nothing.status == 404
     assert api.stats().requests == 0
-
-
-async def test_a_client_that_does_not_read_is_waited_for_and_then_served(api: SimulatedApi) -> None:
-    longest = max(DOCUMENTS, key=lambda order_id: len(DOCUMENTS[order_id]))
-    padded = get(f"/orders/{ORDER}", "X: " + "x" * 15_000)
-
-    async with raw(api) as (reader, writer):
-        writer.write(get(f"/orders/{longest}") * 500)
-        await until(lambda: api.stats().requests > 0)
-        writer.write(padded * 2_000)  # far more than the kernel's buffers hold
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(writer.drain(), 0.5)
-        taken_unread = api.stats().requests
-        bodies = [(await read_answer(reader))[1] for _ in range(2_500)]
-
-    assert taken_unread < 2_500
-    assert bodies == [DOCUMENTS[longest]] * 500 + [DOCUMENTS[ORDER]] * 2_000
 
 
 # -- latency ----------------------------------------------------------------------------------------------------
@@ -330,20 +237,6 @@ async def test_an_answer_takes_its_latency(api: SimulatedApi, http: aiohttp.Clie
     await fetch(http, api)
 
     assert time.monotonic() - begun >= 0.099  # rounded to the nearest millisecond
-
-
-async def test_an_answer_does_not_take_slower_ones_behind_it_along(api: SimulatedApi) -> None:
-    async with raw(api) as (reader, writer):
-        api.behave(latency="0.3")
-        writer.write(get(f"/orders/{ORDER}"))
-        await until(lambda: api.stats().concurrency == 1)
-        api.behave(latency="60")
-        writer.write(get(f"/orders/{OTHER}"))
-        await until(lambda: api.stats().concurrency == 2)
-        _, body = await read_answer(reader)
-
-        assert body == DOCUMENTS[ORDER]
-        assert api.stats().concurrency == 1
 
 
 @pytest.mark.parametrize(
@@ -717,11 +610,6 @@ async def test_a_behaviour_that_cannot_be_is_422_and_changes_nothing(
     assert api.behaviour == before
 
 
-def test_a_behaviour_out_of_range_is_refused_in_code_too() -> None:
-    with pytest.raises(ValueError, match="error_status"):
-        SimulatedApi(Behaviour(error_status=200))
-
-
 async def test_stats_are_right_under_concurrency(api: SimulatedApi) -> None:
     api.behave(hang_rate=1.0)
     before = time.time()
@@ -749,19 +637,6 @@ async def test_stats_are_right_under_concurrency(api: SimulatedApi) -> None:
     assert after.last_request is not None
     assert before - 0.1 <= after.first_request.unix <= after.last_request.unix <= time.time() + 0.1
     assert after.first_request.monotonic < after.last_request.monotonic <= time.monotonic()
-
-
-async def test_rates_are_answers_over_time(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
-    begun = time.monotonic()
-    for _ in range(100):
-        await fetch(http, api)
-    elapsed = time.monotonic() - begun
-
-    report = api.stats()
-    assert report.rate_mean >= 100 / elapsed
-    assert report.rate_last_second > 0
-    await until(lambda: api.stats().rate_last_second == 0)
-    assert api.stats().rate_mean == report.rate_mean
 
 
 async def test_stats_over_http_can_leave_ids_out_and_start_anew(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
@@ -839,18 +714,6 @@ async def test_the_command_serves_until_it_is_told_to_stop(http: aiohttp.ClientS
     assert process.returncode == 0
     assert out == b""
     assert b"seed 5" in err
-
-
-async def test_the_command_exits_with_1_if_its_port_is_taken() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        async with command("--port", str(port)) as process:
-            out, err = await process.communicate()
-
-    assert process.returncode == 1
-    assert out == b""
-    assert err.decode().count("\n") == 1
-    assert f"port {port} " in err.decode()
 
 
 @pytest.mark.parametrize(
