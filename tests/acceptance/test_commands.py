@@ -451,16 +451,6 @@ def test_a_wrong_setting_stops_every_command_with_one_line_and_exit_code_2(cli: 
     assert "s3cr3t" not in done.stderr
 
 
-def test_dot_env_in_the_working_directory_is_read(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("INGEST_GROUP=from-dot-env\n")
-
-    done = subprocess.run(
-        [sys.executable, "-m", "ingest", "config", "--json"], env=cli.env, cwd=tmp_path, capture_output=True, check=True
-    )
-
-    assert json.loads(done.stdout)["INGEST_GROUP"] == "from-dot-env"
-
-
 def test_dot_env_may_name_secret_files_and_unknown_names_in_it_are_a_warning(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "group").write_text("from-a-file\n")
     (tmp_path / ".env").write_text("INGEST_GROUP_FILE=group\nINGEST_CONCURENCY=5\n")
@@ -489,15 +479,6 @@ def test_a_key_in_the_url_of_the_external_api_is_shown_nowhere(cli: Cli) -> None
     assert "HTTPS_PROXY" in proxy.stderr
     for done in (table, document, wrong, proxy):
         assert "cr3t" not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("path", ["abc", "1/2", "-1"])
-def test_a_redis_database_that_is_not_a_number_is_refused(cli: Cli, path: str) -> None:
-    done = cli.run("status", env={"INGEST_REDIS_URL": f"redis://:s3cr3t@127.0.0.1:1/{path}"})
-
-    assert_one_line(done, 2)
-    assert "INGEST_REDIS_URL: must name the database by its number" in done.stderr
-    assert "s3cr3t" not in done.stderr
 
 
 # -- unusable servers and ports -----------------------------------------------------------------------------------

@@ -434,19 +434,6 @@ def test_an_interrupted_replay_loses_nothing_and_puts_nothing_back_twice(
     assert dead_lettered.dead == []
 
 
-def test_two_concurrent_replays_move_each_dead_letter_once(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    names = [f"o-{number}" for number in range(5_000)]
-    dead_lettered.add_many(map(dead_fields, names))
-
-    commands = [cli.start("dead", "replay", "--all", "--yes", "--json") for _ in range(2)]
-    summaries = [json.loads(command.communicate(timeout=60)[0]) for command in commands]
-
-    assert sum(summary["replayed"] for summary in summaries) == 5_000
-    assert all(summary["replayed"] + summary["gone"] == summary["matched"] for summary in summaries)
-    assert Counter(dead_lettered.queued) == Counter(names)
-    assert dead_lettered.dead == []
-
-
 # -- Redis unavailable, wrong use, help ---------------------------------------------------------------------------
 
 
@@ -456,29 +443,6 @@ def test_reading_without_redis_fails_in_one_line(cli: Cli, arguments: list[str])
 
     assert_one_line(done, 1)
     assert "Redis" in done.stderr
-
-
-@pytest.mark.parametrize("command", ["replay", "drop"])
-def test_changing_without_redis_waits_and_says_so_and_ctrl_c_ends_it(cli: Cli, command: str) -> None:
-    process = cli.start("dead", command, "--all", "--yes", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
-    assert process.stderr is not None
-
-    first = process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=30)
-
-    assert first.startswith("Redis cannot be reached")
-    assert process.returncode == 130
-    assert "Traceback" not in rest
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_each_command_has_examples(cli: Cli, command: str) -> None:
-    group, single = cli.run("dead", "--help"), cli.run("dead", command, "--help")
-
-    assert f" {command} " in group.stdout
-    assert (single.returncode, single.stderr) == (0, "")
-    assert f"ingest dead {command}" in single.stdout.partition("Examples")[2]
 
 
 @pytest.mark.parametrize(
@@ -517,12 +481,3 @@ def test_debug_works_in_any_position(cli: Cli, where: int) -> None:
 
     assert done.returncode != 0
     assert "Traceback" in done.stderr
-
-
-def test_a_wrong_setting_is_one_line_and_exit_code_2(cli: Cli) -> None:
-    for arguments in (["list"], ["show", "a"], ["replay", "--all"], ["drop", "--all"], ["export"]):
-        done = cli.run("dead", *arguments, env={"INGEST_REDIS_URL": "mysql://:s3cr3t@host"})
-
-        assert_one_line(done, 2)
-        assert "INGEST_REDIS_URL" in done.stderr
-        assert "s3cr3t" not in done.stderr

@@ -230,53 +230,6 @@ def test_a_number_that_is_not_finite_or_out_of_range_is_wrong_use(
     assert queue.ids == []
 
 
-def test_a_timeout_beyond_what_sockets_take_is_wrong_use(cli: Cli) -> None:
-    done = cli.run("health", "--timeout", "1e10", env={"INGEST_METRICS_PORT": "1"})
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert "--timeout" in done.stderr
-
-
-@pytest.mark.parametrize("host", ["a..b", "x y", "a" * 70])
-def test_the_health_of_a_host_that_cannot_be_one_is_one_line(cli: Cli, host: str) -> None:
-    done = cli.run("health", env={"INGEST_METRICS_HOST": host, "INGEST_METRICS_PORT": "1"})
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert done.stderr.startswith(f"ingest: no answer at {host}:1: ")
-
-
-@pytest.mark.parametrize(("where", "force"), [(".", []), (".", ["--force"]), ("/", ["--force"]), ("", []), ("..", [])])
-def test_export_refuses_to_write_to_a_folder(cli: Cli, tmp_path: Path, where: str, force: list[str]) -> None:
-    done = subprocess.run(
-        [*INGEST, "dead", "export", "-o", where, *force],
-        env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert done.stderr.startswith("ingest: cannot write ")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("problem", ["reading fails", "no text"])
-@pytest.mark.parametrize("command", [["config"], ["enqueue", "a"]], ids=" ".join)
-def test_a_dot_env_that_cannot_be_read_is_one_line(
-    cli: Cli, queue: Queue, tmp_path: Path, command: list[str], problem: str
-) -> None:
-    path = tmp_path / ".env"
-    if problem == "reading fails":
-        path.symlink_to("/proc/self/mem")
-    else:
-        path.write_bytes(b"INGEST_GROUP=\xff\xfe\n")
-
-    done = subprocess.run(
-        [*INGEST, *command], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert done.stderr.startswith("ingest: .env ")
-    assert queue.ids == []
-
-
 # -- Ctrl-C -------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from acceptance.dead_lettering import StoredDeadLetters, on_a_terminal
 from dead_letter_entries import dead_fields
@@ -103,42 +102,6 @@ def test_no_progress_bar_is_drawn_between_lines_of_data(
 # -- retries and orders -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def waiting(redis_url: str, queue_name: str) -> None:
-    """Two retries; one has a long error, and is also a dead letter."""
-    keys = Keys.of(queue_name)
-    with Redis.from_url(redis_url) as redis:
-        for order_id, error in ((UUID, ERROR), ("b", "HTTP 503")):
-            fields = ["order_id", order_id, "attempt", "3", "retry_reason", "http_status", "retry_error", error]
-            redis.hset(keys.retry_entries, f"1-{order_id}", msgspec.msgpack.encode(fields))  # type: ignore[arg-type]
-            redis.zadd(keys.retry, {f"1-{order_id}": 4_000_000_000_000})
-        redis.xadd(keys.dead, dead_fields(UUID, error=ERROR))
-
-
-@pytest.mark.usefixtures("waiting")
-@pytest.mark.parametrize("columns", ["60", "80"])
-def test_retries_have_their_error_below_on_a_narrow_terminal(cli: Cli, columns: str) -> None:
-    lines = printed(cli, "retries", "list", COLUMNS=columns)
-    piped = cli.run("retries", "list").stdout.splitlines()
-
-    assert max(map(len, lines)) <= int(columns)
-    for expected in (UUID, "2096-10-02T07:06:40Z", "http_status", ERROR[:55], "HTTP 503"):
-        assert expected in words(lines)
-    assert len(piped) == 3
-    assert ERROR[:90] in " ".join(piped)
-
-
-@pytest.mark.usefixtures("waiting")
-def test_places_of_an_order_are_broken_between_words_on_a_terminal(cli: Cli) -> None:
-    lines = list(filter(None, printed(cli, "order", "show", UUID)))
-    piped = cli.run("order", "show", UUID).stdout
-
-    assert max(map(len, lines)) <= 80
-    assert all(line.startswith("  ") for line in lines[1:])
-    assert words(lines).count(" ".join(ERROR.split())) == 2
-    assert len(piped.splitlines()) == 3
-
-
 def test_the_report_of_a_reconciliation_is_a_table_at_80_columns(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:
@@ -195,14 +158,6 @@ def test_an_error_is_broken_between_words_on_a_terminal_and_one_line_in_a_pipe(c
     assert piped.count("\n") == 1
 
 
-def test_a_word_longer_than_a_line_is_not_broken_in_an_error(cli: Cli) -> None:
-    path = "/nowhere/" + "x" * 120
-
-    lines = printed(cli, "enqueue", "--file", path)
-
-    assert any(path in line for line in lines)
-
-
 # -- status -------------------------------------------------------------------------------------------------------
 
 
@@ -243,26 +198,6 @@ def width_of_a_screen(terminal: int) -> int:
 
 
 # -- questions and reports ----------------------------------------------------------------------------------------
-
-
-def test_a_question_is_broken_between_words(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    reasons = ("not_found", "rejected", "invalid_order")
-    dead_lettered.add(*(dead_fields(f"a{number}", reason) for number, reason in enumerate(reasons)))
-
-    _, erasing = on_a_terminal(cli, "order", "erase", "a1", answer=b"n\n", env=NARROW)
-    _, replaying = on_a_terminal(cli, "dead", "replay", "--all", answer=b"n\n", env=NARROW)
-
-    for written in (erasing, replaying):
-        question = written.replace("\r\n", "\n").partition("[y/N]")[0].splitlines()
-        assert question[-1].rstrip().endswith("Continue?")
-        assert max(map(len, question)) <= 80
-
-
-def test_an_invalid_line_is_reported_broken_between_words(cli: Cli) -> None:
-    lines = printed(cli, "enqueue", "not an order ID")
-
-    assert "with a letter or digit first" in words(lines)
-    assert max(map(len, lines)) <= 80
 
 
 def test_missing_orders_that_are_written_to_the_terminal_have_no_progress_between_them(cli: Cli) -> None:

@@ -635,18 +635,6 @@ async def test_only_the_dead_letters_that_match_are_dropped(dead: DeadLetters, r
     assert await redis.exists(keys.stream, keys.express) == 0
 
 
-async def test_two_drops_at_once_count_each_once(
-    dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
-) -> None:
-    await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
-
-    async with DeadLetters.connect(redis_url, queue_name) as other:
-        one, two = await asyncio.gather(dead.drop(EVERYTHING), other.drop(EVERYTHING))
-
-    assert one.done + two.done == 5 * PAGE
-    assert await dead.count() == 0
-
-
 async def test_a_replay_and_a_drop_at_once_move_each_once(
     dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:

@@ -17,7 +17,7 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
-from ingest.queue.redis.connection import QueueRefused, control_client
+from ingest.queue.redis.connection import control_client
 
 
 @pytest.fixture
@@ -446,17 +446,6 @@ async def test_a_server_that_does_not_answer_is_unavailable(own_valkey: ValkeySe
                 await call()
 
 
-async def test_a_replica_without_its_primary_is_unavailable(own_valkey: ValkeyServer, own_redis: Redis) -> None:
-    await own_redis.config_set("replica-serve-stale-data", "no")
-    await own_redis.execute_command("REPLICAOF 127.0.0.1 1")
-
-    async with control_client(own_valkey.url) as client:
-        monitor = Monitor(client, "orders", "ingest")
-        for call in (monitor.state, monitor.consumers):
-            with pytest.raises(QueueUnavailable):
-                await call()
-
-
 async def test_a_server_that_is_busy_with_a_script_is_unavailable(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     await own_redis.config_set("lua-time-limit", 1)
     async with control_client(own_valkey.url) as client, Redis.from_url(own_valkey.url) as other:
@@ -479,21 +468,6 @@ async def test_a_server_that_is_busy_with_a_script_is_unavailable(own_valkey: Va
             await own_redis.script_kill()
             with pytest.raises(ResponseError):
                 await script
-
-
-async def test_a_refused_credential_is_for_a_person_to_put_right(servers: object, redis_url: str) -> None:
-    del servers
-    async with control_client(redis_url.replace("redis://:", "redis://:x")) as client:
-        with pytest.raises(QueueRefused):
-            await Monitor(client, "orders", "ingest").state()
-
-
-async def test_a_key_of_another_type_is_for_a_person_to_put_right(monitor: Monitor, redis: Redis, keys: Keys) -> None:
-    await redis.set(keys.stream, "not a stream")
-
-    for call in (monitor.state, monitor.consumers):
-        with pytest.raises(UserError):
-            await call()
 
 
 async def test_an_error_is_told_in_redis_own_words(monitor: Monitor, redis: Redis, keys: Keys) -> None:

@@ -212,37 +212,6 @@ def test_a_bug_in_a_child_is_shown_and_ends_only_that_child(start: Start) -> Non
     assert "ZeroDivisionError: a bug of the child" in supervisor.output()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_stop_is_forwarded_to_each_child_and_waits_for_all(start: Start, number: signal.Signals) -> None:
-    supervisor = start("serves,takes_its_time")
-    children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
-
-    supervisor.ask(number)
-    assert {supervisor.hear_pid("asked"), supervisor.hear_pid("asked")} == children
-    assert supervisor.process.poll() is None, "one of them takes its time"
-
-    assert supervisor.hear_when("hurried", lambda: supervisor.ask(number)) in children
-    assert supervisor.exit_code() == 0
-    assert not any(map(is_alive, children))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "hangup"])
-def test_a_terminals_signal_for_the_process_group_reaches_the_children_once_and_as_a_stop(
-    start: Start, number: signal.Signals
-) -> None:
-    supervisor = start("takes_its_time,takes_its_time")
-    children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
-
-    os.killpg(supervisor.process.pid, number)
-    assert {supervisor.hear_pid("asked"), supervisor.hear_pid("asked")} == children
-    assert supervisor.process.poll() is None
-    assert all(map(is_alive, children))
-
-    hurried = supervisor.hear_when("hurried", lambda: os.killpg(supervisor.process.pid, number))
-    assert {hurried, supervisor.hear_pid("hurried")} == children
-    assert supervisor.exit_code() == 0
-
-
 def test_under_nohup_the_end_of_the_terminal_stops_nothing(start: Start) -> None:
     supervisor = start("serves,takes_its_time", via=("nohup",))
     children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
