@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from support import connected, with_database
 
 from ingest.lab.servers import EmbeddedServers
+from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.doctor import Area, Finding, Level, examine
 from ingest.settings import load_settings
 from ingest.sources.doctor_subject import subject_of
@@ -55,6 +56,14 @@ class SetUp:
 
     settings: dict[str, Any] = field(default_factory=dict)
     within: float = 10.0
+
+    @classmethod
+    @asynccontextmanager
+    async def sound(cls, redis_url: str, dsn: str, queue: str) -> AsyncIterator["SetUp"]:
+        """A set-up with an API that has every order."""
+        async with SimulatedApi(Behaviour(any_id=True)) as api:
+            settings = {"redis_url": redis_url, "postgres_dsn": dsn, "stream": queue, "upstream_url": api.url_template}
+            yield cls(settings)
 
     async def examined(self, order_id: str | None = None, **settings: Any) -> list[Finding]:
         """All that is found with these settings on top."""

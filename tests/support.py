@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Thread
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar, overload
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -26,17 +26,26 @@ T = TypeVar("T")
 DEADLINE = 60.0
 
 
-async def eventually(condition: Callable[[], Awaitable[T] | T], *, within: float = DEADLINE, every: float = 0.02) -> T:
+@overload
+async def eventually(condition: Callable[[], Awaitable[T]], *, within: float = DEADLINE, every: float = 0.02) -> T: ...
+@overload
+async def eventually(condition: Callable[[], T], *, within: float = DEADLINE, every: float = 0.02) -> T: ...
+async def eventually(condition: Callable[[], Any], *, within: float = DEADLINE, every: float = 0.02) -> Any:
     """The first true value of a condition, which may be asynchronous; fails when the deadline passes."""
     until = time.monotonic() + within
-    while not (value := await _value_of(condition())):
+    while not (value := await found if isinstance(found := condition(), Awaitable) else found):
         assert time.monotonic() < until, f"not within {within} s: {condition}"
         await asyncio.sleep(every)
     return value
 
 
-async def _value_of(found: Awaitable[T] | T) -> T:
-    return await found if isinstance(found, Awaitable) else found
+async def becomes(value_of: Callable[[], Awaitable[T]], wanted: T, *, within: float = DEADLINE) -> None:
+    """Wait until a value is the wanted one; fails when the deadline passes."""
+
+    async def is_wanted() -> bool:
+        return await value_of() == wanted
+
+    await eventually(is_wanted, within=within)
 
 
 def eventually_sync(condition: Callable[[], T], *, within: float = DEADLINE, every: float = 0.02) -> T:

@@ -16,32 +16,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from acceptance.queued import Queued
 from redis import Redis
 from support import INSERT_ORDER, Cli, closing_cli, connected, eventually_sync
 
 from ingest.cli import COMMANDS
 from ingest.lab.upstream.samples import sample_orders
-from ingest.queue.layout.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
 NOWHERE_POSTGRES = "postgresql://nobody:s3cr3t@127.0.0.1:1/none"
-
-
-@pytest.fixture
-def queued(redis_url: str, queue_name: str) -> Iterator["Queued"]:
-    with Redis.from_url(redis_url) as redis:
-        yield Queued(redis, Keys.of(queue_name))
-
-
-class Queued:
-    """What is in the queue now."""
-
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
-        self.redis = redis
-        self.keys = keys
-
-    def __call__(self) -> list[str]:
-        return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(self.keys.stream)]
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
@@ -136,6 +119,16 @@ def test_an_invalid_line_is_reported_with_its_number_and_the_others_are_enqueued
         f"{tmp_path}/ids.txt, line 6",
     ]
     assert queued() == ["a", "b", "c", "d"]
+
+
+def test_express_orders_go_to_the_express_lane(cli: Cli, queued: Queued) -> None:
+    done = cli.run("enqueue", "--express", "a", "b")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2 accepted in ")
+    entries = queued.redis.xrange(queued.keys.express)
+    assert [fields for _, fields in entries] == [{b"order_id": b"a"}, {b"order_id": b"b"}]
+    assert queued.redis.exists(queued.keys.stream) == 0
 
 
 @pytest.mark.parametrize("arguments", [["-"], ["--file", "-"]])

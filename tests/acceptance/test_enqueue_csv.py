@@ -2,31 +2,11 @@
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis import Redis
+from acceptance.queued import Queued
 from support import Cli
-
-from ingest.queue.layout.keys import Keys
-
-
-@pytest.fixture
-def queued(redis_url: str, queue_name: str) -> Iterator["Queued"]:
-    with Redis.from_url(redis_url) as redis:
-        yield Queued(redis, Keys.of(queue_name))
-
-
-class Queued:
-    """What is in the queue now."""
-
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
-
-    def __call__(self) -> list[str]:
-        return [fields[b"order_id"].decode() for _, fields in self._redis.xrange(self._keys.stream)]
 
 
 def table(rows: int = 1_000, **changed: str) -> str:

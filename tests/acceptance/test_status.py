@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, ids
 from servers.kinds import KINDS, Kind
-from support import Cli, closing_cli, eventually
+from support import Cli, becomes, closing_cli, eventually
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
@@ -57,16 +56,10 @@ async def test_workers_that_have_nothing_to_do_are_alive_and_a_killed_one_is_sta
     async def states() -> list[str]:
         return [consumer["state"] for consumer in (await status(cli))["consumers"]]
 
-    async def both_live() -> bool:
-        return await states() == ["alive", "alive"]
-
-    async def both_stale() -> bool:
-        return await states() == ["stale", "stale"]
-
-    await eventually(both_live)
+    await becomes(states, ["alive", "alive"])
     shown = await table(cli)
     idle.ask_group(signal.SIGKILL)
-    await eventually(both_stale)
+    await becomes(states, ["stale", "stale"])
 
     assert [line.split()[-1] for line in shown.splitlines()[-2:]] == ["alive", "alive"]
     assert "stale since" in await table(cli)
@@ -104,27 +97,6 @@ async def test_an_open_circuit_is_shown_with_its_cause_until_it_closes(
     assert max(map(len, shown.splitlines())) <= 80
 
 
-async def test_a_process_that_dies_with_an_open_circuit_leaves_no_trace_of_it(
-    scene: Scene, cli: Cli, workers: Workers
-) -> None:
-    scene.api.behave(token="right", any_id=True)
-    command = workers.start(processes=1, heartbeat_ttl=1)
-    await scene.enqueue(*ids(20))
-
-    async def is_open() -> bool:
-        return any(one["circuit"] for one in (await status(cli))["consumers"])
-
-    await eventually(is_open)
-    scene.api.behave(token=None)
-    os.kill(command.pid_of("worker-0"), signal.SIGKILL)
-    await scene.stored_at_least(20)
-
-    async def is_closed() -> bool:
-        return not await is_open()
-
-    await eventually(is_closed)
-
-
 async def test_of_many_consumers_the_table_shows_those_in_trouble_and_json_all(scene: Scene, cli: Cli) -> None:
     seconds, _ = await scene.redis.time()
     await scene.redis.xgroup_create(scene.keys.stream, "ingest", mkstream=True)
@@ -139,13 +111,6 @@ async def test_of_many_consumers_the_table_shows_those_in_trouble_and_json_all(s
     assert "w-0000" in shown
     assert "w-0999" not in shown
     assert len(found["consumers"]) == 1_000
-
-
-async def test_an_empty_queue_has_no_age(cli: Cli) -> None:
-    shown, found = await table(cli), await status(cli)
-
-    assert found["queue"]["oldest_age"] is None
-    assert [line.split() for line in shown.splitlines() if line.startswith("oldest")] == [["oldest", "-"]]
 
 
 async def test_nothing_that_a_consumers_name_says_steers_a_terminal(scene: Scene, cli: Cli) -> None:

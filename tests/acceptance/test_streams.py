@@ -4,52 +4,19 @@ import asyncio
 import fcntl
 import os
 import signal
-import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from dead_letter_entries import dead_fields
+from acceptance.queued import Queued
 from integration.scene import Scene
-from redis import Redis
 from support import Cli, eventually_sync, fill
-
-from ingest.lab.servers.server import free_port
-from ingest.queue.layout.keys import Keys
 
 INGEST = [sys.executable, "-m", "ingest"]
 DEEP = 500_000
-
-
-@pytest.fixture
-def queue(redis_url: str, queue_name: str) -> Iterator["Queue"]:
-    with Redis.from_url(redis_url) as redis:
-        yield Queue(redis, Keys.of(queue_name))
-
-
-class Queue:
-    """The queue of one test."""
-
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
-
-    @property
-    def ids(self) -> list[str]:
-        """The orders in the stream."""
-        return [fields[b"order_id"].decode() for _, fields in self._redis.xrange(self._keys.stream)]
-
-    def pending(self) -> int:
-        """How many entries are handed out; none before there is a group."""
-        return sum(group["pending"] for group in self._redis.xinfo_groups(self._keys.stream))  # type: ignore[union-attr]
-
-    def dead_letter(self, order_id: str) -> None:
-        """Add a dead letter."""
-        self._redis.xadd(self._keys.dead, dead_fields(order_id))
 
 
 def redirected(cli: Cli, redirection: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -69,16 +36,16 @@ def redirected(cli: Cli, redirection: str, *arguments: str, **env: str) -> subpr
 
 
 @pytest.mark.parametrize("arguments", [["enqueue", "-"], ["enqueue", "--file", "-", "--format", "csv", "--column", "id"]], ids=" ".join)  # fmt: skip
-def test_a_closed_input_is_one_line(cli: Cli, queue: Queue, arguments: list[str]) -> None:
+def test_a_closed_input_is_one_line(cli: Cli, queued: Queued, arguments: list[str]) -> None:
     done = redirected(cli, "<&-", *arguments)
 
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "ingest: cannot read stdin: Bad file descriptor\n")
-    assert queue.ids == []
+    assert queued() == []
 
 
-def test_without_an_input_no_confirmation_is_asked_for(cli: Cli, queue: Queue) -> None:
-    queue.dead_letter("a")
-    queue.dead_letter("b")
+def test_without_an_input_no_confirmation_is_asked_for(cli: Cli, queued: Queued) -> None:
+    queued.dead_letter("a")
+    queued.dead_letter("b")
 
     done = redirected(cli, "<&-", "dead", "drop", "--all")
 
@@ -94,9 +61,9 @@ def test_without_an_input_no_confirmation_is_asked_for(cli: Cli, queue: Queue) -
      (["migrate"], ""), (["dead", "list", "--help"], ""), (["--version"], "")],
 )  # fmt: skip
 def test_an_output_that_cannot_be_written_is_one_line(
-    cli: Cli, queue: Queue, arguments: list[str], redirection: str, unbuffered: str
+    cli: Cli, queued: Queued, arguments: list[str], redirection: str, unbuffered: str
 ) -> None:
-    queue.dead_letter("a")
+    queued.dead_letter("a")
 
     done = redirected(cli, redirection, *arguments, PYTHONUNBUFFERED=unbuffered)
 
@@ -104,8 +71,8 @@ def test_an_output_that_cannot_be_written_is_one_line(
     assert (done.returncode, done.stderr) == (1, f"ingest: cannot write to standard output: {why}\n")
 
 
-def test_a_command_that_prints_nothing_needs_no_output(cli: Cli, tmp_path: Path, queue: Queue) -> None:
-    queue.dead_letter("a")
+def test_a_command_that_prints_nothing_needs_no_output(cli: Cli, tmp_path: Path, queued: Queued) -> None:
+    queued.dead_letter("a")
 
     done = redirected(cli, "<&- >&- 2>&-", "dead", "export", "--output", str(tmp_path / "dead"))
 
@@ -141,7 +108,7 @@ def test_help_is_printed_in_a_locale_that_is_not_utf_8(cli: Cli, arguments: list
     assert r"\u2026" in done.stdout
 
 
-def test_a_worker_needs_no_standard_streams(cli: Cli, queue: Queue) -> None:
+def test_a_worker_needs_no_standard_streams(cli: Cli, queued: Queued) -> None:
     process = subprocess.Popen(
         ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *INGEST, "worker"],
         env={**cli.env, "INGEST_UPSTREAM_URL": "http://127.0.0.1:1/{order_id}"},
@@ -149,7 +116,7 @@ def test_a_worker_needs_no_standard_streams(cli: Cli, queue: Queue) -> None:
     )
     try:
         cli.run("enqueue", "a")
-        eventually_sync(lambda: queue.pending() or process.poll() is not None)
+        eventually_sync(lambda: queued.pending() or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(30) == 0
@@ -203,7 +170,7 @@ async def test_a_worker_whose_log_cannot_be_written_stores_orders_and_stops(
     ["[" * DEEP, '{"a":' * 200_000, '{"id":' + "[" * DEEP + "]" * DEEP + "}", '{"x":' + '{"a":' * 150_000 + "0" + "}" * 150_000 + "}", '{"id": ' + "7" * 5_000 + "}"],
     ids=["arrays", "objects", "in the member", "in another member", "a number of many digits"],
 )  # fmt: skip
-def test_unreadable_json_lines_are_reported_and_the_others_are_enqueued(cli: Cli, queue: Queue, line: str) -> None:
+def test_unreadable_json_lines_are_reported_and_the_others_are_enqueued(cli: Cli, queued: Queued, line: str) -> None:
     text = '{"id": "a"}\n' + line + '\n{"id": "b"}\n'
 
     done = cli.run("enqueue", "-", "--format", "jsonl", "--column", "id", stdin=text)
@@ -212,13 +179,13 @@ def test_unreadable_json_lines_are_reported_and_the_others_are_enqueued(cli: Cli
     assert done.stdout.startswith("2 accepted, 1 invalid")
     assert done.stderr.startswith("stdin, line 2: ")
     assert (done.stderr.count("\n"), len(done.stderr) < 500) == (1, True)
-    assert queue.ids == ["a", "b"]
+    assert queued() == ["a", "b"]
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "-inf", "0", "-1", "1e999"])
 @pytest.mark.parametrize("command", [["enqueue", "a", "--rate"], ["status", "--interval"], ["upstream", "--rate-limit"]], ids=" ".join)  # fmt: skip
 def test_a_number_that_is_not_finite_or_out_of_range_is_wrong_use(
-    cli: Cli, queue: Queue, command: list[str], value: str
+    cli: Cli, queued: Queued, command: list[str], value: str
 ) -> None:
     if (command[0], value) == ("upstream", "0"):
         value = "-0.1"
@@ -227,7 +194,7 @@ def test_a_number_that_is_not_finite_or_out_of_range_is_wrong_use(
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert command[-1] in done.stderr
-    assert queue.ids == []
+    assert queued() == []
 
 
 # -- Ctrl-C -------------------------------------------------------------------------------------------------------
@@ -279,9 +246,9 @@ def test_ctrl_c_ends_a_command_whose_messages_nobody_reads(cli: Cli, tmp_path: P
 
 # A few kilobytes are in a buffer that is written at the end.
 @pytest.mark.parametrize("count", [100, 10], ids=["while reading", "at the end"])
-def test_ctrl_c_ends_a_command_whose_output_nobody_reads(cli: Cli, queue: Queue, count: int) -> None:
+def test_ctrl_c_ends_a_command_whose_output_nobody_reads(cli: Cli, queued: Queued, count: int) -> None:
     for number in range(count):
-        queue.dead_letter(f"order-{number}")
+        queued.dead_letter(f"order-{number}")
     unread, output = os.pipe()
     fill(output)
     command = [*INGEST, "dead", "list", "--json"]
@@ -304,62 +271,7 @@ def writes_output(process_id: int) -> bool:
     return Path(f"/proc/{process_id}/syscall").read_text().split()[1:2] == ["0x1"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-@pytest.mark.parametrize("unread_stream", ["stdout", "stderr"])
-def test_the_simulated_api_stops_though_nobody_reads_what_it_prints(
-    cli: Cli, unread_stream: str, number: signal.Signals
-) -> None:
-    unread, full = os.pipe()
-    fill(full)
-    port = free_port()
-    streams: dict[str, int] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, unread_stream: full}
-    process = subprocess.Popen([*INGEST, "upstream", "--port", str(port)], env=cli.env, **streams)
-    try:
-        eventually_sync(lambda: listens(port))
-        process.send_signal(number)
-
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(unread)
-        os.close(full)
-
-
-def listens(port: int) -> bool:
-    """Whether a connection to this port is made."""
-    with closing(socket.socket()) as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_ctrl_c_while_a_command_imports_a_dataclass_is_one_line(cli: Cli) -> None:
-    # A descriptor is told its name where the class is made, as the fields of a dataclass are.
-    program = """
-import sys
-
-class Interrupted:
-    def __set_name__(self, owner, name):
-        raise KeyboardInterrupt
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "ingest.services.api":
-            type("Made", (), {"member": Interrupted()})
-
-sys.meta_path.insert(0, Finder())
-sys.argv = ["ingest", "api"]
-from ingest.cli import main
-main()
-"""
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=cli.env, capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
-
-
-def test_a_background_job_of_a_script_continues_after_ctrl_c(cli: Cli, queue: Queue) -> None:
+def test_a_background_job_of_a_script_continues_after_ctrl_c(cli: Cli, queued: Queued) -> None:
     # A shell without job control starts it with SIGINT ignored.
     done = subprocess.run(
         ["sh", "-c", "trap '' INT; kill -INT $$; exec \"$@\"", "sh", *INGEST, "enqueue", "a"],
@@ -367,4 +279,4 @@ def test_a_background_job_of_a_script_continues_after_ctrl_c(cli: Cli, queue: Qu
     )  # fmt: skip
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert queue.ids == ["a"]
+    assert queued() == ["a"]

@@ -3,32 +3,18 @@
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from acceptance.commands import WorkerCommand
 from integration.scene import Scene, assert_right, ids
-from servers.kinds import KINDS, Kind
+from servers.kinds import KINDS
 from support import start_program
-
-from ingest.lab.servers import EmbeddedServers
 
 pytestmark = pytest.mark.long
 
 DOOMED = Path(__file__).with_name("doomed.py")
 DELIVERIES = 4
 Start = Callable[..., WorkerCommand]
-
-
-@pytest.fixture
-def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
-    """The embedded server, or one of the kind that a test names by `indirect`."""
-    kind: Kind | None = getattr(request, "param", None)
-    if kind is None:
-        yield servers.redis_url
-        return
-    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
-        yield server.url
 
 
 @pytest.fixture

@@ -1,11 +1,27 @@
 """The scenes of tests: a queue, a database and an API of the test's own, on servers that are shared or may be stopped."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from integration.scene import Scene
+from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import EmbeddedServers
+
+on_each_redis = pytest.mark.parametrize("redis_url", KINDS, ids=[kind.name for kind in KINDS], indirect=True)
+
+
+@pytest.fixture
+def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
+    """The embedded server, or one of the kind that a test names by `indirect`."""
+    kind: Kind | None = getattr(request, "param", None)
+    if kind is None:
+        yield servers.redis_url
+        return
+    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
+        yield server.url
 
 
 @pytest.fixture

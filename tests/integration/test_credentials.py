@@ -13,17 +13,10 @@ from integration.watching import all_stored_at_the_first_attempt, is_open, nothi
 from pydantic import SecretStr
 from support import Cli, eventually
 
-from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.tls import server_tls
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def redis_url(servers: EmbeddedServers) -> str:
-    """One kind of Redis will do."""
-    return servers.redis_url
 
 
 def oauth2(scene: Scene) -> Mapping[str, object]:

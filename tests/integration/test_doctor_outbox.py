@@ -7,7 +7,6 @@ from set_ups import SetUp, database, role
 from support import connected
 
 from ingest.lab.servers import EmbeddedServers
-from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.doctor import Area, Finding
 from ingest.store.outbox.outbox_schema import create_outbox
 
@@ -30,15 +29,8 @@ def shop_dsn(own_servers: EmbeddedServers) -> Iterator[str]:
 
 @pytest.fixture
 async def set_up(own_servers: EmbeddedServers, dsn: str, queue_name: str) -> AsyncIterator[SetUp]:
-    async with SimulatedApi(Behaviour(any_id=True)) as api:
-        yield SetUp(
-            {
-                "redis_url": own_servers.redis_url,
-                "postgres_dsn": dsn,
-                "stream": queue_name,
-                "upstream_url": api.url_template,
-            }
-        )
+    async with SetUp.sound(own_servers.redis_url, dsn, queue_name) as set_up:
+        yield set_up
 
 
 async def execute(dsn: str, statement: str) -> None:

@@ -24,15 +24,8 @@ def dsn(own_servers: EmbeddedServers) -> Iterator[str]:
 
 @pytest.fixture
 async def set_up(own_servers: EmbeddedServers, dsn: str, queue_name: str) -> AsyncIterator[SetUp]:
-    async with SimulatedApi(Behaviour(any_id=True)) as api:
-        yield SetUp(
-            {
-                "redis_url": own_servers.redis_url,
-                "postgres_dsn": dsn,
-                "stream": queue_name,
-                "upstream_url": api.url_template,
-            }
-        )
+    async with SetUp.sound(own_servers.redis_url, dsn, queue_name) as set_up:
+        yield set_up
 
 
 async def execute(dsn: str, *statements: str) -> None:

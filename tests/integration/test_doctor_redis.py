@@ -23,7 +23,6 @@ from support import eventually
 
 import ingest.queue
 from ingest.lab.servers import EmbeddedServers
-from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.doctor import Area, Finding, Level
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection import PROBED, inspect
@@ -48,10 +47,8 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def set_up(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[SetUp]:
-    async with SimulatedApi(Behaviour(any_id=True)) as api:
-        yield SetUp(
-            {"redis_url": redis_url, "postgres_dsn": dsn, "stream": queue_name, "upstream_url": api.url_template}
-        )
+    async with SetUp.sound(redis_url, dsn, queue_name) as set_up:
+        yield set_up
 
 
 @asynccontextmanager

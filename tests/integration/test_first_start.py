@@ -2,21 +2,13 @@
 
 from collections.abc import AsyncIterator
 from itertools import cycle
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from integration.scene import Scene, ids
+from integration.scenes import on_each_redis
 from integration.test_probing import FickleApi, fickle
-from servers.kinds import KINDS, Kind
 
-
-@pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
-async def scene(request: pytest.FixtureRequest, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    kind: Kind = request.param
-    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
-        async with Scene.open(server.url, dsn, queue_name) as scene:
-            yield scene
+pytestmark = on_each_redis
 
 
 @pytest.fixture

@@ -1,21 +1,11 @@
 """A slow order stays with its worker while that lives, however eager others are, on each kind of server."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import pytest
 from integration.scene import Scene, assert_right, ids
-from servers.kinds import KINDS, Kind
+from integration.scenes import on_each_redis
 from support import eventually
 
-
-@pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
-async def scene(request: pytest.FixtureRequest, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    kind: Kind = request.param
-    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
-        async with Scene.open(server.url, dsn, queue_name) as scene:
-            yield scene
+pytestmark = on_each_redis
 
 
 # With slots to spare it looks for abandoned orders, and might take its own for such; with none it does nothing but renew.

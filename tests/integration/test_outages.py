@@ -1,8 +1,6 @@
 """An outage of the external API: requests stop, no attempt is used up, and work resumes by itself."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import AsyncIterator
 
 import pytest
 from integration.scene import GROUP, Scene, assert_right, ids
@@ -14,9 +12,8 @@ from integration.watching import (
     throughout,
     until,
 )
-from servers.kinds import KINDS, Kind
+from servers.kinds import KINDS
 
-from ingest.lab.servers import EmbeddedServers
 from ingest.lab.servers.server import free_port
 from ingest.lab.upstream import Behaviour, SimulatedApi
 
@@ -57,17 +54,6 @@ class Door:
         """Let the API serve every order again, whatever it did."""
         await self._scene.api.__aexit__(None, None, None)
         await self.open()
-
-
-@pytest.fixture
-def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
-    """The embedded server, or one of the kind that a test names by `indirect`."""
-    kind: Kind | None = getattr(request, "param", None)
-    if kind is None:
-        yield servers.redis_url
-        return
-    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
-        yield server.url
 
 
 @pytest.fixture

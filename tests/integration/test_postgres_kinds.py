@@ -14,7 +14,7 @@ from integration.watching import all_stored_at_the_first_attempt
 from proxy import Proxy
 from servers.pgbouncer import temporary_pooler
 from servers.postgres_sites import SITE_KINDS, Site, SiteKind
-from support import INSERT_ORDER, closing_cli, connected, eventually, with_database
+from support import INSERT_ORDER, becomes, closing_cli, connected, eventually, with_database
 
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
@@ -212,10 +212,7 @@ async def test_the_relay_announces_each_row_of_an_outbox_once(databases: tuple[s
         order_ids = ids(120)
         await sql.executemany(f"INSERT INTO {TABLE} (order_id) VALUES ($1)", [(order_id,) for order_id in order_ids])
 
-        async def announced() -> bool:
-            return await sql.fetchval(f"SELECT count(*) FROM {TABLE}") == 0
-
-        await eventually(announced)
+        await becomes(lambda: sql.fetchval(f"SELECT count(*) FROM {TABLE}"), 0)
         stop.set()
         await asyncio.wait_for(running, 20)
     entries = await scene.redis.xrange(scene.keys.stream)

@@ -15,7 +15,7 @@ import uvloop
 from redis.asyncio import Redis
 from scale.fleet import Fleet
 from servers.kinds import KINDS, Kind
-from support import eventually
+from support import becomes
 
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
@@ -94,11 +94,7 @@ async def run(kind: Kind, processes: int, rates: list[int], seconds: float, at_o
         for program in programs:
             program.start()
         async with Redis.from_url(server.url, socket_timeout=60) as redis:
-
-            async def all_live() -> bool:
-                return await redis.zcard(KEYS.alive) == processes // PROGRAMS * PROGRAMS
-
-            await eventually(all_live, within=120.0)
+            await becomes(lambda: redis.zcard(KEYS.alive), processes // PROGRAMS * PROGRAMS, within=120.0)
             for rate in rates:
                 print(f"{kind.name}, {processes:,} processes, {rate:,} orders/s:", flush=True)  # noqa: T201  as above
                 await measure(redis, server.url, seconds, rate, at_once)

@@ -3,7 +3,7 @@
 import asyncio
 
 from redis.asyncio import Redis
-from support import Cli, eventually
+from support import Cli, becomes
 
 from ingest.queue.layout.keys import Keys
 
@@ -16,10 +16,7 @@ MOST = 2.75
 async def test_an_idle_process_asks_redis_less_than_three_times_a_second(cli: Cli, redis: Redis, keys: Keys) -> None:
     cli.start("worker", env={"INGEST_PROCESSES": str(PROCESSES)})
 
-    async def all_live() -> bool:
-        return await redis.zcard(keys.alive) == PROCESSES
-
-    await eventually(all_live)
+    await becomes(lambda: redis.zcard(keys.alive), PROCESSES)
     began = asyncio.get_running_loop().time()
     await redis.config_resetstat()
     # Nothing is waited for: what is measured is a span in which nothing happens.

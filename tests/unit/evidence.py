@@ -85,6 +85,15 @@ def circuit(
     )
 
 
+def knowing_an_order(api: Api) -> tuple[CircuitBreaker, Hand]:
+    """A circuit for which the API has delivered an order a second ago, and its clock."""
+    hand = Hand()
+    watched = circuit(api, clock=hand)
+    watched.record_success(FetchRequest("had"), hand.at)
+    hand.at += 1
+    return watched, hand
+
+
 async def some_turns() -> None:
     for _ in range(5):
         await asyncio.sleep(0)

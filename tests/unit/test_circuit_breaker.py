@@ -20,6 +20,7 @@ from unit.evidence import (
     drop,
     fault_of,
     gauge_of,
+    knowing_an_order,
     nothing_stored,
     some_turns,
 )
@@ -129,10 +130,8 @@ async def test_many_failures_together_are_evidence_at_once(concurrency: int, ord
 
 
 async def test_many_orders_at_fault_are_all_acquitted_by_one_answer() -> None:
-    hand, api = Hand(), answering()
-    watched = circuit(api, clock=hand)
-    watched.record_success(FetchRequest("had"), hand.at)
-    hand.at += 1
+    api = answering()
+    watched, hand = knowing_an_order(api)
 
     failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
 
@@ -141,10 +140,8 @@ async def test_many_orders_at_fault_are_all_acquitted_by_one_answer() -> None:
 
 
 async def test_one_question_at_a_time_is_enough() -> None:
-    hand, api = Hand(), Api(BROKEN)
-    watched = circuit(api, clock=hand)
-    watched.record_success(FetchRequest("had"), hand.at)
-    hand.at += 1
+    api = Api(BROKEN)
+    watched, hand = knowing_an_order(api)
 
     failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(50)]
     assert not any(task.done() for task in failing)
@@ -155,10 +152,8 @@ async def test_one_question_at_a_time_is_enough() -> None:
 
 
 async def test_an_answer_that_comes_while_it_asks_acquits_the_api_though_the_question_fails() -> None:
-    hand, api = Hand(), Api(BROKEN)
-    watched = circuit(api, clock=hand)
-    watched.record_success(FetchRequest("had"), hand.at)
-    hand.at += 1
+    api = Api(BROKEN)
+    watched, hand = knowing_an_order(api)
     failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
     assert api.asked == ["had"]
 
@@ -171,10 +166,8 @@ async def test_an_answer_that_comes_while_it_asks_acquits_the_api_though_the_que
 
 
 async def test_who_asks_may_be_cancelled_and_another_asks_again() -> None:
-    hand, api = Hand(), Api(BROKEN)
-    watched = circuit(api, clock=hand)
-    watched.record_success(FetchRequest("had"), hand.at)
-    hand.at += 1
+    api = Api(BROKEN)
+    watched, hand = knowing_an_order(api)
     failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(11)]
     assert api.asked == ["had"]
 

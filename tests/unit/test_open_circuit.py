@@ -19,6 +19,7 @@ from unit.evidence import (
     drop,
     fault_of,
     gauge_of,
+    knowing_an_order,
     nothing_stored,
     opened,
 )
@@ -109,10 +110,8 @@ async def test_a_probe_requests_a_known_order_and_only_that_order_closes_it(
 
 
 async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
-    hand, api = Hand(), answering(BROKEN)
-    watched = circuit(api, clock=hand)
-    watched.record_success(FetchRequest("had"), hand.at)
-    hand.at += 1
+    api = answering(BROKEN)
+    watched, hand = knowing_an_order(api)
     for number in range(10):
         await classifying(watched, f"order-{number}", BROKEN, hand.at)
     api.fault = ThrottledFault("HTTP 503 with Retry-After", 20.0)
@@ -184,10 +183,8 @@ async def test_what_was_refused_long_ago_is_no_reason_to_open_it() -> None:
 
 
 async def test_an_api_that_refuses_even_what_it_gave_before_is_left_alone_for_as_long_as_it_asks_for() -> None:
-    hand, api = Hand(), answering(THROTTLED)
-    watched = circuit(api, clock=hand)
-    watched.record_success(FetchRequest("had"), hand.at)
-    hand.at += 1
+    api = answering(THROTTLED)
+    watched, hand = knowing_an_order(api)
 
     failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
 

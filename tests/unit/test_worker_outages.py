@@ -24,6 +24,14 @@ async def works(place: Workplace) -> None:
     await until(lambda: "canary" in place.store.rows)
 
 
+async def fails(place: Workplace, count: int) -> None:
+    """Let the API have worked, and fail for so many orders until the circuit is open."""
+    await works(place)
+    place.upstream.fault = BROKEN
+    place.group.add(*order_ids(count))
+    await until(lambda: place.group.outages)
+
+
 def requested(place: Workplace) -> set[EntryRef]:
     """The pending entries whose order was requested."""
     asked = set(place.upstream.requested)
@@ -67,10 +75,7 @@ def test_while_the_api_is_unavailable_everything_is_released_uncounted_and_after
 async def test_during_an_outage_single_requests_are_sent_with_pauses() -> None:
     place = Workplace()
     async with place.worker():
-        await works(place)
-        place.upstream.fault = BROKEN
-        place.group.add(*order_ids(20))
-        await until(lambda: place.group.outages)
+        await fails(place, 20)
         before = len(place.upstream.requested), len(place.upstream.requested_once)
         await asyncio.sleep(400)
 
@@ -96,10 +101,7 @@ async def test_when_every_queued_order_is_broken_the_canary_request_ends_the_out
 async def test_when_the_canary_has_become_invalid_an_order_of_the_queue_ends_the_outage() -> None:
     place = Workplace()
     async with place.worker():
-        await works(place)
-        place.upstream.fault = BROKEN
-        place.group.add(*order_ids(12))
-        await until(lambda: place.group.outages)
+        await fails(place, 12)
         place.upstream.fault, place.upstream.faults["canary"] = None, BROKEN
         await place.finished()
 
@@ -181,10 +183,7 @@ async def test_an_api_that_asks_to_wait_gets_no_request_before_that_and_no_attem
 async def test_a_probe_that_is_told_to_wait_is_followed_by_none_before_that() -> None:
     place = Workplace()
     async with place.worker():
-        await works(place)
-        place.upstream.fault = BROKEN
-        place.group.add(*order_ids(30))
-        await until(lambda: place.group.outages)
+        await fails(place, 30)
         place.upstream.fault = ThrottledFault("HTTP 503 with Retry-After", 30.0)
         before = len(place.upstream.requested_once)
         probes = []
