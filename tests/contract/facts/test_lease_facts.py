@@ -1,15 +1,11 @@
 """What the servers make of claims, idle times and counts of deliveries."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from redis.asyncio import Redis
-from servers.kinds import Kind
 from support import eventually
 
 GROUP = "g"
-YEAR = 365 * 24 * 3600 * 1000
 LEASE = 60_000
 
 
@@ -41,11 +37,6 @@ async def count(redis: Redis, stream: str, entry_id: bytes) -> int:
 
 async def idle(redis: Redis, stream: str, entry_id: bytes) -> int:
     return (await pending(redis, stream, entry_id))["time_since_delivered"]
-
-
-async def is_rewritten(redis: Redis) -> bool:
-    info = await redis.info("persistence")
-    return not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
 
 
 # -- XAUTOCLAIM ---------------------------------------------------------------------------------------------------
@@ -133,47 +124,6 @@ async def test_claiming_a_message_or_reading_ones_history_counts_a_delivery_thou
     assert counts == [2, 3, 4]
 
 
-async def test_a_claim_at_time_0_makes_an_entry_idle_since_1970_and_it_stays_its_owners(
-    redis: Redis, queue_name: str
-) -> None:
-    [entry_id] = await deliver(redis, queue_name, 1)
-
-    await redis.xclaim(queue_name, GROUP, "one", 0, [entry_id], time=0, justid=True)
-
-    assert await idle(redis, queue_name, entry_id) > 50 * YEAR
-    assert await owner(redis, queue_name, entry_id) == b"one"
-    assert [row["message_id"] for row in await redis.xpending_range(queue_name, GROUP, "-", "+", 9, idle=YEAR)] == [
-        entry_id
-    ]
-    _, [(claimed, _)], _ = await redis.xautoclaim(queue_name, GROUP, "two", YEAR, "0-0")
-    assert claimed == entry_id
-
-
-@pytest.mark.parametrize("rewritten", [False, True])
-async def test_what_a_claim_at_time_0_gave_back_survives_a_restart(
-    kind: Kind, tmp_path: Path, *, rewritten: bool
-) -> None:
-    with kind.server(tmp_path / "server", appendonly="yes", appendfsync="always") as server:
-        async with Redis.from_url(server.url) as redis:
-            [entry_id] = await deliver(redis, "s", 1)
-            await redis.xclaim("s", GROUP, "one", 0, [entry_id], time=0, justid=True)
-            if rewritten:
-                await redis.bgrewriteaof()
-                await eventually(lambda: is_rewritten(redis))
-        server.restart()
-
-        async with Redis.from_url(server.url) as redis:
-            assert await idle(redis, "s", entry_id) > 50 * YEAR
-
-
-async def test_an_idle_time_before_1970_is_none_at_all(redis: Redis, queue_name: str) -> None:
-    [entry_id] = await deliver(redis, queue_name, 1)
-
-    await redis.xclaim(queue_name, GROUP, "one", 0, [entry_id], idle=100 * YEAR, justid=True)
-
-    assert await idle(redis, queue_name, entry_id) < LEASE
-
-
 # -- nobody checks the owner --------------------------------------------------------------------------------------
 
 
@@ -235,29 +185,3 @@ async def test_consumers_outlive_their_connections(redis: Redis, redis_url: str,
 
     consumers = await redis.xinfo_consumers(queue_name, GROUP)
     assert [state["pending"] for state in consumers] == [0] * 10
-
-
-async def test_a_read_that_finds_nothing_is_a_sign_of_life_but_not_before_redis_7_2(
-    kind: Kind, redis: Redis, queue_name: str
-) -> None:
-    async def is_silent() -> bool:
-        [state] = await redis.xinfo_consumers(queue_name, GROUP)
-        return state["idle"] >= 100
-
-    async def is_silent_after_reading(position: str) -> bool:
-        async with redis.pipeline(transaction=True) as both:
-            both.xreadgroup(GROUP, "one", {queue_name: position})
-            both.xinfo_consumers(queue_name, GROUP)
-            _, [state] = await both.execute()
-        return state["idle"] >= 100
-
-    await redis.xgroup_create(queue_name, GROUP, mkstream=True)
-    await redis.xgroup_createconsumer(queue_name, GROUP, "one")
-    await eventually(is_silent)
-
-    after_new = await is_silent_after_reading(">")
-    await eventually(is_silent)
-    after_history = await is_silent_after_reading("0")
-
-    assert after_new == (kind.product == "redis" and not kind.is_redis_since(7, 2))
-    assert not after_history

@@ -123,22 +123,6 @@ async def test_deleting_an_unread_entry_makes_the_lag_unknown(redis: Redis, queu
     assert await lag(redis, queue_name) is None
 
 
-async def test_deleting_the_entry_read_last_makes_the_lag_unknown_while_there_are_older_ones(
-    redis: Redis, queue_name: str
-) -> None:
-    await redis.xgroup_create(queue_name, GROUP, "0", mkstream=True)
-    *older, last = (await fill(redis, queue_name, 10))[:4]
-    await redis.xreadgroup(GROUP, "c", {queue_name: ">"}, count=4)
-
-    lags = []
-    for finished in ([last], older):
-        await redis.xack(queue_name, GROUP, *finished)
-        await redis.xdel(queue_name, *finished)
-        lags.append(await lag(redis, queue_name))
-
-    assert lags == [None, 6]
-
-
 # -- no memory left -----------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from listener import listening
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.openmetrics.exposition import generate_latest
-from support import connected, eventually
+from support import becomes, connected, eventually
 
 UPSERT = """
 INSERT INTO fact SELECT * FROM unnest($1::text[], $2::int[])
@@ -60,10 +60,7 @@ async def test_overlapping_batches_deadlock_unless_their_rows_are_sorted(
             )
 
         async def wait_for(count: int) -> None:
-            async def are_waiting() -> bool:
-                return await waiting() == count
-
-            await eventually(are_waiting)
+            await becomes(waiting, count)
 
         await holder.execute(UPSERT, ["a", "b", "c"], [0, 0, 0])
         async with holder.transaction():

@@ -1,7 +1,6 @@
 """What the stream commands do that only the newest Redis has: XACKDEL, XNACK, XREADGROUP CLAIM, XADD IDMP."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,7 +8,7 @@ import pytest
 from contract.facts.deaf_connection import DeafConnection
 from redis.asyncio import Redis
 from redis.exceptions import DataError, ResponseError
-from servers.kinds import WITH_NEW_COMMANDS, Kind
+from servers.kinds import WITH_NEW_COMMANDS
 from support import eventually
 
 pytestmark = pytest.mark.parametrize(
@@ -108,14 +107,6 @@ async def test_xackdel_answers_minus_1_where_it_does_nothing_and_raises_nothing(
     assert await redis.xlen(queue_name) == 2  # what was acked before cannot be deleted by it
 
 
-async def test_xackdel_finishes_a_pending_entry_whose_message_is_gone(redis: Redis, queue_name: str) -> None:
-    [entry_id] = await deliver(redis, queue_name, 1)
-    await redis.xdel(queue_name, entry_id)
-
-    assert await redis.xackdel(queue_name, GROUP, entry_id, ref_policy="ACKED") == [1]
-    assert (await redis.xpending(queue_name, GROUP))["pending"] == 0
-
-
 # -- XNACK --------------------------------------------------------------------------------------------------------
 
 
@@ -161,17 +152,6 @@ async def test_a_silent_release_undoes_the_delivery_a_failed_one_keeps_it_and_a_
     assert await look(redis, queue_name, entry_id) == (b"", count)
 
 
-async def test_a_silent_release_that_is_sent_twice_undoes_two_deliveries(redis: Redis, queue_name: str) -> None:
-    [entry_id] = await deliver(redis, queue_name, 1)
-    for _ in range(2):
-        await redis.xclaim(queue_name, GROUP, "one", 0, [entry_id])
-
-    for _ in range(2):
-        await redis.xnack(queue_name, GROUP, "SILENT", entry_id)
-
-    assert await look(redis, queue_name, entry_id) == (b"", 1)
-
-
 async def test_a_failed_release_is_delivered_again_without_any_delay(redis: Redis, queue_name: str) -> None:
     [entry_id] = await deliver(redis, queue_name, 1)
 
@@ -189,16 +169,6 @@ async def test_a_release_takes_a_message_from_whoever_owns_it(redis: Redis, queu
     assert await redis.xnack(queue_name, GROUP, "SILENT", entry_id) == 1  # there is no place to say who asks
 
     assert await look(redis, queue_name, entry_id) == (b"", 1)
-
-
-async def test_deleting_a_consumer_keeps_what_it_had_released(redis: Redis, queue_name: str) -> None:
-    released, _ = await deliver(redis, queue_name, 2, consumer="one")
-    await redis.xnack(queue_name, GROUP, "SILENT", released)
-
-    dropped = await redis.xgroup_delconsumer(queue_name, GROUP, "one")
-
-    assert dropped == 1
-    assert [entry_id for entry_id, *_ in await claim_read(redis, queue_name)] == [released]
 
 
 # -- XREADGROUP CLAIM ---------------------------------------------------------------------------------------------
@@ -227,28 +197,6 @@ async def test_the_idle_time_of_a_released_entry_begins_in_1970(redis: Redis, qu
     assert idle > 50 * YEAR
 
 
-async def test_idle_entries_come_first_and_fill_the_count_longest_idle_before_the_others(
-    redis: Redis, queue_name: str
-) -> None:
-    first, second, third = await deliver(redis, queue_name, 3)
-    await age(redis, queue_name, first, by=2 * LEASE)
-    await age(redis, queue_name, second, by=4 * LEASE)
-    await redis.xnack(queue_name, GROUP, "SILENT", third)
-    new = await redis.xadd(queue_name, {"n": 3})
-
-    reads = [await claim_read(redis, queue_name, count=2) for _ in range(2)]
-
-    assert [[entry_id for entry_id, *_ in read] for read in reads] == [[third, second], [first, new]]
-
-
-async def test_a_claiming_reader_is_given_its_own_stale_entries_again(redis: Redis, queue_name: str) -> None:
-    [entry_id] = await deliver(redis, queue_name, 1, consumer="two")
-    await redis.xclaim(queue_name, GROUP, "two", 0, [entry_id], idle=2 * LEASE, justid=True)
-
-    assert [entry[0] for entry in await claim_read(redis, queue_name)] == [entry_id]
-    assert await look(redis, queue_name, entry_id) == (b"two", 2)
-
-
 async def test_a_blocked_claiming_reader_wakes_by_itself_when_an_entry_passes_its_idle_time(
     redis: Redis, redis_url: str, queue_name: str
 ) -> None:
@@ -272,20 +220,6 @@ async def test_a_blocked_claiming_reader_wakes_when_an_entry_is_released(
         [[claimed, *_]] = await reading
 
     assert claimed == entry_id
-
-
-async def test_a_blocked_claiming_reader_does_not_wake_when_an_entry_is_made_idle_by_xclaim(
-    redis: Redis, redis_url: str, queue_name: str
-) -> None:
-    [entry_id] = await deliver(redis, queue_name, 1)
-
-    async with Redis.from_url(redis_url) as client:
-        reading = asyncio.create_task(claim_read(client, queue_name, block=500))
-        await eventually(lambda: is_blocked(redis))
-        await redis.xclaim(queue_name, GROUP, "one", 0, [entry_id], time=0, justid=True)
-
-        assert await reading == []
-        assert len(await claim_read(client, queue_name)) == 1
 
 
 async def test_a_claiming_read_leaves_entries_whose_message_is_gone_pending_and_xautoclaim_clears_them(
@@ -314,16 +248,6 @@ async def test_an_xadd_with_idmp_whose_answer_is_late_is_sent_again_and_written_
     assert [written for written, _ in await redis.xrange(queue_name)] == [entry_id]
 
 
-async def test_a_duplicate_is_answered_by_the_id_of_the_first_even_when_that_is_gone(
-    redis: Redis, queue_name: str
-) -> None:
-    first = await redis.xadd(queue_name, {"a": 1}, idmp=("producer", b"1"))
-    await redis.xdel(queue_name, first)
-
-    assert await redis.xadd(queue_name, {"a": 1}, idmp=("producer", b"1")) == first
-    assert await redis.xlen(queue_name) == 0
-
-
 async def test_redis_py_refuses_an_idmp_duration_that_the_server_takes(redis: Redis, queue_name: str) -> None:
     await redis.xadd(queue_name, {"a": 1})
 
@@ -334,32 +258,3 @@ async def test_redis_py_refuses_an_idmp_duration_that_the_server_takes(redis: Re
     for too_much in (("IDMP-DURATION", 86_401), ("IDMP-MAXSIZE", 10_001)):
         with pytest.raises(ResponseError, match="must be between"):
             await redis.execute_command("XCFGSET", queue_name, *too_much)
-
-
-@pytest.mark.parametrize(("duration", "is_known"), [(300, True), (299, False)])
-async def test_a_change_of_the_idmp_configuration_forgets_all_ids_and_no_change_keeps_them(
-    redis: Redis, queue_name: str, duration: int, *, is_known: bool
-) -> None:
-    await redis.xgroup_create(queue_name, GROUP, mkstream=True)
-    await redis.xcfgset(queue_name, idmp_duration=300)
-    first = await redis.xadd(queue_name, {"a": 1}, idmp=("producer", b"1"))
-
-    await redis.xcfgset(queue_name, idmp_duration=duration)
-
-    assert (await redis.xadd(queue_name, {"a": 1}, idmp=("producer", b"1")) == first) == is_known
-
-
-# -- a restart ----------------------------------------------------------------------------------------------------
-
-
-async def test_released_entries_and_idempotent_ids_survive_a_restart(kind: Kind, tmp_path: Path) -> None:
-    with kind.server(tmp_path / "server", appendonly="yes", appendfsync="always") as server:
-        async with Redis.from_url(server.url) as redis:
-            [entry_id] = await deliver(redis, "s", 1)
-            await redis.xnack("s", GROUP, "SILENT", entry_id)
-            added = await redis.xadd("s", {"a": 1}, idmp=("producer", b"1"))
-        server.restart()
-
-        async with Redis.from_url(server.url) as redis:
-            assert await look(redis, "s", entry_id) == (b"", 0)
-            assert await redis.xadd("s", {"a": 1}, idmp=("producer", b"1")) == added
