@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from redis.asyncio import Redis
 from servers.kinds import Kind
-from support import eventually
+from support import becomes, eventually
 from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable, UserError
@@ -108,10 +108,7 @@ async def test_a_lost_connection_takes_the_idle_ones_along(redis: Redis, redis_u
         with pytest.raises(QueueUnavailable), translated():
             await waiting
 
-        async def all_closed() -> bool:
-            return await connected() == []
-
-        await eventually(all_closed)
+        await becomes(connected, [])
         assert await client.ping() is True
 
 

@@ -160,18 +160,6 @@ async def test_why_a_command_fails_is_not_taken_for_why_the_last_one_did(
             await line.call("PING")
 
 
-async def test_an_idle_connection_has_no_timer(own_valkey: ValkeyServer) -> None:
-    async with DirectConnection.open(own_valkey.url, 0.5) as line:
-        await line.call("PING")
-        await line.call("PING")
-        assert line._watching is not None
-
-        await eventually(lambda: line._watching is None)
-
-        await line.call("PING")
-    assert line._watching is None
-
-
 async def is_answered(line: DirectConnection) -> bool:
     try:
         with translated():

@@ -34,20 +34,6 @@ end
 LANES = ("express", "stream")
 
 
-@pytest.fixture
-async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
-    async with connect(redis_url, queue_name, "one") as consumer:
-        await consumer.ensure_group()
-        yield consumer
-
-
-@pytest.fixture
-async def two(one: Consumer, redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
-    del one  # which makes the group
-    async with connect(redis_url, queue_name, "two") as consumer:
-        yield consumer
-
-
 async def fill(redis: Redis, stream: str, count: int, prefix: str) -> None:
     """Add entries for orders whose IDs begin with the prefix."""
     await redis.eval(_FILL, 1, stream, str(count), prefix)  # type: ignore[misc]

@@ -213,30 +213,6 @@ async def test_an_entry_from_the_future_has_just_been_announced(monitor: Monitor
     assert (await monitor.state()).oldest_age == 0.0
 
 
-async def test_of_a_long_express_lane_the_first_hundred_entries_count_or_fewer_large_ones(
-    monitor: Monitor, redis: Redis, keys: Keys
-) -> None:
-    async def add(count: int, age: int, size: int = 1) -> None:
-        at = await seconds_ago(redis, age)
-        for _ in range(count):
-            await redis.xadd(keys.express, {"order_id": "a", "enqueued_at": at, "document": "x" * size})
-
-    await add(99, 100)
-    await add(1, 200)
-    await add(1, 300)
-    of_a_hundred = await age_of(monitor)
-    await redis.delete(keys.express)
-    await add(10, 100, size=2**15)
-    await add(1, 200)
-    of_large_ones = await age_of(monitor)
-    await redis.delete(keys.express)
-    await add(1, 100, size=2**19)
-    await add(1, 200)
-    of_very_large_ones = await age_of(monitor)
-
-    assert (of_a_hundred, of_large_ones, of_very_large_ones) == (200, 100, 100)
-
-
 async def test_what_an_older_release_left_behind_of_a_retry_is_passed_over_and_removed(
     monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:

@@ -52,58 +52,6 @@ async def read_by_the_other(redis: Redis, keys: Keys, count: int) -> list[str]:
 # -- a second group ---------------------------------------------------------------------------------------------
 
 
-async def test_what_a_second_group_has_not_read_survives_every_way_of_finishing_and_of_maintenance(
-    consumer: Consumer, redis: Redis, keys: Keys
-) -> None:
-    await redis.xgroup_create(keys.stream, "audit", id="0")
-    entry_ids = await add(redis, keys, *"abcd")
-    acked, dead_lettered, retried, _ = await consumer.read(4, NOW)
-
-    await consumer.ack([acked.entry])
-    await consumer.dead_letter(dead_lettered, DeadReason.REJECTED, "no")
-    await consumer.reschedule(retried, LEASE, 2)
-    await consumer.trim(MOST)
-
-    assert await read_by_the_other(redis, keys, 10) == entry_ids
-
-
-async def test_what_both_groups_have_finished_is_deleted_and_nothing_that_is_pending_anywhere(
-    consumer: Consumer, redis: Redis, keys: Keys
-) -> None:
-    await redis.xgroup_create(keys.stream, "audit", id="0")
-    entry_ids = await add(redis, keys, *"abcdef")
-    await consumer.read(5, NOW)
-    await read_by_the_other(redis, keys, 6)
-    finished, pending_here, pending_there, finished_later, unread_here = (
-        entry_ids[:2],
-        entry_ids[2],
-        entry_ids[3],
-        entry_ids[4],
-        entry_ids[5],
-    )
-
-    await consumer.ack(refs(keys, [*finished, pending_there, finished_later]))
-    await redis.xack(keys.stream, "audit", *finished, pending_here, finished_later, unread_here)
-    await consumer.trim(MOST)
-
-    remaining = await left(redis, keys)
-    assert not set(finished) & set(remaining)
-    assert {pending_here, pending_there, unread_here} <= set(remaining)
-
-
-async def test_when_both_groups_have_finished_all_nothing_is_left(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await redis.xgroup_create(keys.stream, "audit", id="0")
-    entry_ids = await add(redis, keys, *"abc")
-    await consumer.read(3, NOW)
-    await read_by_the_other(redis, keys, 3)
-
-    await consumer.ack(refs(keys, entry_ids))
-    await redis.xack(keys.stream, "audit", *entry_ids)
-    await consumer.trim(MOST)
-
-    assert await left(redis, keys) == []
-
-
 async def test_a_group_that_is_gone_holds_nothing_back(consumer: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")
     entry_ids = await add(redis, keys, *"abc")

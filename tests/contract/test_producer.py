@@ -220,19 +220,6 @@ async def test_a_server_that_is_unavailable_is_waited_for(own_valkey: ValkeyServ
         assert await queued(redis, Keys.of("orders")) == IDS
 
 
-async def test_a_replica_is_waited_for_until_it_is_the_primary(own_valkey: ValkeyServer, own_redis: Redis) -> None:
-    told: list[str] = []
-    await own_redis.execute_command("REPLICAOF 127.0.0.1 1")
-
-    async with Producer.connect(own_valkey.url, "orders", on_wait=told.append) as producer:
-        enqueueing = asyncio.create_task(producer.enqueue(IDS))
-        await eventually(lambda: _now(bool(told)))
-        await own_redis.execute_command("REPLICAOF NO ONE")
-        await enqueueing
-
-    assert await queued(own_redis, Keys.of("orders")) == IDS
-
-
 async def test_producers_at_once_lose_and_double_nothing(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:

@@ -8,16 +8,13 @@ import pytest
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout, IdempotencyKeyReused
 from ingest.queue.redis.connection import QueueFull
-
-TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def queued(redis: Redis, stream: str) -> list[str]:
@@ -232,35 +229,6 @@ async def test_a_key_is_remembered_for_its_lifetime(
 
 
 # -- what an order carries ----------------------------------------------------------------------------------------
-
-
-async def test_a_worker_gets_what_was_announced(redis_url: str, queue_name: str, producer: Producer) -> None:
-    large = b'"' + b"\xff" * (DOCUMENT_LIMIT - 2) + b'"'
-    async with Consumer.open(redis_url, queue_name, "ingest", "one", 1.0) as consumer:
-        await consumer.ensure_group()
-        await producer.enqueue(
-            [
-                "plain",
-                Announcement("pushed", document={"id": "pushed", "total": "1.50"}, traceparent=TRACE, source="shop"),
-                Announcement("large", document=large),
-                Announcement("bare"),
-            ]
-        )
-        await producer.enqueue(Announcement("keyed", source="Köln"), idempotency_key="k")
-        deliveries = await consumer.read(10, 1.0)
-
-    fields = {str(delivery.order_id): dict(delivery.fields) for delivery in deliveries}
-    assert list(fields) == ["plain", "pushed", "large", "bare", "keyed"]
-    assert fields["plain"] == {b"order_id": b"plain"}
-    assert fields["pushed"].pop(b"pushed_at").isdigit()
-    assert fields["pushed"] == {
-        b"order_id": b"pushed",
-        b"document": b'{"id":"pushed","total":"1.50"}',
-        b"traceparent": TRACE.encode(),
-        b"source": b"shop",
-    }
-    assert deliveries[2].document == large
-    assert fields["keyed"][b"source"] == "Köln".encode()
 
 
 async def test_express_orders_go_to_the_express_lane(redis: Redis, keys: Keys, producer: Producer) -> None:

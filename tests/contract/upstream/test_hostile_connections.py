@@ -6,11 +6,9 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from raw_http import LIMITS, http, serving
-from support import eventually
 
 from ingest.upstream.client import transport_opener
 from ingest.upstream.http.transport import Kind, NoDocument, NoResponse, Options, Transport, UpstreamLimits
@@ -86,28 +84,6 @@ async def test_the_body_of_an_error_is_not_the_response_to_the_next_request(kind
                 await transport.send(f"http://127.0.0.1:{port}/first", {})
 
             assert await transport.send(f"http://127.0.0.1:{port}/second", {}) == b'{"right":1}'
-
-
-@native_only
-async def test_after_an_error_with_a_body_the_connection_is_used_again(kind: Kind) -> None:
-    async def is_idle(transport: Any) -> bool:
-        return bool(transport._origin.idle)
-
-    writers: list[StreamWriter] = []
-
-    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
-        writers.append(writer)
-        writer.write(http(b"", "Content-Length: 4", status="429 Slow"))
-        await writer.drain()
-        writer.write(b"slow")
-
-    async with serving(write) as port, opened(kind) as transport:
-        for _ in range(5):
-            with pytest.raises(NoDocument):
-                await transport.send(f"http://127.0.0.1:{port}/", {})
-            await eventually(lambda: is_idle(transport))
-
-    assert len(set(writers)) == 1
 
 
 async def test_errors_whose_bodies_do_not_arrive_keep_a_limited_number_of_connections(kind: Kind) -> None:
