@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import pytest
 from integration.scene import Scene, assert_right, ids
 from integration.watching import until
-from support import eventually
 
 from ingest.lab.upstream import Behaviour
 
@@ -33,30 +32,3 @@ async def test_a_worker_begins_with_a_few_finds_the_capacity_and_follows_it(scen
     assert found < 150, "doubled until requests took longer"
     assert_right(await scene.rows(), order_ids)
     assert scene.api.stats().by_status == {"200": 6_000}
-
-
-async def test_refusals_lower_the_limit_and_no_order_is_lost(scene: Scene) -> None:
-    scene.api.behave(capacity=10, capacity_queue=0)
-    order_ids = ids(1_500)
-    await scene.enqueue(*order_ids)
-
-    async with scene.worker(concurrency=100, upstream_adaptive="on", upstream_tries=3, heartbeat_ttl=6.0) as worker:
-        await until(lambda: worker.metric("ingest_concurrency_limit") <= 10)
-        await eventually(lambda: scene.stored_at_least(200), within=30)
-        scene.api.behave(capacity=0, latency="0")
-        await scene.finished(60)
-
-    assert await scene.dead() == []
-    assert_right(await scene.rows(), order_ids)
-
-
-async def test_off_all_that_is_set_is_in_flight_at_once(scene: Scene) -> None:
-    scene.api.behave(capacity=0, latency="0.3")
-    order_ids = ids(200)
-    await scene.enqueue(*order_ids)
-
-    async with scene.worker(concurrency=100, heartbeat_ttl=6.0) as worker:
-        assert worker.metric("ingest_concurrency_limit") == 100
-        await scene.finished()
-
-    assert scene.api.stats().peak_concurrency == 100

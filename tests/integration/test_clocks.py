@@ -46,21 +46,6 @@ async def test_of_two_fetches_of_an_order_without_a_version_the_later_wins_whate
     assert (await scene.rows())["X"]["status"] == "shipped"
 
 
-@pytest.mark.parametrize(("first", "second"), AHEAD_THEN_BEHIND)
-async def test_of_two_pushed_documents_without_a_version_the_later_wins_whatever_the_hosts_clocks_say(
-    scene: Scene, first: float, second: float
-) -> None:
-    async with worker_whose_host_is_ahead(scene, first):
-        await scene.add(order_id="X", document=document("X", status="placed"))
-        await scene.finished()
-
-    async with worker_whose_host_is_ahead(scene, second):
-        await scene.add(order_id="X", document=document("X", status="shipped"))
-        await scene.finished()
-
-    assert (await scene.rows())["X"]["status"] == "shipped"
-
-
 @pytest.mark.parametrize("offset", [HOUR, -HOUR])
 async def test_what_a_row_says_of_times_is_true_whatever_the_hosts_clock_says(scene: Scene, offset: float) -> None:
     async with worker_whose_host_is_ahead(scene, offset) as worker:
@@ -75,45 +60,6 @@ async def test_what_a_row_says_of_times_is_true_whatever_the_hosts_clock_says(sc
     for name in ("enqueued_at", "fetched_at", "version", "ingested_at"):
         assert now - minute < row[name] <= now + timedelta(seconds=1), name
     assert row["enqueued_at"] <= row["fetched_at"] + timedelta(milliseconds=100)
-
-
-@pytest.mark.parametrize("told", ["seconds", "date"])
-@pytest.mark.parametrize("offset", [HOUR, -HOUR])
-async def test_a_retry_comes_when_the_api_asked_for_whatever_the_hosts_clock_says(
-    scene: Scene, offset: float, told: str
-) -> None:
-    scene.api.behave(unavailable_rate=1.0, fail_first=1, retry_after=3, retry_after_format=told)
-
-    async with worker_whose_host_is_ahead(scene, offset):
-        await scene.enqueue("X")
-        await scene.finished()
-
-    stats = scene.api.stats()
-    assert stats.requests == 2
-    assert stats.first_request is not None
-    assert stats.last_request is not None
-    # A date has no fractions of a second.
-    assert 1.9 <= stats.last_request.monotonic - stats.first_request.monotonic < 20
-
-
-@pytest.mark.parametrize("offset", [HOUR, -HOUR])
-async def test_nobody_is_dead_to_a_worker_because_of_its_hosts_clock(scene: Scene, offset: float) -> None:
-    scene.api.behave(latency="4")
-    await scene.enqueue("X")
-
-    async with (
-        scene.worker("punctual", claim_idle=1) as punctual,
-        worker_whose_host_is_ahead(scene, offset, claim_idle=1) as wrong,
-    ):
-        await scene.finished()
-        taken = [
-            worker.metric("ingest_redeliveries_total", reason=reason)
-            for worker in (punctual, wrong)
-            for reason in ("dead_consumer", "idle")
-        ]
-
-    assert taken == [0, 0, 0, 0]
-    assert scene.api.stats().by_id == {"X": 1}
 
 
 def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_shared_clock_and_its_defaults() -> None:

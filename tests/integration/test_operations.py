@@ -13,7 +13,6 @@ from ingest.operations.backends import Backends
 from ingest.operations.health import Unhealthy, check_worker
 from ingest.operations.status import read_status
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import QueueUnavailable
 
 EVERYTHING = Selection(everything=True)
 UNAVAILABLE = Backends("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/x")
@@ -33,29 +32,6 @@ def redis(redis_url: str) -> Iterator[Redis]:
 def add(redis: Redis, backends: Backends, *order_ids: str) -> None:
     for order_id in order_ids:
         redis.xadd(Keys.of(backends.stream).dead, dead_fields(order_id))
-
-
-async def test_find_returns_the_newest_and_whether_there_are_more(backends: Backends, redis: Redis) -> None:
-    add(redis, backends, "a", "b", "c")
-
-    for search in (dead_letters.find, dead_letters.read):
-        first: list[DeadLetterEntry] = []
-        every: list[DeadLetterEntry] = []
-        two = await search(backends, EVERYTHING, first.extend, limit=2)
-        all_of_them = await search(backends, EVERYTHING, every.extend, limit=3)
-
-        assert ([entry.order_id for entry in first], two.count, two.has_more) == (["c", "b"], 2, True)
-        assert ([entry.order_id for entry in every], all_of_them.count) == (["c", "b", "a"], 3)
-        assert not all_of_them.has_more
-
-
-async def test_find_returns_the_ids_without_a_dead_letter(backends: Backends, redis: Redis) -> None:
-    add(redis, backends, "a")
-    entries: list[DeadLetterEntry] = []
-
-    found = await dead_letters.find(backends, Selection(ids=frozenset({"a", "b"})), entries.extend, limit=9)
-
-    assert ([entry.order_id for entry in entries], found.missing) == (["a"], {"b"})
 
 
 async def test_only_who_reads_whole_dead_letters_gets_their_documents(backends: Backends, redis: Redis) -> None:
@@ -95,21 +71,6 @@ async def test_export_writes_the_oldest_first_and_reports_progress(
     assert (done.count, done.missing) == (450, frozenset())
     assert progress[-1] == (450, 450)
     assert capfd.readouterr() == ("", "")
-
-
-async def test_replay_and_drop_return_what_they_changed(backends: Backends, redis: Redis) -> None:
-    add(redis, backends, "a", "b", "c")
-
-    replayed = await dead_letters.replay(backends, Selection(ids=frozenset({"a"})))
-    dropped = await dead_letters.drop(backends, EVERYTHING)
-
-    assert (replayed.done, dropped.done) == (1, 2)
-    assert (await dead_letters.survey(backends, EVERYTHING)).count == 0
-
-
-async def test_reading_raises_while_redis_is_unavailable() -> None:
-    with pytest.raises(QueueUnavailable):
-        await dead_letters.find(UNAVAILABLE, EVERYTHING, list[DeadLetterEntry]().extend, limit=1)
 
 
 async def test_status_reports_unavailable_servers_and_does_not_raise(backends: Backends) -> None:

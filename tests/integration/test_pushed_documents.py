@@ -9,8 +9,6 @@ from support import eventually
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.queue.operate.dead_letters import DeadLetters
 
-HOUR = 3_600_000
-
 
 async def now_ms(scene: Scene) -> int:
     seconds, micros = await scene.redis.time()
@@ -92,29 +90,6 @@ async def test_a_fetch_that_was_asked_for_after_a_push_replaces_it_even_if_the_p
         await scene.finished()
 
     assert (await scene.rows())["X"]["status"] == "fetched"
-
-
-async def test_a_producer_whose_clock_is_ahead_makes_no_push_newer_than_its_entry(scene: Scene) -> None:
-    at = await now_ms(scene)
-    await scene.add(order_id="X", document=document("X", status="first"), enqueued_at=str(at + HOUR))
-    async with scene.worker():
-        await scene.finished()
-
-        await scene.add(order_id="X", document=document("X", status="second"))
-        await scene.finished()
-
-    assert (await scene.rows())["X"]["status"] == "second"
-
-
-async def test_a_push_has_the_time_that_its_producer_says_it_was_announced_at(scene: Scene) -> None:
-    at = await now_ms(scene)
-    async with scene.worker():
-        await scene.add(order_id="X", document=document("X", status="newer"), enqueued_at=str(at - 1_000))
-        await scene.finished()
-        await scene.add(order_id="X", document=document("X", status="older"), enqueued_at=str(at - 2_000))
-        await scene.finished()
-
-    assert (await scene.rows())["X"]["status"] == "newer"
 
 
 @pytest.mark.parametrize("unit", [1_000, 1_000_000], ids=["microseconds", "nanoseconds"])

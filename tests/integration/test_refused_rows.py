@@ -1,6 +1,5 @@
 """PostgreSQL refuses rows: a row is blamed only with evidence, the table is waited for, and neither stops the line."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar
 
@@ -133,21 +132,6 @@ async def test_a_table_that_takes_no_row_is_waited_for_and_no_order_is_blamed(
     rows = await scene.rows()
     assert_right(rows, ORDERS[:count])
     assert {row["attempts"] for row in rows.values()} == {1}
-
-
-async def test_a_table_that_takes_no_row_is_asked_a_few_times_a_second_at_most(
-    scene: Scene, counting: type[Counting]
-) -> None:
-    await scene.sql(BROKEN["a column that nobody fills"][0])
-    await scene.enqueue(*ORDERS)
-
-    async with scene.worker(classes=Classes(store=counting)):
-        await has_tried(counting, 20)
-        before, started = counting.refused, asyncio.get_running_loop().time()
-        await has_tried(counting, 20)
-        rate = (counting.refused - before) / (asyncio.get_running_loop().time() - started)
-
-    assert rate < 20, "a look each second or two, of a dozen statements"
 
 
 # -- a row --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from set_ups import database
 from structlog.testing import capture_logs
-from support import connected, eventually
+from support import becomes, connected, eventually
 
 from ingest.domain.errors import ConfigError
 from ingest.lab.servers import EmbeddedServers
@@ -55,10 +55,7 @@ class Shop:
         return [fields[b"order_id"].decode() for _, fields in entries]
 
     async def until_queued(self, *order_ids: str) -> None:
-        async def there() -> bool:
-            return await self.queued() == list(order_ids)
-
-        await eventually(there)
+        await becomes(self.queued, list(order_ids))
 
     async def waiting(self) -> list[str]:
         """The order IDs in the table."""
@@ -130,23 +127,17 @@ async def test_a_waiting_relay_is_told_of_new_rows(shop: Shop) -> None:
         await shop.until_queued("A-1", "A-2")
 
 
-async def test_without_the_trigger_rows_are_found_by_looking(shop: Shop) -> None:
-    await shop.sql.execute("DROP TRIGGER order_outbox_notify ON order_outbox")
-
-    async with shop.relaying(poll_interval=0.05):
-        await shop.add("A-1")
-        await shop.until_queued("A-1")
-        await shop.add("A-2")
-        await shop.until_queued("A-1", "A-2")
-
-
-async def test_behind_a_pooler_rows_are_found_by_looking(shop: Shop) -> None:
+@pytest.mark.parametrize("because", ["without the trigger", "behind a pooler"])
+async def test_rows_that_nobody_reports_are_found_by_looking(shop: Shop, because: str) -> None:
     @asynccontextmanager
     async def pooled() -> AsyncIterator[Outbox]:
         async with connect(shop.dsn) as connection:
             yield Outbox(connection, TABLE, is_notified=False)
 
-    async with shop.relaying(poll_interval=0.05, open_outbox=pooled):
+    if because == "without the trigger":
+        await shop.sql.execute("DROP TRIGGER order_outbox_notify ON order_outbox")
+
+    async with shop.relaying(poll_interval=0.05, open_outbox=pooled if because == "behind a pooler" else None):
         await shop.add("A-1")
         await shop.until_queued("A-1")
         await shop.add("A-2")
@@ -289,21 +280,12 @@ async def test_rows_whose_deletion_failed_are_announced_again_and_queued_once(sh
     assert await shop.queued() == names
 
 
-async def test_two_relays_take_turns_and_keep_the_order(shop: Shop) -> None:
-    names = [f"A-{number}" for number in range(400)]
-    await shop.add(*names)
-
-    async with shop.relaying(batch=20), shop.relaying(batch=20):
-        await shop.until_empty()
-
-    assert await shop.queued() == names
-
-
-async def test_two_relays_take_turns_whatever_isolation_is_the_default_of_the_database(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+async def test_two_relays_take_turns_and_keep_the_order_whatever_isolation_is_the_default(
+    shop: Shop, capsys: pytest.CaptureFixture[str], isolation: str
 ) -> None:
     database = await shop.sql.fetchval("SELECT current_database()")
-    await shop.sql.execute(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'repeatable read'")
+    await shop.sql.execute(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = '{isolation}'")
     names = [f"A-{number}" for number in range(400)]
     await shop.add(*names)
 
@@ -374,10 +356,7 @@ async def test_over_the_backlog_limit_rows_stay_until_there_is_room(shop: Shop) 
     async with shop.relaying(backlog_limit=4):
         await shop.until_queued(*names[:4])
 
-        async def the_rest() -> bool:
-            return await shop.waiting() == names[4:]
-
-        await eventually(the_rest)
+        await becomes(shop.waiting, names[4:])
         taken = await shop.queued()
         await shop.redis.xtrim(shop.keys.stream, maxlen=0)
         await shop.until_queued(*names[4:8])
@@ -597,10 +576,7 @@ async def test_rows_that_are_kept_are_reported_and_relayed_when_they_can_be(
         assert await shop.waiting() == ["A-1", "?", "A-2"]
         await shop.sql.execute(let_go)
 
-        async def relayed() -> bool:
-            return await shop.waiting() == ["?"]
-
-        await eventually(relayed)
+        await becomes(shop.waiting, ["?"])
         assert await shop.queued() == ["A-0", "A-1", "A-2"]
 
     written += "".join(capsys.readouterr())
@@ -639,10 +615,7 @@ async def test_rows_whose_deletion_is_refused_are_marked_and_stop_nothing(
     async with shop.relaying(batch=5):
         await shop.until_queued(*names)
 
-        async def others_deleted() -> bool:
-            return await shop.waiting() == ["A-3", "A-4"]
-
-        await eventually(others_deleted)
+        await becomes(shop.waiting, ["A-3", "A-4"])
         await shop.add("A-8")
         await shop.until_queued(*names, "A-8")
 

@@ -264,23 +264,25 @@ def test_what_is_no_latency_is_refused(text: str) -> None:
 # -- faults -----------------------------------------------------------------------------------------------------
 
 
-async def test_an_error_has_the_status_asked_for(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
-    api.behave(error_rate=1.0, error_status=502)
+@pytest.mark.parametrize(
+    ("behaviour", "status", "retry_after"),
+    [
+        ({"error_rate": 1.0, "error_status": 502}, 502, None),
+        ({"unavailable_rate": 1.0, "retry_after": 7}, 503, "7"),
+        ({"unavailable_rate": 1.0, "retry_after_format": "none"}, 503, None),
+        ({"not_found_rate": 1.0}, 404, None),
+    ],
+)
+async def test_an_error_has_its_status_and_retry_after(
+    api: SimulatedApi, http: aiohttp.ClientSession, behaviour: dict[str, object], status: int, retry_after: str | None
+) -> None:
+    api.behave(**behaviour)
 
     async with http.get(url(api)) as response:
         pass
 
-    assert response.status == 502
+    assert (response.status, response.headers.get("Retry-After")) == (status, retry_after)
     assert response.content_type == "application/problem+json"
-
-
-async def test_unavailable_is_503_with_retry_after(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
-    api.behave(unavailable_rate=1.0, retry_after=7)
-
-    async with http.get(url(api)) as response:
-        pass
-
-    assert (response.status, response.headers["Retry-After"]) == (503, "7")
 
 
 async def test_retry_after_can_be_a_date_that_is_not_too_early(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
@@ -294,23 +296,6 @@ async def test_retry_after_can_be_a_date_that_is_not_too_early(api: SimulatedApi
     until = email.utils.parsedate_to_datetime(response.headers["Retry-After"]).timestamp()
     assert before + 7 <= until <= after + 8
     assert response.headers["Retry-After"].endswith(" GMT")
-
-
-async def test_retry_after_can_be_kept_back(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
-    api.behave(unavailable_rate=1.0, retry_after_format="none")
-
-    async with http.get(url(api)) as response:
-        pass
-
-    assert "Retry-After" not in response.headers
-
-
-async def test_not_found_hides_an_order_that_exists(api: SimulatedApi, http: aiohttp.ClientSession) -> None:
-    api.behave(not_found_rate=1.0)
-
-    status, _ = await fetch(http, api)
-
-    assert status == 404
 
 
 async def test_a_redirect_leads_to_the_same_order(api: SimulatedApi, http: aiohttp.ClientSession) -> None:

@@ -140,21 +140,6 @@ def test_a_child_that_dies_is_restarted_at_once_and_then_after_growing_pauses(st
     assert {event["code"] for event in supervisor.events("process_died")} == {3}
 
 
-def test_a_child_killed_by_a_signal_is_replaced_at_once_and_its_siblings_continue(start: Start) -> None:
-    supervisor = start("serves,serves")
-    first, second = supervisor.hear_pid("serving"), supervisor.hear_pid("serving")
-
-    os.kill(first, signal.SIGKILL)
-    assert supervisor.hear("died", within=5) == ["serves"]
-    third = supervisor.hear_pid("serving")
-
-    assert is_alive(second)
-    assert third not in (first, second)
-    supervisor.ask()
-    assert {supervisor.hear_pid("asked"), supervisor.hear_pid("asked")} == {second, third}
-    assert supervisor.exit_code() == 0
-
-
 def test_a_log_that_nobody_reads_delays_neither_a_restart_nor_a_stop(start: Start) -> None:
     unread, log = os.pipe()
     fill(log)

@@ -482,11 +482,12 @@ async def test_when_all_rows_are_refused_it_is_the_table_and_none_is_to_blame() 
         order_ids = [f"order-{number}" for number in range(30)]
         await process.store_each(*order_ids)
         await asyncio.sleep(300)
-        held = len(process.in_flight)
+        held, asked = len(process.in_flight), len(process.store.statements)
         process.store.refuses = lambda _: False
         await until(process.group.is_empty)
 
         assert held == 30
+        assert asked < 300 * 20, "a look each second or two, of a dozen statements"
         assert process.dead() == set()
         assert set(process.store.rows) == set(order_ids)
 
