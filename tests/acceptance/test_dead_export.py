@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import signal
 import stat
 import subprocess
@@ -135,23 +134,6 @@ def test_a_full_disk_leaves_no_partial_file(cli: Cli, dead_lettered: StoredDeadL
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    dead_lettered.add(dead_fields("a"))
-
-    for arguments in (["export"], ["list"], ["list", "--json"], ["show", "a"]):
-        with open("/dev/full", "w") as full:  # noqa: PTH123
-            done = subprocess.run(
-                [sys.executable, "-m", "ingest", "dead", *arguments],
-                env=cli.env,
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-        assert done.returncode == 1
-        assert done.stderr == "ingest: cannot write to standard output: No space left on device\n"
-
-
 def test_an_interrupted_export_leaves_no_partial_file(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:
@@ -167,29 +149,6 @@ def test_an_interrupted_export_leaves_no_partial_file(
 
 
 # -- closed pipes ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["list"], ["list", "--json"], ["export"], ["export", "--format", "csv"], ["show", "o-1"], ["--help"], ["list", "--help"]],
-    ids=" ".join,
-)  # fmt: skip
-def test_a_closed_pipe_is_not_an_error(cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]) -> None:
-    dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(2_000))
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-
-    with open(write_end, "wb") as closed:  # noqa: PTH123  a file descriptor, not a path
-        done = subprocess.run(
-            [sys.executable, "-m", "ingest", "dead", *arguments],
-            stdout=closed,
-            stderr=subprocess.PIPE,
-            env=cli.env,
-            timeout=60,
-            check=False,
-        )
-
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_reader_that_closes_after_one_line_gets_it_and_the_command_succeeds(

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, assert_right, ids
-from support import Cli, eventually
+from support import Cli, becomes, eventually
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream.stats import Stats
@@ -94,10 +94,7 @@ async def test_one_refusal_with_retry_after_pauses_all_commands_and_no_order_is_
     for _ in range(2):
         workers.start(processes=2)
 
-    async def all_alive() -> bool:
-        return await scene.redis.zcard(scene.keys.alive) == 4
-
-    await eventually(all_alive)
+    await becomes(lambda: scene.redis.zcard(scene.keys.alive), 4)
     await scene.enqueue(*order_ids)
     await eventually(lambda: scene.api.stats().by_status.get("429", 0))
     scene.api.behave(quota=0)  # whoever asks from now on does not know of the refusal

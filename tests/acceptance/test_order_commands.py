@@ -139,18 +139,6 @@ def test_an_erasure_that_redis_interrupts_says_what_to_do(cli: Cli) -> None:
     assert "erased" in cli.run("order", "show", "A").stdout
 
 
-def test_an_erasure_of_many_orders_that_redis_interrupts_says_how_many_are_erased(cli: Cli) -> None:
-    ids = [f"order-{number:04}" for number in range(1_500)]
-
-    done = cli.run("order", "erase", *ids, "--yes", env={"INGEST_REDIS_URL": "redis://127.0.0.1:1/0"})
-
-    shown = cli.run("order", "show", *ids)
-    erased = [line for line in shown.stdout.splitlines() if line.startswith("order ")]
-    assert done.returncode == 1
-    assert len(erased) == 1_000
-    assert "ingest: 1,000 of 1,500 orders erased from the database; retries and dead letters may remain" in done.stderr
-
-
 def test_an_erasure_that_is_interrupted_says_what_is_erased(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
@@ -213,27 +201,6 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
     }
     assert redis.zrangebyscore(keys.retry, 0, 3_000_000_000_000) == [b"1-A", b"1-B"]
     assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"C"]
-
-
-def test_a_retry_that_is_not_an_entry_keeps_no_command_from_the_others(cli: Cli, redis: Redis, keys: Keys) -> None:
-    # Another program has written numbers and arrays where an entry has texts.
-    for name, fields in (("1-B", ["order_id", "B", "attempt", 3]), ("1-C", ["order_id", ["C"]]), ("1-D", [7, "D"])):
-        redis.hset(keys.retry_entries, name, msgspec.msgpack.encode(fields))  # type: ignore[arg-type]
-        redis.zadd(keys.retry, {name: 4_000_000_000_000})
-    for order_id in ("A", "E"):
-        let_wait(redis, keys, order_id)
-
-    listed = cli.run("retries", "list", "--json")
-    shown = cli.run("order", "show", "A")
-    erased = cli.run("order", "erase", "A", "--yes")
-    moved = cli.run("retries", "dead-letter", "--all", "--yes")
-
-    assert [each["order_id"] for each in lines(listed.stdout)] == ["A", None, None, None, "E"]
-    assert shown.stdout.startswith("order A: retrying\n")
-    assert (erased.returncode, erased.stdout) == (0, "erased 1 order: removed 0 rows, 1 retry, 0 dead letters\n")
-    assert (moved.returncode, moved.stdout) == (0, "dead-lettered 4 retries\n")
-    assert [fields.get(b"order_id") for _, fields in redis.xrange(keys.dead)] == [None, None, None, b"E"]
-    assert redis.hlen(keys.retry_entries) == 0
 
 
 def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:

@@ -184,23 +184,6 @@ async def test_a_stop_while_postgresql_is_frozen_releases_the_batch(
     await next_worker_finishes(scene, workers)
 
 
-async def test_a_stop_while_both_servers_are_frozen_and_the_api_hangs_is_in_time(
-    scene: Scene, own_servers: EmbeddedServers, workers: Workers
-) -> None:
-    scene.api.behave(latency="0.02")
-    await scene.enqueue(*ORDERS)
-    command = workers.start(batch_rows=20)
-    await scene.stored_at_least(20)
-
-    scene.api.behave(hang_rate=1.0)
-    with frozen(own_servers.postgres.pid, own_servers.valkey.pid):
-        command.ask(signal.SIGTERM)
-        await stops_in_time(command)
-
-    assert len(command.events("stopped", component="worker")) == 2
-    await next_worker_finishes(scene, workers)
-
-
 # -- external API unavailable ------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from ingest.queue.layout.keys import Keys
 from ingest.settings import Settings
 
 NARROW = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
-ERROR = "HTTP 500 from the external API, which could not be reached before either: " + "reason " * 20
 UUID = "0d5c9a1e-7f57-4b7e-9a53-0a4f4f3c1d2e"
 
 
@@ -42,34 +40,6 @@ def words(lines: list[str]) -> str:
 
 
 # -- dead list ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order_id", ["536365", UUID, "x" * 64], ids=["short", "uuid", "longest"])
-def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns(
-    cli: Cli, dead_lettered: StoredDeadLetters, order_id: str
-) -> None:
-    now = int(time.time() * 1000)
-    [entry_id, other] = dead_lettered.add(
-        dead_fields(order_id, "attempts_exhausted", attempts=10, error=ERROR, dead_at=now - 3 * 3_600_000),
-        dead_fields("b", replays=2, replayed_at=now - 2 * 86_400_000),
-    )
-
-    lines = printed(cli, "dead", "list")
-
-    assert max(map(len, lines)) <= 80 or len(order_id) == 64
-    text = words(lines)
-    for expected in (
-        entry_id,
-        order_id,
-        "attempts_exhausted",
-        "10",
-        "3 h ago",
-        ERROR[:60],
-        other,
-        "HTTP 404",
-        "2 d ago",
-    ):
-        assert expected in text
 
 
 def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_is_set(
@@ -144,18 +114,6 @@ def test_config_in_a_pipe_is_a_line_for_each_setting(cli: Cli) -> None:
 
 
 # -- errors -------------------------------------------------------------------------------------------------------
-
-
-def test_an_error_is_broken_between_words_on_a_terminal_and_one_line_in_a_pipe(cli: Cli) -> None:
-    environment = {"INGEST_PROCESSES": "none", "INGEST_LOG_LEVEL": "loud", "INGEST_REDIS_URL": "http://cache/0"}
-
-    lines = printed(cli, "config", **environment)
-    piped = cli.run("config", env={**environment, "COLUMNS": "80"}).stderr
-
-    assert len(lines) > 2
-    assert max(map(len, lines)) <= 80
-    assert words(lines) == piped.strip()
-    assert piped.count("\n") == 1
 
 
 # -- status -------------------------------------------------------------------------------------------------------

@@ -25,26 +25,24 @@ async def warnings(command: WorkerCommand) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-async def test_a_server_that_may_evict_the_queue_is_a_warning(workers: Workers, tmp_path: Path, policy: str) -> None:
-    options = {**VALKEY_DURABLE, "maxmemory-policy": policy}
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({**VALKEY_DURABLE, "maxmemory-policy": "allkeys-lru"}, ["allkeys-lru"]),
+        ({**VALKEY_DURABLE, "maxmemory-policy": "volatile-ttl"}, ["volatile-ttl"]),
+        ({}, ["appendonly"]),
+        (VALKEY_DURABLE, []),
+    ],
+    ids=["evicts all keys", "evicts keys that expire", "no persistence", "durable"],
+)
+async def test_each_way_in_which_a_server_may_lose_the_queue_is_a_warning(
+    workers: Workers, tmp_path: Path, options: dict[str, str], named: list[str]
+) -> None:
     with ValkeyServer(tmp_path / "valkey", options=options) as server:
-        (warning,) = await warnings(workers.start(redis_url=server.url))
+        said = await warnings(workers.start(redis_url=server.url))
 
-    assert policy in warning
-    assert "noeviction" in warning, "what to do"
-
-
-async def test_a_server_without_persistence_is_a_warning(workers: Workers, tmp_path: Path) -> None:
-    with ValkeyServer(tmp_path / "valkey") as server:
-        (warning,) = await warnings(workers.start(redis_url=server.url))
-
-    assert "appendonly" in warning
-
-
-async def test_a_durable_server_is_no_warning(workers: Workers, tmp_path: Path) -> None:
-    with ValkeyServer(tmp_path / "valkey", options=VALKEY_DURABLE) as server:
-        assert await warnings(workers.start(redis_url=server.url)) == []
+    assert len(said) == len(named)
+    assert all(name in warning for name, warning in zip(named, said, strict=True))
 
 
 async def test_a_server_that_does_not_show_its_configuration_is_used_without_warning(

@@ -143,34 +143,19 @@ async def test_after_a_kill_of_the_supervisor_its_workers_stop_in_order(scene: S
 # -- starting -------------------------------------------------------------------------------------------------
 
 
-async def test_it_waits_for_redis_with_a_message_and_continues_when_redis_starts(
-    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
+@pytest.mark.parametrize(("name", "server"), [("redis", "valkey"), ("postgres", "postgres")])
+async def test_it_waits_for_a_server_with_a_message_and_continues_when_the_server_starts(
+    fragile: Scene, own_servers: EmbeddedServers, workers: Workers, name: str, server: str
 ) -> None:
-    await asyncio.to_thread(own_servers.valkey.stop)
+    await asyncio.to_thread(getattr(own_servers, server).stop)
     command = on(fragile, workers).start(processes=1)
 
-    await command.says("unavailable", server="redis")
+    await command.says("unavailable", server=name)
     assert command.process.poll() is None
-    await asyncio.to_thread(own_servers.valkey.start)
+    await asyncio.to_thread(getattr(own_servers, server).start)
 
-    await command.says("available_again", server="redis")
+    await command.says("available_again", server=name)
     await fragile.enqueue(*ids(10))
-    await all_finished_right(fragile, ids(10))
-    assert await command.stop() == 0
-
-
-async def test_it_waits_for_postgresql_with_a_message_and_continues_when_postgresql_starts(
-    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
-) -> None:
-    await fragile.enqueue(*ids(10))
-    await asyncio.to_thread(own_servers.postgres.stop)
-    command = on(fragile, workers).start(processes=1)
-
-    await command.says("unavailable", server="postgres")
-    assert command.process.poll() is None
-    await asyncio.to_thread(own_servers.postgres.start)
-
-    await command.says("available_again", server="postgres")
     await all_finished_right(fragile, ids(10))
     assert await command.stop() == 0
 

@@ -14,7 +14,7 @@ from ingest.bench.adaptive.limits import BEST, contenders
 from ingest.bench.adaptive.live import LivePlan, Sample, found_in
 from ingest.bench.adaptive.scenarios import Scenario
 from ingest.bench.adaptive.score import compare
-from ingest.bench.adaptive.world import Clock, End, Phase, World
+from ingest.bench.adaptive.world import End, Phase, World
 
 STEP = Scenario("step", [Phase(12, 50, 0.2), Phase(12, 10, 0.2), Phase(12, 50, 0.2)])
 
@@ -54,25 +54,6 @@ def windows(
             limit.end(now - duration, now, end)
         values.append(limit.value)
     return values
-
-
-def test_gradient2_grows_by_four_fifths_of_one_and_falls_by_a_tenth_at_most() -> None:
-    limit = Gradient2(500, Clock())
-
-    assert windows(limit, [0.1] * 5, 20) == [20, 21, 22, 23, 23]
-    fallen = windows(limit, [0.9] * 4, 25, now=100.0)
-    assert fallen == sorted(fallen, reverse=True)
-    assert 15 <= fallen[-1] < 23
-
-
-def test_arc_adds_one_and_takes_a_tenth_for_a_refusal() -> None:
-    limit = Arc(500, Clock())
-    grown = windows(limit, [0.5] * 30, 40)
-    assert grown[-1] == 30
-
-    cut = windows(limit, [0.5], 40, End.OVERLOADED, now=100.0)
-
-    assert cut == [27]
 
 
 def test_what_a_live_phase_has_shown_follows_from_its_samples() -> None:

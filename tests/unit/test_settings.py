@@ -566,3 +566,14 @@ def test_no_url_of_the_external_api_shows_possible_secrets(place: str, before: s
         shown = str(refused)
 
     assert SECRET not in shown
+
+
+@pytest.mark.parametrize("value", [0, 0.1, 2.5])
+def test_the_threshold_of_a_blocked_loop_may_be_a_tenth_of_a_second_or_more_or_zero(value: float) -> None:
+    assert load_settings(loop_block_warning=value).loop_block_warning == value
+
+
+@pytest.mark.parametrize("value", [-1, 0.01, "nan", "inf"])
+def test_a_threshold_of_a_blocked_loop_that_is_too_short_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="INGEST_LOOP_BLOCK_WARNING"):
+        load_settings(loop_block_warning=value)
