@@ -229,6 +229,8 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["dead", "list", "--reason", "notfound"], "'--reason': 'notfound' is not one of"),
         (["--nonsense"], "--nonsense"),
         (["status", "--interval", "soon"], "--interval"),
+        (["health", "--timeout", "1e10"], "--timeout"),
+        (["doctor", "--order-id", "a b"], "--order-id"),
         (["status", "surplus"], "surplus"),
         (["status", "--interval", "5"], "--interval requires --watch"),
         (["bench", "adaptive", "--seconds", "20"], "--seconds requires --live"),
@@ -289,8 +291,9 @@ def test_a_file_without_ids_does_not_fill_the_screen(cli: Cli, queued: Queued) -
     assert queued() == []
 
 
-def test_enqueue_waits_for_redis_and_says_so_and_ctrl_c_ends_it(cli: Cli) -> None:
-    process = cli.start("enqueue", "a", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
+@pytest.mark.parametrize("command", ["enqueue a", "dead replay --all --yes", "dead drop --all --yes"])
+def test_a_change_of_the_queue_waits_for_redis_and_says_so_and_ctrl_c_ends_it(cli: Cli, command: str) -> None:
+    process = cli.start(*command.split(), env={"INGEST_REDIS_URL": NOWHERE_REDIS})
     assert process.stderr is not None
 
     first = process.stderr.readline()

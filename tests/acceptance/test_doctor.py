@@ -15,6 +15,11 @@ from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.store.schema import migrate, migrations
 
+CLOSED = {
+    "INGEST_REDIS_URL": "redis://:s3cr3t@127.0.0.1:1/0",
+    "INGEST_POSTGRES_DSN": "postgresql://x:s3cr3t@127.0.0.1:1/x",
+}
+
 
 @pytest.fixture(scope="module")
 def dsn(own_servers: EmbeddedServers) -> Iterator[str]:
@@ -90,6 +95,16 @@ async def test_findings_as_json_have_all_levels(sound: Cli) -> None:
     assert report["good"] == len(report["findings"]) - 1
 
 
+async def test_servers_that_are_down_are_faults_beside_what_is_good(sound: Cli) -> None:
+    done = await run(sound, "--all", **CLOSED)
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("fault")] == ["redis", "postgres"]
+    assert "s3cr3t" not in done.stdout
+    assert "\ngood     upstream  " in done.stdout
+    assert "\n                   -> start it, or check INGEST_REDIS_URL" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("env", "named"),
     [
@@ -108,10 +123,3 @@ async def test_a_setting_that_cannot_be_used_is_one_line_and_exit_code_2(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert named in done.stderr
     assert "s3cr3t" not in done.stderr
-
-
-async def test_an_order_id_that_is_none_is_wrong_use(sound: Cli) -> None:
-    done = await run(sound, "--order-id", "a b")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "'--order-id'" in done.stderr

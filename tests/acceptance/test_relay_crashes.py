@@ -4,8 +4,11 @@ INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills; run it with `-s` for
 """
 
 import asyncio
+import fcntl
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
@@ -15,7 +18,7 @@ import asyncpg
 import pytest
 from proxy import Proxy
 from redis.asyncio import Redis
-from support import Cli, Process, closing_cli, connected, eventually
+from support import Cli, Process, closing_cli, connected, eventually, fill
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.servers.server import free_port
@@ -201,6 +204,71 @@ def through(network: Proxy, url: str) -> str:
     parts = urlsplit(url)
     account, at, _ = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{account}{at}127.0.0.1:{network.port}"))
+
+
+def test_a_relay_started_by_a_program_that_blocks_signals_stops_when_asked(cli: Cli) -> None:
+    program = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM});"
+        "os.execv(sys.executable, [sys.executable, '-m', 'ingest', 'relay'])"
+    )
+    relay = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**cli.env, "INGEST_OUTBOX_DSN": "postgresql://127.0.0.1:1/none"},
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert relay.stderr is not None
+        assert b'"relaying"' in relay.stderr.readline()
+        relay.send_signal(signal.SIGTERM)
+        relay.communicate(timeout=60)
+
+        assert relay.returncode == 0
+    finally:
+        relay.kill()
+        relay.wait()
+
+
+async def test_a_relay_that_waits_for_the_reader_of_its_log_stops_when_asked(
+    shop_dsn: str, shop_env: dict[str, str], redis_url: str
+) -> None:
+    with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url}) as cli:
+        assert cli.run("relay", "--create", "--no-role").returncode == 0
+        unread, log = os.pipe()
+        relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)
+        try:
+            assert b'"relaying"' in await asyncio.to_thread(os.read, unread, 4096)
+            fill(log)
+            async with connected(shop_dsn) as sql:
+                await sql.execute("INSERT INTO order_outbox (order_id) VALUES ('no order ID')")
+
+                async def refused() -> bool:
+                    return bool(await sql.fetchval("SELECT count(*) FROM order_outbox WHERE error IS NOT NULL"))
+
+                # It logs that next.
+                await eventually(refused)
+            relay.send_signal(signal.SIGTERM)
+
+            assert await asyncio.wait_for(relay.wait(), 60) == 0
+        finally:
+            if relay.returncode is None:
+                relay.kill()
+            os.close(unread)
+            os.close(log)
+
+
+async def test_a_relay_that_is_refused_ends_though_nobody_reads_why(shop_env: dict[str, str], redis_url: str) -> None:
+    with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url}) as cli:
+        unread, log = os.pipe()
+        # Of one page: there is room for the first line, that it begins, and no more.
+        fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
+        relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)
+        try:
+            assert await asyncio.wait_for(relay.wait(), 20) == 1
+        finally:
+            if relay.returncode is None:
+                relay.kill()
+            os.close(unread)
+            os.close(log)
 
 
 @pytest.mark.parametrize(

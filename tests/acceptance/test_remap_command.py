@@ -85,6 +85,21 @@ async def transform(order, document):
 """
 
 
+async def test_a_document_that_cannot_be_used_is_told(cli: Cli, dsn: str, own_code: dict[str, str]) -> None:
+    async with connected(dsn) as sql:
+        await sql.execute(
+            "UPDATE orders SET order_id = 'bad', document = document || '{\"id\": \"bad\"}' WHERE order_id = 'b'"
+        )
+
+    done = cli.run("remap", env=own_code)
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "bad: transform_failed: `ValueError` at remapped_code:6 in transform\n"
+        "3 orders with a document: 2 changed, 1 failed\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "how"), [((), "ingest remap"), (("--since", "7d"), "the same options and")], ids=["all", "some"]
 )

@@ -571,7 +571,7 @@ async def test_a_text_that_cannot_be_sent_is_told_without_the_values_of_the_batc
     assert refused.value.is_certain
 
 
-@pytest.mark.parametrize("sqlstate", ["40001", "57P03", "53300", "55000"])
+@pytest.mark.parametrize("sqlstate", ["40001", "40P01", "53100", "53300", "55000", "57P03"])
 async def test_a_trigger_that_says_that_something_is_unavailable_refuses_no_row(
     store: OrderStore, sql: Any, sqlstate: str
 ) -> None:

@@ -1,7 +1,9 @@
 """/metrics of the real `ingest worker`: one page for all its processes, right to the last order."""
 
 import asyncio
+import os
 import platform
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
@@ -236,3 +238,34 @@ async def test_without_redis_the_page_still_shows_what_the_workers_counted(
                 return (await metrics.page()).families.keys() >= QUEUE
 
             await eventually(back)
+
+
+async def test_counters_do_not_go_back_when_a_process_is_killed_and_gauges_do(
+    scene: Scene, workers: Workers, metrics: Scraper
+) -> None:
+    command = await run_of(scene, workers, metrics, 100)
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue(*ids(10, "held"))
+
+    async def holds_all() -> bool:
+        return (await metrics.page())["ingest_in_flight"] == 10
+
+    await eventually(holds_all)
+    before = (await metrics.page()).counters()
+    for slot in (0, 1):
+        os.kill(command.pid_of(f"worker-{slot}"), signal.SIGKILL)
+
+    async def replaced() -> bool:
+        after = (await metrics.page()).counters()
+        assert all(after[key] >= value for key, value in before.items())
+        return after["ingest_redeliveries_total", frozenset({("reason", "restart")})] == 10
+
+    async def both_have_started() -> bool:
+        return (await metrics.page())["ingest_concurrency_limit"] == 20
+
+    await eventually(replaced)
+    # One of them may have reclaimed everything before the other one has started.
+    await eventually(both_have_started)
+    await eventually(holds_all)
+    scene.api.behave(hang_rate=0.0)
+    assert (await metrics.page())["ingest_process_restarts_total"] == 2

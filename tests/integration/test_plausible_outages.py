@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 from integration.scene import RunningWorker, Scene, assert_right, document, ids
+from integration.site import serving_routes
 from integration.watching import is_open, nothing_is_blamed, until
 from set_ups import SetUp
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.lab.servers.server import free_port
 from ingest.operations.doctor import Level
 
 Answer = Callable[[], web.Response]
@@ -92,19 +92,9 @@ async def api() -> AsyncIterator[Api]:
 @asynccontextmanager
 async def served() -> AsyncIterator[Api]:
     api = Api()
-    application = web.Application()
-    application.router.add_get("/orders/{order_id}", api.one)
-    application.router.add_get("/orders", api.several)
-    application.router.add_get("/login", api.login)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", free_port())
-    await site.start()
-    api.url = site.name
-    try:
+    routes = {"/orders/{order_id}": api.one, "/orders": api.several, "/login": api.login}
+    async with serving_routes(routes) as api.url:
         yield api
-    finally:
-        await runner.cleanup()
 
 
 async def probed(api: Api, times: int = 2) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 from integration.scene import Scene, document, ids
+from integration.site import serving_routes
 from integration.watching import all_stored_at_the_first_attempt, is_open, requests, until
 from structlog.testing import capture_logs
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
-from ingest.lab.servers.server import free_port
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 
@@ -27,8 +27,6 @@ class FickleApi:
 
     status_of: Callable[[str], int] = lambda _: 200
     asked: Counter[str] = field(default_factory=Counter)
-    in_flight: set[str] = field(default_factory=set)
-    with_others: dict[str, set[str]] = field(default_factory=dict)
     slow: "set[str]" = field(default_factory=set)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
@@ -36,14 +34,9 @@ class FickleApi:
     async def answer(self, request: web.Request) -> web.Response:
         order_id = request.match_info["order_id"]
         self.asked[order_id] += 1
-        self.with_others[order_id] = set(self.in_flight)
-        self.in_flight.add(order_id)
-        try:
-            if order_id in self.slow:
-                await self.go_on.wait()
-            status = self.status_of(order_id)
-        finally:
-            self.in_flight.discard(order_id)
+        if order_id in self.slow:
+            await self.go_on.wait()
+        status = self.status_of(order_id)
         if not status:
             assert request.transport is not None
             request.transport.abort()
@@ -55,18 +48,12 @@ class FickleApi:
 @asynccontextmanager
 async def fickle() -> AsyncIterator[FickleApi]:
     api = FickleApi()
-    application = web.Application()
-    application.router.add_get("/orders/{order_id}", api.answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", free_port())
-    await site.start()
-    api.url = site.name + "/orders/{order_id}"
-    try:
-        yield api
-    finally:
-        api.go_on.set()
-        await runner.cleanup()
+    async with serving_routes({"/orders/{order_id}": api.answer}) as url:
+        api.url = url + "/orders/{order_id}"
+        try:
+            yield api
+        finally:
+            api.go_on.set()
 
 
 @pytest.fixture

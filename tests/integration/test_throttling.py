@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from integration.scene import Scene, assert_right, document, ids
+from integration.site import serving_routes
 from support import Cli, closing_cli, eventually
-
-from ingest.lab.servers.server import free_port
 
 pytestmark = pytest.mark.long
 
@@ -23,16 +22,8 @@ async def api(answer: Callable[[str], Awaitable[web.Response]]) -> AsyncIterator
     async def serve(request: web.Request) -> web.Response:
         return await answer(request.match_info["order_id"])
 
-    application = web.Application()
-    application.router.add_get("/orders/{order_id}", serve)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", free_port())
-    await site.start()
-    try:
-        yield site.name + "/orders/{order_id}"
-    finally:
-        await runner.cleanup()
+    async with serving_routes({"/orders/{order_id}": serve}) as url:
+        yield url + "/orders/{order_id}"
 
 
 def served(order_id: str) -> web.Response:

@@ -53,13 +53,10 @@ async def told(queue: Told, *notes: str | None) -> list[Outage | None]:
     report = OutageReport(cast("Any", queue), cast("Any", circuit), lambda: 1_700_000_000.0)
     running = asyncio.create_task(report.run())
 
-    async def asked(times: int) -> bool:
-        return queue.asked >= times
-
-    await eventually(lambda: asked(1))
+    await eventually(lambda: queue.asked >= 1)
     for number, note in enumerate(notes, start=2):
         circuit.change(note)
-        await eventually(lambda times=number: asked(times))  # type: ignore[misc]
+        await eventually(lambda times=number: queue.asked >= times)  # type: ignore[misc]
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

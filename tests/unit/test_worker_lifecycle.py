@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 import pytest
 from fakes.group import Pending
-from fakes.upstream import MemoryUpstream
+from fakes.upstream import MemoryUpstream, document
 from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import Workplace
 
@@ -96,6 +96,22 @@ async def test_no_more_orders_are_requested_at_once_than_there_are_slots() -> No
             await asyncio.sleep(0.01)
 
     assert most == 7
+
+
+@virtual_time
+async def test_what_waits_between_fetch_and_commit_is_bounded_in_bytes() -> None:
+    place = Workplace()
+    place.store.is_available = False
+    place.group.add(*order_ids(50))
+
+    async with place.worker(concurrency=3, batch_bytes=4 * len(document("order-0"))):
+        await asyncio.sleep(60)
+        requested = len(place.upstream.requested)
+        place.store.is_available = True
+        await place.finished()
+
+    assert requested == 4 + 3, "four documents have room, and one waits in each slot"
+    assert set(place.store.rows) == set(order_ids(50))
 
 
 @virtual_time

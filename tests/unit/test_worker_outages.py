@@ -8,10 +8,11 @@ from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import Workplace
 
 from ingest.domain.deliveries.delivery import EntryRef
-from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault
+from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault, TransportFault
 
 REFUSED = TransientFault("connection refused", reached=False)
 BROKEN = TransientFault("HTTP 503")
+OWN_BUG = TransportFault("our client failed")
 
 
 def order_ids(count: int) -> list[str]:
@@ -41,7 +42,7 @@ def requested(place: Workplace) -> set[EntryRef]:
 # -- the external API -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [REFUSED, BROKEN, CredentialFault("HTTP 401")], ids=str)
+@pytest.mark.parametrize("fault", [REFUSED, BROKEN, CredentialFault("HTTP 401"), OWN_BUG], ids=str)
 def test_while_the_api_is_unavailable_everything_is_released_uncounted_and_afterwards_stored(fault: Fault) -> None:
     @virtual_time
     async def run() -> None:
@@ -69,6 +70,22 @@ def test_while_the_api_is_unavailable_everything_is_released_uncounted_and_after
         assert place.group.dead == []
 
     run()
+
+
+@virtual_time
+async def test_a_bug_of_our_client_that_some_requests_meet_uses_up_no_attempt_and_no_delivery() -> None:
+    place = Workplace()
+    place.upstream.faults = dict.fromkeys(("order-3", "order-7"), OWN_BUG)
+    place.group.add(*order_ids(20))
+
+    async with place.worker(max_attempts=1, max_deliveries=2):
+        await until(lambda: len(place.store.rows) == 18)
+        await asyncio.sleep(60)
+        place.upstream.faults.clear()
+        await place.finished()
+
+    assert {row.attempts for row in place.store.rows.values()} == {1}
+    assert (len(place.store.rows), place.group.dead) == (20, [])
 
 
 @virtual_time
