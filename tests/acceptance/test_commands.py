@@ -8,9 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -507,10 +505,10 @@ def _execute(dsn: str, statement: str) -> None:
     subprocess.run([sys.executable, "-c", script, dsn, statement], check=True)
 
 
-@pytest.mark.parametrize("wrong", ["password", "database", "parameter", "type", "no Redis"])
+@pytest.mark.parametrize("wrong", ["password", "database", "parameter", "type"])
 @pytest.mark.parametrize("command", [["enqueue", "a"], ["worker"]], ids=" ".join)
 def test_a_redis_that_cannot_be_used_fails_in_one_line(
-    cli: Cli, queued: Queued, redis_url: str, command: list[str], wrong: str, web_server: int
+    cli: Cli, queued: Queued, redis_url: str, command: list[str], wrong: str
 ) -> None:
     password = urlsplit(redis_url).password or ""
     if wrong == "type":
@@ -520,36 +518,12 @@ def test_a_redis_that_cannot_be_used_fails_in_one_line(
         "database": redis_url.removesuffix("/0") + "/99999",
         "parameter": redis_url + "?no_such_parameter=1",
         "type": redis_url,
-        "no Redis": f"redis://127.0.0.1:{web_server}/0",
     }[wrong]
 
     done = cli.run(*command, env={"INGEST_REDIS_URL": url}, timeout=20)
 
     assert_one_line(done, 2 if wrong == "parameter" else 1)
     assert password not in done.stderr
-
-
-@pytest.fixture
-def web_server() -> Iterator[int]:
-    """A port on which something else than Redis answers."""
-
-    class Silent(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Write nothing into the test's output."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
-
-
-def test_a_port_in_use_fails_in_one_line(cli: Cli, web_server: int) -> None:
-    done = cli.run("worker", env={"INGEST_METRICS_PORT": str(web_server)})
-
-    assert_one_line(done, 1)
-    assert "INGEST_METRICS_PORT" in done.stderr
 
 
 # -- help, debugging, pipes ---------------------------------------------------------------------------------------

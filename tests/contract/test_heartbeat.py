@@ -156,6 +156,16 @@ async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_re
 # -- leaving ----------------------------------------------------------------------------------------------------
 
 
+async def test_who_leaves_with_empty_hands_is_forgotten(one: Consumer, redis: Redis, keys: Keys) -> None:
+    held = await hold(one, redis, keys, "a")
+    await keep_alive(redis, keys, one)
+    await one.ack(refs(keys, held))
+
+    assert await one.leave() == 0
+
+    assert await members(redis, keys) == await known(redis, keys) == set()
+
+
 async def test_only_consumers_that_never_had_a_heartbeat_are_removed_for_being_silent(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
