@@ -1,4 +1,4 @@
-"""Help texts that name values as `--rate RATE`, and mark code without colours.
+"""Help texts that name values as `--rate N`, and mark code without colours.
 
 Typer shows code by colours alone. Without them, an example could not be distinguished from the sentence around it.
 """
@@ -37,10 +37,14 @@ class Group(TyperGroup):
 def _with_named_values(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if parameter.metavar is None:
-            parameter.metavar = (
-                "" if getattr(parameter, "is_flag", False) else str(parameter.name).upper().rpartition("_")[2]
-            )
+            parameter.metavar = _value_of(parameter)
     return parameters
+
+
+def _value_of(option: Any) -> str:
+    if getattr(option, "is_flag", False):
+        return ""
+    return "TEXT" if option.min is None and option.max is None else "N"
 
 
 def _usage(argument: TyperArgument) -> str:

@@ -37,7 +37,9 @@ def check(
     source: Annotated[str | None, typer.Option(metavar="NAME", help="The source that a request is sent to.")] = None,
     body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of the request; - is standard input.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="A header of the request.")] = None,
-    at: Annotated[float | None, typer.Option(help="When the request came, Unix time; by default now.")] = None,
+    at: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="When the request came, Unix time; by default now.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check the sources of webhooks, or a request of one of them. Queues nothing.

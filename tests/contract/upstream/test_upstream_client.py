@@ -45,7 +45,7 @@ async def test_all_requests_run_concurrently(api: SimulatedApi, connect: Connect
     api.behave(hang_rate=1.0)
 
     async with connect(api.url_template) as client:
-        requests = [asyncio.create_task(client.fetch(FetchRequest(ORDER))) for _ in range(150)]
+        requests = [asyncio.create_task(delivered(client.fetch(FetchRequest(ORDER)))) for _ in range(150)]
         await eventually(lambda: api.stats().concurrency == 150)
         for request in requests:
             request.cancel()
@@ -307,6 +307,18 @@ async def test_a_gzip_bomb_is_refused_without_decompressing_it(connect: Connect)
 
 
 # -- redirects ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_redirect_is_followed_with_the_token(
+    api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
+) -> None:
+    api.behave(redirect_rate=1, fail_first=1, token=TOKEN)
+
+    async with connect(api.url_template, token=TOKEN) as client:
+        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
+
+    assert api.stats().requests == 2
+    assert counted(shared_metrics) == {"3xx": 1, "2xx": 1}
 
 
 async def test_the_token_is_in_no_traceback(connect: Connect) -> None:

@@ -164,3 +164,14 @@ async def test_a_connection_is_left_when_it_has_been_used_for_long(api: Simulate
 
         assert first not in transport._connections
         assert not first.is_open
+
+
+async def test_a_pooled_connection_that_the_api_has_closed_is_not_a_fault(api: SimulatedApi, connect: Connect) -> None:
+    async with connect(api.url_template) as client:
+        await delivered(client.fetch(FetchRequest(ORDER)))
+        api.behave(reset_rate=1)
+        with pytest.raises(TransientFault):
+            await delivered(client.fetch_once(FetchRequest(ORDER)))
+        api.behave(reset_rate=0)
+
+        assert (await delivered(client.fetch_once(FetchRequest(ORDER)))).body == DOCUMENT

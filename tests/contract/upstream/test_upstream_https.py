@@ -3,17 +3,13 @@
 import pytest
 from test_upstream_client import (
     test_a_fault_that_ends_within_the_immediate_tries_is_not_reported,
-    test_a_missing_response_ends_with_the_timeout,
-    test_a_missing_token_is_an_outage,
     test_a_redirect_is_followed_with_the_token,
-    test_a_request_with_the_token_is_accepted,
     test_an_order_is_returned_byte_for_byte,
     test_consecutive_requests_share_a_connection,
     test_the_orders_own_faults_are_permanent_and_not_tried_again,
     test_transient_faults_are_tried_as_often_as_allowed,
 )
 from test_upstream_closing import (
-    test_a_cancelled_fetch_leaves_the_session_usable,
     test_a_fetch_that_is_cancelled_at_any_time_does_not_affect_others,
     test_a_pooled_connection_that_the_api_has_closed_is_not_a_fault,
     test_closing_ends_running_requests,
@@ -24,19 +20,16 @@ from test_upstream_credentials import (
     test_each_kind_of_credential_is_accepted_and_nothing_without_it,
     test_one_token_is_requested_and_shared_by_all_orders,
 )
+from test_upstream_waiting import test_the_read_timeout_applies_to_a_reused_connection
 
 from ingest.lab.upstream import SimulatedApi
 
 __all__ = [
     "issuing",
-    "test_a_cancelled_fetch_leaves_the_session_usable",
     "test_a_fault_that_ends_within_the_immediate_tries_is_not_reported",
     "test_a_fetch_that_is_cancelled_at_any_time_does_not_affect_others",
-    "test_a_missing_response_ends_with_the_timeout",
-    "test_a_missing_token_is_an_outage",
     "test_a_pooled_connection_that_the_api_has_closed_is_not_a_fault",
     "test_a_redirect_is_followed_with_the_token",
-    "test_a_request_with_the_token_is_accepted",
     "test_a_token_that_is_refused_is_replaced_once_and_the_request_made_again",
     "test_an_order_is_returned_byte_for_byte",
     "test_closing_ends_running_requests",
@@ -44,6 +37,7 @@ __all__ = [
     "test_each_kind_of_credential_is_accepted_and_nothing_without_it",
     "test_one_token_is_requested_and_shared_by_all_orders",
     "test_the_orders_own_faults_are_permanent_and_not_tried_again",
+    "test_the_read_timeout_applies_to_a_reused_connection",
     "test_transient_faults_are_tried_as_often_as_allowed",
 ]
 
