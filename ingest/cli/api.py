@@ -21,10 +21,12 @@ with 0.
 def api(
     *,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [INGEST_API_HOST]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on. [INGEST_API_PORT]")] = None,
-    processes: Annotated[int | None, typer.Option(help="Number of processes. [INGEST_API_PROCESSES]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. [INGEST_API_PORT]", metavar="N")] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Number of processes. [INGEST_API_PROCESSES]", metavar="N")
+    ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_API_METRICS_PORT]")
+        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_API_METRICS_PORT]", metavar="N")
     ] = None,
 ) -> None:
     """Serve the HTTP API, until stopped.

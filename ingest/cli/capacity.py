@@ -28,7 +28,7 @@ The formula, and the measurements behind it: {DOCUMENTATION}/how-to/plan-capacit
 _LABEL = 25
 # Before a long range, a word would leave too little of 80 columns for the name of the longest option; so would the ranges of the rate and
 # of the outage.
-_NUMBER = ""
+_NUMBER = "N"
 _HIGHEST_RATE = 1_000_000
 _LONGEST_OUTAGE = 1_000_000_000
 

@@ -15,7 +15,9 @@ Stop it with SIGTERM or Ctrl-C.
 
 def exporter(
     *,
-    metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics. [INGEST_METRICS_PORT]")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port of /metrics. [INGEST_METRICS_PORT]", metavar="N")
+    ] = None,
 ) -> None:
     """Serve the metrics of the queue, also while no worker runs.
 

@@ -63,7 +63,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     fail_first: Annotated[
         int, _option(_FAULTS, "Only the first n requests for each order are faulty; 0: any.", min=0)
     ] = _DEFAULT.fail_first,
-    seed: Annotated[int | None, _option(_FAULTS, "Seed of the random generator; random unless given.")] = None,
+    seed: Annotated[
+        int | None, _option(_FAULTS, "Seed of the random generator; random unless given.", metavar="N")
+    ] = None,
     rate_limit: Annotated[
         float, _option(_LIMITS, "Requests per second above which it answers 429; 0: no limit.", min=0)
     ] = _DEFAULT.rate_limit,
@@ -105,8 +107,12 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     client: Annotated[
         str | None, _option(_ACCESS, "401 without a token from POST /token for this client.", metavar="ID:SECRET")
     ] = _DEFAULT.client,
-    token_lifetime: Annotated[float, _option(_ACCESS, "Seconds that such a token lasts.")] = _DEFAULT.token_lifetime,
-    token_latency: Annotated[float, _option(_ACCESS, "Seconds until it is issued.")] = _DEFAULT.token_latency,
+    token_lifetime: Annotated[
+        float, _option(_ACCESS, "Seconds that such a token lasts.", metavar="N")
+    ] = _DEFAULT.token_lifetime,
+    token_latency: Annotated[
+        float, _option(_ACCESS, "Seconds until it is issued.", metavar="N")
+    ] = _DEFAULT.token_latency,
     authority_down: Annotated[
         str | None, _option(_ACCESS, "How POST /token fails.", metavar="503|401|reset|hang")
     ] = _DEFAULT.authority_down,

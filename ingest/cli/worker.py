@@ -24,12 +24,14 @@ queue, and exits with 0. A second signal shortens this.
 def worker(
     context: typer.Context,
     *,
-    processes: Annotated[int | None, typer.Option(help="Number of worker processes. [INGEST_PROCESSES]")] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Number of worker processes. [INGEST_PROCESSES]", metavar="N")
+    ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(help="Orders in flight in each process. [INGEST_CONCURRENCY]")
+        int | None, typer.Option(help="Orders in flight in each process. [INGEST_CONCURRENCY]", metavar="N")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_METRICS_PORT]")
+        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_METRICS_PORT]", metavar="N")
     ] = None,
 ) -> None:
     """Fetch queued orders and store them, until stopped.

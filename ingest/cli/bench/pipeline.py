@@ -51,7 +51,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     processes: Annotated[int, _option(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,
     client: Annotated[
         Literal["native", "aiohttp"] | None,
-        _option(_CONTENDERS, "INGEST_UPSTREAM_CLIENT of the service.", show_default=False),
+        _option(_CONTENDERS, "INGEST_UPSTREAM_CLIENT of the service.", show_default=False, metavar="native|aiohttp"),
     ] = None,
     batch_rows: Annotated[
         int | None, _option(_CONTENDERS, "INGEST_BATCH_ROWS of the service.", min=1, max=5_000, show_default=False)
@@ -84,7 +84,11 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     ] = None,
     kill: Annotated[
         Literal["worker", "command"],
-        _option(_FAULTS, "One worker process, which is restarted; or one of two whole commands, which is not."),
+        _option(
+            _FAULTS,
+            "One worker process, which is restarted; or one of two whole commands, which is not.",
+            metavar="worker|command",
+        ),
     ] = "worker",
     api_limit: Annotated[
         int, _option(_FAULTS, "Requests at a time above which the API answers 429; 0: no limit.", min=0)
