@@ -1,4 +1,4 @@
-"""The command line: parses arguments, calls operations, prints results; decides nothing.
+"""The command line: parses arguments, calls operations, prints results. It makes no decisions.
 
 Each command is a module of this package with a function of its name (`list_` where the name is a Python built-in) and an
 `EPILOG`, the end of its help. A module is imported when its command is used. A command with `COMMANDS` of its own is a
@@ -68,7 +68,7 @@ _EXTRAS = {
 
 
 def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
-    """A substitute for a command whose optional packages are missing; any other missing module is a bug."""
+    """A substitute for a command whose optional packages are missing. Any other missing module is a bug."""
     package = (error.name or "").partition(".")[0]
     extra = next((name for name, packages in _EXTRAS.items() if package in packages), None)
     if extra is None:
@@ -91,7 +91,7 @@ def _with_finite_numbers(run: Callable[..., None]) -> Callable[..., None]:
             if isinstance(value, float) and not math.isfinite(value):
                 raise typer.BadParameter(f"{value} is not a finite number", param_hint=f"'--{name.replace('_', '-')}'")
         with ending_at_once():
-            # What nearly every command imports first, and what takes the longest: Pydantic swallows exceptions meanwhile.
+            # The first and slowest import of nearly every command, during which Pydantic swallows exceptions.
             import ingest.settings.loading  # noqa: F401
         run(**given)
 
@@ -112,7 +112,7 @@ class _Commands(Group):
         return list(self.names)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is named; for a typing error, with a suggestion: Typer has none for commands that it has not imported."""
+        """The command with this name, or for a typing error an error with a suggestion, because Typer suggests only imported commands."""
         try:
             return super().resolve_command(ctx, args)
         except typer.TyperException as error:
@@ -188,7 +188,7 @@ def _root(
 
 
 def main(work: Work = work_here) -> None:
-    """Run the command line; an error is one line on stderr, with exit code 1 (failed) or 2 (wrong use).
+    """Run the command line. An error is one line on stderr, with exit code 1 (failed) or 2 (wrong use).
 
     Args:
         work: what `ingest worker` does with its settings.
@@ -227,13 +227,13 @@ def _end(run: Callable[[], int]) -> NoReturn:
         discard_output()
         code = 0
     except SystemExit as leave:
-        # Rich reports a closed pipe with a 1, which nothing else here does; a signal's code stays.
+        # Rich reports a closed pipe with a 1, which nothing else here does. A signal's code stays.
         code = 0 if leave.code == 1 else leave.code  # type: ignore[assignment]  # signals give integers
     sys.exit(code)
 
 
 def _stop(number: int = signal.SIGINT) -> NoReturn:
-    # The reader of standard error may be what the command was waiting for.
+    # The command may have been waiting for the reader of standard error.
     wait_for_errors(LOG_WAIT)
     typer.echo("stopped", err=True)
     discard_unread()
@@ -246,8 +246,8 @@ def _stop(number: int = signal.SIGINT) -> NoReturn:
 
 def _command_line(work: Work) -> int:
     command = quote_code(get_command(app))
-    # Not its `main`, which turns a broken pipe and Ctrl-C into exits of its own.
-    # --debug is accepted in any position, as people add it at the end after a failure.
+    # Not its `main`, which turns a broken pipe and Ctrl-C into its own exits.
+    # --debug is accepted in any position, because users add it at the end after a failure.
     arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
     try:
         with command.make_context("ingest", arguments, obj=work) as context:
@@ -266,7 +266,7 @@ def _run(run: Callable[[], int]) -> int:
         discard_output()
         return _fail(error, str(error), error.exit_code)
     except typer.TyperException as error:
-        # Pydantic, with which Typer reads values, prefixes what it quotes.
+        # Pydantic, with which Typer reads values, prefixes quoted errors.
         message = error.format_message().replace("Value error, ", "").rstrip(".")
         end = "" if message.endswith("?") else "."
         # Without arguments, the help has been printed and there is no message.

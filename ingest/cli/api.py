@@ -9,7 +9,7 @@ Examples:
 
 `ingest api` serves on http://127.0.0.1:8080, without API keys only to this machine.
 
-`ingest api --host 0.0.0.0 --processes 4` serves to a network; INGEST_API_KEYS_FILE must name the file of the keys.
+`ingest api --host 0.0.0.0 --processes 4` listens on the network. INGEST_API_KEYS_FILE must name the file of the keys.
 
 `curl -d '{"order_ids": ["536365"]}' -H 'Content-Type: application/json' http://127.0.0.1:8080/v1/orders` announces an order.
 

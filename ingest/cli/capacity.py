@@ -1,4 +1,4 @@
-"""`ingest capacity`: what a rate of orders takes, and what limits it first."""
+"""`ingest capacity`: the resources for a rate of orders, and the first bottleneck."""
 
 import json
 import sys
@@ -67,9 +67,9 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compute what a rate of orders takes: processes, orders in flight, connections and memory, and what limits it first.
+    """Compute the resources for a rate of orders: processes, orders in flight, connections, memory, and the first bottleneck.
 
-    The formula is based on measurements, which `ingest bench pipeline` repeats on your machine. No server is asked.
+    The formula is based on measurements, which `ingest bench pipeline` repeats on your machine. It uses no server.
 
     The exit code is 1 if the rate cannot be reached.
     """

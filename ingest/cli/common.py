@@ -12,14 +12,14 @@ from ingest.telemetry.logs import begin_logs
 
 
 def start(**overrides: Any) -> Settings:
-    """Read the settings, with the command line's overrides, and set up the logs; warn about unknown settings."""
+    """Read the settings, with the command line's overrides, set up the logs, and warn about unknown settings."""
     settings = load_settings(**overrides)
     begin_logs(settings.log_format, settings.log_level, unknown_settings(os.environ, names_in_dot_env()))
     return settings
 
 
 def say(line: str, indent: str = "") -> None:
-    """Print a message for the user on stderr; stdout is for data. Where it is broken, the other lines begin with `indent`."""
+    """Print a message for the user on stderr, because stdout is for data. Wrapped lines begin with `indent`."""
     sys.stderr.write(wrapped(line, sys.stderr, indent) + "\n")
 
 

@@ -42,7 +42,7 @@ def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
 
 def _lines(values: dict[str, Any], width: int) -> Iterator[str]:
-    """A line for each setting; if that is too wide, its description is on lines below. No value is broken."""
+    """A line for each setting. If that is too wide, its description is on lines below. Values are not wrapped."""
     from ingest.settings import PREFIX, Settings
 
     about = {name: Settings.model_fields[name.removeprefix(PREFIX).lower()].description or "" for name in values}

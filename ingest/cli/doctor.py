@@ -1,4 +1,4 @@
-"""`ingest doctor`: checks the servers and the settings, and says what to do about what is wrong."""
+"""`ingest doctor`: checks the servers and the settings, and gives advice."""
 
 import json
 import os
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 EPILOG = f"""
 Examples:
 
-`ingest doctor` checks the configured servers and settings; without errors or warnings it prints one line.
+`ingest doctor` checks the configured servers and settings. Without errors or warnings it prints one line.
 
-`ingest doctor --all --order-id 536365` also shows the checks that passed, and asks the external API for that order.
+`ingest doctor --all --order-id 536365` also shows the checks that passed, and requests that order from the external API.
 
 `ingest doctor --json | jq -r '.findings[] | select(.level == "error") | .what'` lists the errors.
 
-What is checked, and what each line means: {DOCUMENTATION}/how-to/check-a-set-up.md
+The checks, and the meaning of each line: {DOCUMENTATION}/how-to/check-a-set-up.md
 """
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -36,18 +36,18 @@ def doctor(
     *,
     order_id: Annotated[
         str | None,
-        typer.Option("--order-id", help="Ask the external API for this order; by default, for one that is known."),
+        typer.Option("--order-id", help="Request this order from the external API. Defaults to a known order."),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for each server.", min=0.5, max=300)] = 10.0,
     show_all: Annotated[bool, typer.Option("--all", help="Also show the checks that passed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
 ) -> None:
-    """Check Redis, PostgreSQL, the external API and the settings together, and say what to do. Changes nothing.
+    """Check Redis, PostgreSQL, the external API and the settings together, and give advice. Changes nothing.
 
-    Run it with the settings, and on the host, of the workers. It needs no more rights than they do. The external API is asked for one
-    order: the one given, or else one that is queued or stored; without any, only for a token, if it takes one.
+    Run it with the settings, and on the host, of the workers. It needs no more rights than they do. It requests one order from the
+    external API: the given order, or a queued or stored one. Without any, it only requests a token, if the API uses one.
 
-    The exit code is 1 if there is an error, and 2 if a setting cannot be used. Warnings alone leave it 0.
+    The exit code is 1 if there is an error, and 2 if a setting cannot be used. Warnings leave it 0.
     """
     from ingest.operations.doctor import examine
     from ingest.settings import load_settings
@@ -55,7 +55,7 @@ def doctor(
     from ingest.telemetry.logs import setup_logs
 
     settings = load_settings()
-    # What is wrong is a finding; the log of the parts that found it would say it again.
+    # Errors are in the report, and the log of the parts that found them would repeat them.
     setup_logs(settings.log_format, "error")
     if settings.transform is not None:
         from ingest.mapping.transforms.process_pool import check_function

@@ -11,18 +11,18 @@ Examples:
 
 `ingest enqueue 536365 536366` announces two orders.
 
-`ingest enqueue --file ids.txt` takes one ID per line; empty lines are skipped.
+`ingest enqueue --file ids.txt` takes one ID per line. Empty lines are skipped.
 
 `ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header; `--file orders.jsonl
 --column id` a member of each JSON object.
 
-`psql -Atc 'select no from orders' | ingest enqueue -` reads stdin; add `--format csv` or `jsonl` for a column.
+`psql -Atc 'select no from orders' | ingest enqueue -` reads stdin. Add `--format csv` or `jsonl` for a column.
 
-`ingest enqueue --express 536365` announces an order that somebody waits for: workers read it before the backlog.
+`ingest enqueue --express 536365` enqueues an urgent order, which workers read before the backlog.
 
 `ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
 
-Invalid IDs are reported with their line numbers; all others are accepted, and the exit code is 1. Where a file cannot
+Invalid IDs are reported with their line numbers. All others are accepted, and the exit code is 1. If a file cannot
 be read any further (a quote that is not closed), the line is named, and everything before it is accepted. Announcing an
 order again is harmless: it is fetched again and stored once.
 """
@@ -39,22 +39,22 @@ def enqueue(
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", help="lines, csv or jsonl; by default what the file's name says.", metavar="FORMAT"),
+        typer.Option("--format", help="lines, csv or jsonl. Defaults to the extension of the file.", metavar="FORMAT"),
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option(help="Announce this many sample orders; after the last one, start again with the first.", min=1),
+        typer.Option(help="Enqueue this many sample orders, starting again after the last one.", min=1),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="At most this many IDs per second.", min=0.1)] = None,
     express: Annotated[bool, typer.Option("--express", help="Into the lane that workers read first.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Put order IDs into the queue; returns when Redis has them all.
+    """Enqueue order IDs. It returns when Redis has all of them.
 
     An ID of `-` reads IDs from stdin.
 
-    Waits, and says so, while Redis is unavailable or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
+    It waits, with a message, while Redis is unavailable or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
     """
     from ingest.cli.common import start
     from ingest.cli.id_sources.announce import announce

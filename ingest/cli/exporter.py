@@ -21,7 +21,7 @@ def exporter(
 ) -> None:
     """Serve the metrics of the queue, also while no worker runs.
 
-    Workers serve them, too. Where an autoscaler stops all workers, this tells it when there is work again. It needs Redis alone.
+    Workers serve them as well. If an autoscaler stops all workers, this shows it when there is work again. It only needs Redis.
     """
     from ingest.cli.common import start
     from ingest.services.exporter import run_exporter

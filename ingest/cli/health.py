@@ -1,4 +1,4 @@
-"""`ingest health`: asks the worker on this host whether it is alive."""
+"""`ingest health`: checks whether the worker on this host is alive."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ def health(
     """Ask the `ingest worker` on this host whether its processes are alive.
 
     The exit code is 1 if a process has not reported for longer than INGEST_HEARTBEAT_TTL, or if nothing answers on
-    INGEST_METRICS_PORT. `ingest status` tells whether Redis, PostgreSQL and the external API are available.
+    INGEST_METRICS_PORT. `ingest status` shows whether Redis, PostgreSQL and the external API are available.
     """
     from ingest.cli.common import start
     from ingest.domain.errors import ConfigError

@@ -16,7 +16,7 @@ nothing more), so that workers need not run as the owner of the tables.
 
 `ingest migrate --api-role ingest_api` also grants the role `ingest_api` the rights that the HTTP API and `ingest order erase` need.
 
-Run it before the first start and after each update. Running it twice, or on many hosts at once, is safe.
+Run it before the first start and after each update. Running it twice, or on many hosts concurrently, is safe.
 """
 
 

@@ -34,10 +34,11 @@ def reconcile(
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", help="lines, csv or jsonl; by default, from the file's name.", metavar="FORMAT"),
+        typer.Option("--format", help="lines, csv or jsonl. Defaults to the extension of the file.", metavar="FORMAT"),
     ] = None,
     complete: Annotated[
-        bool, typer.Option("--complete", help="The list has all orders ever accepted: report others as unexpected.")
+        bool,
+        typer.Option("--complete", help="The list contains all orders ever accepted: report others as unexpected."),
     ] = False,
     missing: Annotated[
         str | None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EPILOG = """
 Examples:
 
-`ingest remap --dry-run` counts how many orders the mapping and the transform, as they are now, would change.
+`ingest remap --dry-run` counts how many orders the current mapping and transform would change.
 
 `ingest remap` changes them.
 
@@ -29,7 +29,7 @@ Examples:
 
 `ingest remap --after 540120` continues where an interrupted run has ended; that run prints the ID.
 
-The command may run while workers do, and may be repeated. An order that a worker stores meanwhile is newer, and stays.
+The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer, and stays.
 """
 
 _TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
@@ -88,7 +88,7 @@ def _selection(ids: Sequence[str], since: str | None, until: str | None) -> "Doc
 
 @contextmanager
 def _resumable(report: "RemapReport", *, has_options: bool) -> Iterator[None]:
-    """Say where to go on, if it ends early."""
+    """Print where to continue if it ends early."""
     try:
         yield
     except BaseException:
@@ -133,7 +133,7 @@ def _print(report: "RemapReport", *, dry_run: bool) -> None:
         "unchanged": report.unchanged,
         "would be new" if dry_run else "new": report.inserted,
         "skipped": report.skipped,
-        "stored again meanwhile": report.newer,
+        "stored again": report.newer,
         "failed": report.failed,
     }
     told = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)

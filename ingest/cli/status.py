@@ -24,9 +24,9 @@ Examples:
 
 `ingest status --watch` refreshes it every second, until Ctrl-C.
 
-`ingest status --json | jq .queue.depth` is for scripts; with `--watch`, one JSON object per line.
+`ingest status --json | jq .queue.depth` is for scripts. With `--watch`, it prints one JSON object per line.
 
-`ingest status --json | jq .queue.lanes.express.depth` counts what waits in the express lane.
+`ingest status --json | jq .queue.lanes.express.depth` counts the waiting orders of the express lane.
 
 `ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose heartbeat has expired.
 """

@@ -1,4 +1,4 @@
-"""`ingest upstream`: runs the simulated external API as a process of its own."""
+"""`ingest upstream`: runs the simulated external API as a separate process."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         float, _option(_LIMITS, "Requests per second above which it answers 429; 0: no limit.", min=0)
     ] = _DEFAULT.rate_limit,
     rate_burst: Annotated[
-        int | None, _option(_LIMITS, "Requests that may arrive at once; by default one second's worth.", min=1)
+        int | None, _option(_LIMITS, "Requests that may arrive in a burst. Defaults to those of one second.", min=1)
     ] = _DEFAULT.rate_burst,
     concurrency_limit: Annotated[
         int, _option(_LIMITS, "Requests at a time above which it answers 429; 0: no limit.", min=0)
@@ -88,7 +88,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         float, _option(_LIMITS, "Seconds after which the quota is full again.", min=0.001)
     ] = _DEFAULT.quota_window,
     quota_headers: Annotated[
-        str, _option(_LIMITS, "Form of the headers that say what is left.", metavar="items|members|fields|x|none")
+        str, _option(_LIMITS, "Form of the headers with the rest of the quota.", metavar="items|members|fields|x|none")
     ] = _DEFAULT.quota_headers,
     retry_after: Annotated[
         int, _option(_LIMITS, "Seconds to wait that a 429 or 503 demands.", min=0)
@@ -170,7 +170,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 EPILOG = """
 Examples:
 
-`ingest upstream` answers at once, on port 8081.
+`ingest upstream` responds immediately, on port 8081.
 
 `ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` has a few faults, as most APIs have.
 
@@ -205,7 +205,7 @@ async def _serve(api: SimulatedApi) -> None:
 
 
 async def _has_room(stop: asyncio.Event) -> bool:
-    """Wait until standard output takes a line; False if a stop was requested before: nobody reads it."""
+    """Wait until standard output accepts a line. False if a stop was requested before, because it is not read."""
     while not stop.is_set():
         if has_room_for_output():
             return True

@@ -41,7 +41,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     429: RateLimited,
     501: UnexpectedAnswer,
 }
-# What only the API itself can say.
+# Only the API itself can decide this.
 _OWN = (NotFound, Invalid)
 _MEMBERS = frozenset({"type", "title", "status", "code", "detail"})
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]")
@@ -52,7 +52,7 @@ class Answer:
     """An answer, read whole.
 
     Attributes:
-        headers: without regard to case; not shown, as the body, where local variables are.
+        headers: case-insensitive. Not shown in tracebacks, like the body.
     """
 
     status: int
@@ -69,7 +69,7 @@ def checked(answer: Answer) -> Answer:
     """The answer, if the call has succeeded.
 
     Raises:
-        ApiError: what the answer says.
+        ApiError: the error in the response.
     """
     if answer.status in {200, 202, 204}:
         return answer
@@ -102,7 +102,7 @@ def accepted(answer: Answer) -> Accepted:
     """How many orders were accepted.
 
     Raises:
-        UnexpectedAnswer: the answer does not say that.
+        UnexpectedAnswer: the response does not contain that.
     """
     try:
         if answer.status == 202 and answer.content_type == "application/json":

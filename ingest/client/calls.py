@@ -26,14 +26,14 @@ async def announce_list(
         order_ids: valid IDs.
         key: the idempotency key.
         options: what else the body has.
-        before: what was accepted before, to be added.
+        before: the orders that were accepted before, to be added.
     """
     body = msgspec.json.encode({"order_ids": order_ids, **options})
     return await _sum(calls, Request("POST", _PATH, body, "application/json", key), before)
 
 
 async def announce_lines(calls: Retrying, order_ids: Iterable[str], key: str, before: Accepted) -> Accepted:
-    """As `announce_list`, as NDJSON; the IDs are checked here."""
+    """As `announce_list`, as NDJSON. The IDs are checked here."""
     lines = "".join(f"{parse_order_id(name)}\n" for name in order_ids).encode()
     return await _sum(calls, Request("POST", _PATH, lines, "application/x-ndjson", key), before)
 
@@ -44,7 +44,7 @@ async def push(calls: Retrying, order_id: str, document: bytes) -> Accepted:
 
 
 async def read(calls: Retrying, path: str) -> dict[str, Any]:
-    """What is at a path."""
+    """The content at a path."""
     return json_object(await calls.send(Request("GET", path)))
 
 
@@ -52,7 +52,7 @@ async def read_page(calls: Retrying, filters: Filters, cursor: str | None) -> Pa
     """One page of orders, after the one whose cursor is given."""
     page = page_of(await read(calls, f"{_PATH}{filters.query(cursor)}"))
     if page.cursor is not None and page.cursor == cursor:
-        raise UnexpectedAnswer("the list of orders does not go on")
+        raise UnexpectedAnswer("the list of orders does not continue")
     return page
 
 
@@ -67,7 +67,7 @@ async def _sum(calls: Retrying, request: Request, before: Accepted) -> Accepted:
     try:
         told = accepted(await calls.send(request))
     except ApiError as error:
-        # Of NDJSON, what comes before the problem is in the queue.
+        # Of NDJSON, the lines before the problem are in the queue.
         told_here = [error.members.get(name) for name in ("accepted", "duplicates")]
         here = sum(number for number in told_here if isinstance(number, int))
         error.accepted = before.accepted + before.duplicates + here

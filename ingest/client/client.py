@@ -58,11 +58,11 @@ class Client:
         timeout: float = TIMEOUT,  # noqa: ASYNC109  of each request, not of the block
         deadline: float = DEADLINE,
     ) -> AsyncIterator[Self]:
-        """A client with connections of its own; connects when it is first used.
+        """A client with its own connections, which connects when it is first used.
 
         Args:
             url: of the API, such as https://orders.example.
-            key: the API key; None for an API without keys.
+            key: the API key, or None for an API without keys.
             ca_file: PEM file of the authorities to trust instead of the system's.
             allow_http: whether to send the key without TLS to another machine.
             timeout: seconds for one try of a request.
@@ -98,14 +98,14 @@ class Client:
         express: bool = False,
         source: str | None = None,
     ) -> Accepted:
-        """Announce orders; return once the queue has them all.
+        """Enqueue orders, and return when the queue has all of them.
 
-        More than 10,000 go in several requests; a call that fails has announced `ApiError.accepted` of them.
+        More than 10,000 go in several requests. A call that fails has enqueued `ApiError.accepted` of them.
 
         Args:
             order_ids: an order ID, or several.
-            idempotency_key: under one key, orders are accepted once; by default the call has one of its own.
-            express: whether workers are to read the orders before those of the main lane.
+            idempotency_key: under one key, orders are accepted once. By default the call uses a new key.
+            express: whether workers read the orders before those of the main lane.
             source: which program announces them: up to 100 printable characters.
 
         Raises:
@@ -134,8 +134,8 @@ class Client:
             batch: IDs of one request, up to 10,000.
 
         Raises:
-            InvalidOrderId: of the first invalid ID; those of the requests before are announced.
-            ApiError: if not all orders could be announced; `accepted` says how many were.
+            InvalidOrderId: of the first invalid ID. The orders of the earlier requests are enqueued.
+            ApiError: if not all orders could be enqueued. `accepted` counts the others.
         """
         key, number, total = new_key(idempotency_key), 0, Accepted(0, 0)
         async for part in abatched(order_ids, checked_size(batch)):
@@ -148,7 +148,7 @@ class Client:
 
         Args:
             order_id: its ID.
-            document: the order as JSON, in our shape or, where the API has a mapping, in the source's.
+            document: the order as JSON, in our shape or, if the API uses a mapping, in the source's.
 
         Raises:
             InvalidOrderId: before anything is sent.
@@ -160,12 +160,12 @@ class Client:
         return await push(self.calls, order_id, body)
 
     async def get(self, order_id: str) -> FoundOrder:
-        """What the API knows of an order: the stored order and its ingestion state.
+        """The API's information about an order: the stored order and its ingestion state.
 
         Raises:
             InvalidOrderId: before anything is sent.
             NotFound: if there is no such order.
-            ApiError: if that cannot be told.
+            ApiError: if that is unknown.
         """
         return found_order(await read(self.calls, f"/v1/orders/{parse_order_id(order_id)}"))
 
@@ -202,6 +202,6 @@ class Client:
         """The state of the queue: depth, retries, dead letters.
 
         Raises:
-            ApiError: if that cannot be told.
+            ApiError: if that is unknown.
         """
         return await read(self.calls, "/v1/queue")

@@ -31,11 +31,11 @@ class _Secret(str):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API is, and who calls it; checked when it is made.
+    """The URL of the API and the key of the caller, checked when it is made.
 
     Args:
         url: of the API, such as https://orders.example.
-        key: the API key; None for an API without keys.
+        key: the API key, or None for an API without keys.
         ca_file: PEM file of the authorities to trust instead of the system's.
         allow_http: whether to send the key without TLS to another machine.
 
@@ -74,8 +74,8 @@ class Request:
 
     Attributes:
         path: below the API's URL, encoded, with the query.
-        body: with its media type `content_type`; None for none.
-        key: the idempotency key; None for none.
+        body: with its media type `content_type`, or None for none.
+        key: the idempotency key, or None for none.
     """
 
     method: str
@@ -131,7 +131,7 @@ class Connection:
                 URL(self._url + request.path, encoded=True),
                 headers=headers,
                 data=request.body,
-                # The key goes to this origin alone: where the API moves, its URL has to be changed here.
+                # The key is sent only to this origin. If the API moves, its URL has to be changed here.
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=seconds),
             ) as response:
@@ -150,7 +150,7 @@ class Connection:
             if "handler is closed" not in str(error):
                 raise
             failure = "the connection was closed"
-        # Without their cause: aiohttp's exceptions have the request's headers, with the key.
+        # Without their cause, because aiohttp's exceptions contain the request's headers with the key.
         raise ApiUnavailable(failure) from None
 
     def hide(self, text: str) -> str:
@@ -165,7 +165,7 @@ def quoted(key: str) -> str:
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnexpectedAnswer("the answer is compressed, which was not asked for", status=response.status)
+        raise UnexpectedAnswer("the response is compressed, which was not requested", status=response.status)
     if (response.content_length or 0) > _BODY_LIMIT:
         raise _too_large(response.status)
     body = bytearray()
@@ -177,7 +177,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _too_large(status: int) -> UnexpectedAnswer:
-    return UnexpectedAnswer(f"the answer has more than {_BODY_LIMIT:,} bytes", status=status)
+    return UnexpectedAnswer(f"the response is larger than {_BODY_LIMIT:,} bytes", status=status)
 
 
 def _checked_url(url: str, *, allow_http: bool) -> str:
@@ -189,7 +189,9 @@ def _checked_url(url: str, *, allow_http: bool) -> str:
     if parts.scheme not in {"https", "http"} or not parts.hostname:
         raise ValueError("the URL of the API must start with https:// and name a host, such as https://orders.example")
     if "@" in parts.netloc or parts.query or parts.fragment or not url.isprintable() or " " in url:
-        raise ValueError("the URL of the API must have no user, query or fragment; the key is an argument of its own")
+        raise ValueError(
+            "the URL of the API must contain no user, query or fragment; pass the key as the argument `key`"
+        )
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
         raise ValueError("the API key would be sent without TLS: use https://, or allow_http=True")
     return urlunsplit(parts._replace(path=parts.path.rstrip("/")))
@@ -203,7 +205,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _describe(error: Exception) -> str:
-    """Without what the server sent, and without our headers."""
+    """Without the server's data, and without our headers."""
     match error:
         case aiohttp.ClientConnectorError():
             return f"cannot connect: {error.os_error.strerror or type(error.os_error).__name__}"

@@ -1,4 +1,4 @@
-"""What a call of the client raises, named for what its caller should do. No message contains the API key."""
+"""The errors of a call of the client, named for the action of its caller. No message contains the API key."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ class ApiError(Exception):
     """A call has failed.
 
     Attributes:
-        status: of the HTTP answer; 0 if there was none.
-        code: names the problem for programs, such as `backlog_full`; empty if the API did not say.
-        members: what else the API says about the problem, such as `index`, where in the request the error is.
-        request_id: under which the API has logged the request; empty if it did not say.
+        status: of the HTTP response, or 0 if there was none.
+        code: names the problem for programs, such as `backlog_full`. Empty without a code in the response.
+        members: further members of the problem, such as `index`, the place of the error in the request.
+        request_id: under which the API has logged the request. Empty if it is not in the response.
         retry_after: seconds after which to try again, where that can help.
         accepted: orders of this call that were accepted before it failed: those at its beginning.
     """
@@ -57,7 +57,7 @@ class RateLimited(ApiError):
 
 
 class ApiBacklogFull(ApiError, BacklogFull):
-    """The queue is at its limit; nothing was accepted: try again after `retry_after`."""
+    """The queue is at its limit, and nothing was accepted. Try again after `retry_after`."""
 
     may_pass = True
 
@@ -69,7 +69,7 @@ class RequestInProgress(ApiError):
 
 
 class ApiKeyReused(ApiError, IdempotencyKeyReused):
-    """The idempotency key belongs to another request; nothing was accepted: use another one."""
+    """The idempotency key belongs to another request, and nothing was accepted. Use another key."""
 
 
 class Unauthorized(ApiError):
@@ -77,7 +77,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """The API key lacks a scope; `members["scope"]` names it."""
+    """The API key lacks a scope, which `members["scope"]` names."""
 
 
 class NotFound(ApiError):
@@ -85,8 +85,8 @@ class NotFound(ApiError):
 
 
 class Invalid(ApiError):
-    """The request is not valid: correct it; sent again it would be refused again."""
+    """The request is not valid. Correct it, because it would be rejected again."""
 
 
 class UnexpectedAnswer(ApiError):
-    """What answered is not this API, or not as this release knows it: check the URL."""
+    """The server is not this API, or not of a compatible release. Check the URL."""

@@ -1,4 +1,4 @@
-"""What the API knows of one order."""
+"""The API's information about one order."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,9 +17,9 @@ class FoundOrder:
     Attributes:
         order_id: its ID.
         state: `queued`, `in_flight`, `retrying`, `dead`, `stored` or `erased`; `unknown` if the queue is too long to be searched.
-        order: the stored order; None if it is not stored.
-        erased_at: when it was erased; None if it was not.
-        answer: all that the API says, such as `ingestion`, with the reason of a retry.
+        order: the stored order, or None if it is not stored.
+        erased_at: when it was erased, or None if it was not.
+        answer: the whole response, such as `ingestion`, with the reason of a retry.
     """
 
     order_id: str
@@ -41,13 +41,13 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def found_order(answer: dict[str, Any]) -> FoundOrder:
-    """The order that an answer tells of.
+    """The order in a response.
 
     Raises:
-        UnexpectedAnswer: if it tells of none.
+        UnexpectedAnswer: if it contains none.
     """
     try:
         found = msgspec.convert(answer, _Found)
     except msgspec.ValidationError as error:
-        raise UnexpectedAnswer(f"the answer does not tell of an order: {error}") from None
+        raise UnexpectedAnswer(f"the response contains no order: {error}") from None
     return FoundOrder(found.order_id, found.ingestion.state, found.order, found.erased_at, answer)

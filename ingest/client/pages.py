@@ -1,4 +1,4 @@
-"""The list of orders: what is asked for, and its pages."""
+"""The list of orders: the selection, and its pages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Page:
     """A page of the list.
 
     Attributes:
-        cursor: asks for the next page; None after the last one.
+        cursor: selects the next page, or None after the last one.
     """
 
     orders: tuple[dict[str, Any], ...]
@@ -23,7 +23,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which orders are asked for, as names and values of the query."""
+    """The selected orders, as names and values of the query."""
 
     given: tuple[tuple[str, str], ...]
 
@@ -32,7 +32,7 @@ class Filters:
         """The filters of a call.
 
         Raises:
-            ValueError: if a time has no time zone.
+            ValueError: if a time is without a time zone.
         """
         texts = [(name, _text(name, value)) for name, value in filters.items()]
         return cls(tuple(texts if limit is None else [("limit", str(limit)), *texts]))
@@ -53,13 +53,13 @@ def page_of(answer: Mapping[str, Any]) -> Page:
     if not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
         raise UnexpectedAnswer("the answer is not a list of orders")
     if not (cursor is None or (isinstance(cursor, str) and cursor)):
-        raise UnexpectedAnswer("the answer has no usable cursor")
+        raise UnexpectedAnswer("the response contains no usable cursor")
     return Page(tuple(orders), cursor)
 
 
 def _text(name: str, value: str | datetime) -> str:
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise ValueError(f"{name} must have a time zone")
+            raise ValueError(f"{name} must include a time zone")
         return value.isoformat()
     return value

@@ -36,7 +36,7 @@ def checked_key(key: str) -> str:
 
 
 def options_of(*, express: bool, source: str | None) -> dict[str, bool | str]:
-    """What the body of an announcement has beside the IDs."""
+    """The body of a request in addition to the IDs."""
     options: dict[str, bool | str] = {}
     if express:
         options["express"] = True
@@ -46,7 +46,7 @@ def options_of(*, express: bool, source: str | None) -> dict[str, bool | str]:
 
 
 def new_key(given: str | None) -> str:
-    """The idempotency key of a call: its caller's, or one of its own.
+    """The idempotency key of a call: its caller's, or a new one.
 
     Raises:
         InvalidIdempotencyKey: if the caller's cannot be sent.
@@ -55,7 +55,7 @@ def new_key(given: str | None) -> str:
 
 
 def part_key(key: str, number: int) -> str:
-    """The key of a part: the first has the call's own."""
+    """The key of a part. The first uses the call's own."""
     return f"{key}/{number}" if number else key
 
 
@@ -66,7 +66,7 @@ def checked_size(size: int) -> int:
         ValueError: if the API does not take that many.
     """
     if not 0 < size <= MOST_IDS:
-        raise ValueError(f"a request has 1 to {MOST_IDS:,} orders")
+        raise ValueError(f"a request contains 1 to {MOST_IDS:,} orders")
     return size
 
 

@@ -55,7 +55,7 @@ class Retrying:
 
     @asynccontextmanager
     async def _slot(self, ends_at: float) -> AsyncIterator[None]:
-        """One of the requests at a time; the wait for it does not count as the API's."""
+        """Limits concurrent requests. The wait for it does not count as the API's."""
         try:
             async with asyncio.timeout_at(ends_at):
                 await self._slots.acquire()
@@ -75,6 +75,6 @@ def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome is not None else None
     pause = _backoff(state)
     if isinstance(error, ApiError) and error.told is not None:
-        # Not earlier than told, and not all clients at once.
+        # Not earlier than requested, and spread over all clients.
         pause = max(pause, error.told * random.uniform(1.0, 1.1))  # noqa: S311  it spreads clients, and is no secret
     return pause

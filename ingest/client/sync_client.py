@@ -19,14 +19,14 @@ from ingest.loop_thread import Background
 
 
 class SyncClient:
-    """Calls the HTTP API, from any thread; see `Client` for what the methods do and raise.
+    """Calls the HTTP API, from any thread. See `Client` for the methods and their errors.
 
     May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
     when it is first used. Not for programs whose threads gevent or eventlet replaces.
 
     Args:
         url: of the API, such as https://orders.example.
-        key: the API key; None for an API without keys.
+        key: the API key, or None for an API without keys.
         ca_file: PEM file of the authorities to trust instead of the system's.
         allow_http: whether to send the key without TLS to another machine.
         timeout: seconds for one try of a request.
@@ -93,7 +93,7 @@ class SyncClient:
         return self._background.run(lambda client: client.put(order_id, document))
 
     def get(self, order_id: str) -> FoundOrder:
-        """What the API knows of an order: see `Client.get`."""
+        """The API's information about an order: see `Client.get`."""
         return self._background.run(lambda client: client.get(order_id))
 
     def orders(self, *, limit: int | None = None, **filters: str | datetime) -> Iterator[dict[str, Any]]:
@@ -102,7 +102,7 @@ class SyncClient:
         cursor: str | None = None
         while True:
             after = cursor
-            page = self._background.run(lambda client: read_page(client.calls, selection, after))  # noqa: B023  it runs at once
+            page = self._background.run(lambda client: read_page(client.calls, selection, after))  # noqa: B023  it runs immediately
             yield from page.orders
             if page.cursor is None:
                 return
@@ -117,7 +117,7 @@ class SyncClient:
         return self._background.run(lambda client: client.queue())
 
     def close(self) -> None:
-        """Disconnect this process; calls that still wait raise `ApiUnavailable`. A later call connects again."""
+        """Disconnect this process. Calls that still wait raise `ApiUnavailable`. A later call connects again."""
         self._background.close()
 
     def _lines(self, part: list[str], key: str, before: Accepted) -> Accepted:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _USUAL_START = 1.0
 
 Collectors = Callable[[], Awaitable[Sequence[Collector]]]
-"""What is read at each scrape, beside the shared memory."""
+"""The data that is read at each scrape, in addition to the shared memory."""
 
 
 @asynccontextmanager
@@ -66,9 +66,9 @@ async def serving(
     Args:
         shared_metrics: of the command's processes.
         listener: the socket.
-        process: what the processes are called, before their numbers.
+        process: the name of the processes, before their numbers.
         liveness: whether the processes live and work.
-        further: what is exported beside the shared memory.
+        further: further metrics, in addition to the shared memory.
     """
     routes: Mapping[str, Route] = {
         "/metrics": partial(_metrics, shared_metrics, further),
@@ -86,7 +86,7 @@ async def serving_start(listener: socket.socket) -> AsyncIterator[None]:
     Otherwise a supervisor such as Kubernetes would restart the command during an outage, with longer and longer delays.
     """
     routes: Mapping[str, Route] = {"/healthz": _waiting_healthz, "/readyz": _waiting_readyz}
-    # A descriptor of its own, because the server closes it.
+    # A separate descriptor, because the server closes it.
     async with serving_routes(listener.dup(), routes, _USUAL_START):
         yield
 
@@ -113,7 +113,7 @@ async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequenc
     try:
         state = await monitor.state()
     except (QueueUnavailable, UserError) as error:
-        # The workers' own metrics are still exported; the gauges of the queue are absent rather than out of date.
+        # The workers' own metrics are still exported. The gauges of the queue are absent rather than out of date.
         log.failed(error)
         return []
     log.succeeded()
@@ -121,7 +121,7 @@ async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequenc
 
 
 async def _healthz(liveness: Liveness, process: str, _: str) -> Response:
-    # About the processes alone: one that waits for a server is healthy, and a restart would not help.
+    # Only about the processes. A process that waits for a server is healthy, and a restart would not help.
     if stalled := liveness.stalled():
         return _unwell("stalled", process, stalled)
     if stuck := liveness.stuck():

@@ -66,11 +66,11 @@ class _Server(ThreadingHTTPServer):
         self._routes = routes
         self._loop = loop
         self._lock = Lock()
-        # The oldest first, with the response that is being created; None while the connection waits for its client.
+        # The oldest first, with the response that is being created, or None while the connection waits for its client.
         self._connections: dict[Any, Future[Response] | None] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a new connection; above the limit, close the oldest that waits for its client.
+        """Start a thread for a new connection. Above the limit, close the oldest that waits for its client.
 
         Otherwise idle clients could block a probe, and an orchestrator would kill this process. The oldest is the new
         connection itself while responses to all others are being created.
@@ -162,6 +162,6 @@ class _Handler(BaseHTTPRequestHandler):
 async def _created(route: Route, accept: str) -> Response:
     try:
         return await route(accept)
-    except Exception:  # noqa: BLE001  around one request, so that a bug ends no other; it is logged
+    except Exception:  # noqa: BLE001  around one request, so that a bug ends no other one, with a log line
         _log.error("request_failed", exc_info=True)
         return Response(b"internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -51,8 +51,8 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
     same effect here: a command that a supervisor stops reports how far it came.
 
     Raises:
-        KeyboardInterrupt: SIGINT or SIGTERM was received; its argument is the signal's number. A second one raises it at once, as the
-            first one does while nobody reads the output.
+        KeyboardInterrupt: SIGINT or SIGTERM was received; its argument is the signal's number. A second one raises it immediately, like the
+            first one does while no process reads the output.
     """
     import asyncio  # noqa: PLC0415  as below
 
@@ -108,7 +108,7 @@ def interrupting_reads() -> Iterator[None]:
     from ingest.process.standard_streams import LOG_WAIT, wait_for_errors  # noqa: PLC0415  as above
 
     def interrupt(number: int, _: object) -> NoReturn:
-        # What is left while the exception rises may be waiting for the reader of standard error.
+        # The remaining code may be waiting for the reader of standard error while the exception rises.
         wait_for_errors(LOG_WAIT)
         raise KeyboardInterrupt(number)
 
@@ -130,9 +130,9 @@ def _stop(*_: object) -> None:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """The signals that ask a command that runs until it is stopped to stop.
+    """The signals that stop a long-running command.
 
-    SIGTERM, Ctrl-C, and SIGHUP, which a terminal sends when it closes; not SIGHUP under `nohup`, where it is ignored.
+    SIGTERM, Ctrl-C, and SIGHUP, which a terminal sends when it closes. Not SIGHUP under `nohup`, where it is ignored.
     """
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGTERM, signal.SIGINT, *(() if ignored else (signal.SIGHUP,)))

@@ -1,4 +1,4 @@
-"""What the processes of every long-running command share: their listeners, how they are asked to stop, how they end."""
+"""The parts that the processes of every long-running command share: their listeners, their stop signals, their ends."""
 
 import asyncio
 import fcntl
@@ -25,7 +25,7 @@ _log = get_logger("app")
 OTHER_FILES = 128
 # With fewer, a process cannot begin: it has servers, an event loop, a supervisor and its log.
 _LEAST_FILES = 32
-# Connections that wait to be accepted; the system may allow fewer (net.core.somaxconn).
+# Connections that wait to be accepted. The system may allow fewer (net.core.somaxconn).
 _BACKLOG = 4096
 
 
@@ -93,7 +93,7 @@ def _on_signal(number: signal.Signals, request: Callable[[], None]) -> None:
 
 
 def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """Run a process's coroutine in an event loop; returns the exit code: 1 if a server or a setting refuses us."""
+    """Run a process's coroutine in an event loop, and return the exit code: 1 if a server denies access or a setting is invalid."""
 
     async def to_the_end() -> None:
         try:
@@ -127,7 +127,7 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | Non
 
 
 async def done_unless_stopped(shutdown: Shutdown, work: Coroutine[Any, Any, None]) -> bool:
-    """Do what has to be done before the processes start; False if a stop was requested while it waited."""
+    """Do the work before the processes start. Return False if a stop was requested while it waited."""
     stop_on_signals(shutdown.request)
     await unless(shutdown.requested, work)
     # From here until the supervisor's own handlers are in place, a signal waits, so nothing else may wait. What has been caught
@@ -144,7 +144,7 @@ def allow_connections(count: int, setting: str) -> None:
 
     Args:
         count: connections.
-        setting: says how many there may be, for a warning.
+        setting: limits their number, for a warning.
 
     Raises:
         TooFewFiles: a process could not even begin.
@@ -161,7 +161,7 @@ def allow_connections(count: int, setting: str) -> None:
 
 
 def reserve_connections(count: int) -> None:
-    """Let the kernel make room for this many connections; call it in a process that has only one thread yet.
+    """Let the kernel make room for this many connections. Call it in a process with a single thread.
 
     Linux doubles a process's table of open files whenever that is full: at the 64th, the 128th, the 256th and so on. With
     several threads the process stops for 10 to 20 ms each time, as the kernel waits for an RCU grace period (`expand_fdtable`).

@@ -1,9 +1,9 @@
 """The standard streams of a command: always open, and with an error of one line where output cannot be written.
 
 If a program starts with a standard stream closed, the next file or connection that it opens gets the stream's number, and the
-program writes into that. So a closed stream is replaced first; using the replacement fails, as it should.
+program writes into that. So a closed stream is replaced first; using the replacement fails, which is correct.
 
-What cannot be written to standard error is discarded: nobody can be told, and a full disk below the log or a log reader that
+What cannot be written to standard error is discarded, because it cannot be reported, and a full disk below the log or a log reader that
 has ended must not stop the work. A reader that hangs stops a process that logs, unless it waits for a limited time.
 """
 
@@ -18,7 +18,7 @@ from ingest.domain.errors import UserError
 
 # Seconds for the reader of the log, where waiting for longer would prevent a restart or a stop.
 LOG_WAIT = 0.5
-# Where there is no limit: it may be set meanwhile.
+# Without a limit, because it may be set at any time.
 _LOOK_AGAIN = 0.5
 
 
@@ -42,7 +42,7 @@ class _Errors(io.FileIO):
     """Standard error. What cannot be written, or not without waiting where the pipe does not block, counts as written.
 
     Attributes:
-        wait: seconds for the reader to make room; None: as long as it takes. A signal handler may set it meanwhile.
+        wait: seconds for the reader to make room, or None for as long as it takes. A signal handler may set it at any time.
     """
 
     wait: float | None = None
@@ -75,9 +75,9 @@ def secure() -> None:
 
 
 def wait_for_errors(seconds: float | None) -> None:
-    """Wait no longer than this for the reader of standard error, then discard what was to be written; None: as long as it takes.
+    """Wait no longer than this for the reader of standard error, then discard the rest. None waits for as long as it takes.
 
-    A pipe or a socket with room takes a line of the log at once, unless another process fills it at that moment.
+    A pipe or a socket with room accepts a line of the log immediately, unless another process fills it at that moment.
     """
     raw = getattr(sys.stderr.buffer, "raw", sys.stderr.buffer)
     if isinstance(raw, _Errors):
@@ -85,18 +85,18 @@ def wait_for_errors(seconds: float | None) -> None:
 
 
 def has_room_for_output() -> bool:
-    """Whether standard output takes some bytes at once: a pipe does not, while nobody reads what it holds."""
+    """Whether standard output accepts some bytes immediately. A full pipe does not."""
     return bool(select.select([], [sys.stdout], [], 0)[1])
 
 
 def discard_unread() -> None:
-    """Discard the output from now on if nobody reads it: to write what is left of it would wait."""
+    """Discard the output from now on if it is not read, because writing the rest would wait."""
     if not has_room_for_output():
         discard_output()
 
 
 def discard_output() -> None:
-    """Discard what is still buffered for standard output; otherwise Python would report the error again at its exit."""
+    """Discard the data that is still buffered for standard output. Otherwise Python would report the error again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -5,7 +5,7 @@ need: a child starts in milliseconds and shares the parent's memory. As process 
 processes.
 
 If the system refuses a fork because processes or memory have run out, the supervisor tries again; running children are not
-affected. If nobody reads its log, it discards what it would log, and continues.
+affected. If its log is not read, it discards the lines, and continues.
 
 When the supervisor is killed by SIGKILL, its end of a pipe (the lifeline) closes; the children detect that, and shut down
 as if they had been asked to.
@@ -31,7 +31,7 @@ _log = get_logger("supervisor")
 _FIRST_BACKOFF = 0.5
 # Short: a poison message is only detected after it has killed its worker several times, and a start costs milliseconds.
 _LONGEST_BACKOFF = 5.0
-# A process that has run this long counts as healthy; its next death is again treated as the first.
+# A process that has run this long counts as healthy. Its next death is again treated as the first.
 _HEALTHY_AFTER = 60.0
 # Added to the grace period within which a child stops by itself. If Redis hangs, a child waits for its last read (6 s), its
 # last batch and the release of its entries (2 s each).
@@ -48,10 +48,10 @@ class Child:
         name: for logs.
         main: the function that the process runs, given the lifeline's file descriptor; returns the exit code. It is
             called with SIGTERM blocked, and unblocks it after it has installed its own handler.
-        on_death: called in the parent when the process has died without having been asked to stop.
+        on_death: called in the parent when the process has died without a stop request.
         listener: that it accepts from and closes when it is asked to stop; it is then closed in the parent, too, and never open in
-            children with another one. As long as one process has it, the system makes connections, which nobody would answer.
-        pid: of the running process; 0 if none is running.
+            children with another one. As long as one process has it, the system makes connections, which would get no response.
+        pid: of the running process, or 0 if none is running.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Supervisor:
         self._failed = False
 
     def run(self) -> int:
-        """Run until stopped; the exit code is 0 if every child stopped by itself when asked."""
+        """Run until stopped. The exit code is 0 if every child stopped by itself after the request."""
         self._lifeline, self._lifeline_held = os.pipe()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
@@ -110,7 +110,7 @@ class Supervisor:
         return 1 if self._failed else 0
 
     def _pause(self) -> float | None:
-        """Return the seconds until something is due; None to wait for signals only."""
+        """Return the seconds until something is due, or None to wait for signals only."""
         due = [child.start_at for child in self._children if not child.pid and not self._stopping]
         if self._stopping:
             due.append(self._kill_at)
@@ -145,7 +145,7 @@ class Supervisor:
         _log.info("process_started", process=child.name, pid=pid)
 
     def _postpone(self, child: Child, error: OSError) -> None:
-        """Try again later: the system has no process or no memory available."""
+        """Try again later, because the system has no process or no memory available."""
         pause = _backoff(child.refused_forks)
         child.refused_forks += 1
         child.start_at = time.monotonic() + pause
@@ -160,7 +160,7 @@ class Supervisor:
             self._waker.close()
             os.close(self._lifeline_held)
             self._close_listeners(kept=child.listener)
-            # A terminal signals the whole process group; the parent forwards it as SIGTERM.
+            # A terminal signals the whole process group. The parent forwards it as SIGTERM.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -175,13 +175,13 @@ class Supervisor:
             os._exit(code)
 
     def _stop(self, cause: str) -> None:
-        """Ask all children to stop; a later second request is forwarded as well, and ends the grace period."""
+        """Stop all children. A second request is forwarded as well, and ends the grace period."""
         if self._stopping and time.monotonic() - self._stopped_at < _SAME_REQUEST:
             return
         grace = 0.0 if self._stopping else self._grace
         _log.info("stop_requested", cause=cause, grace=grace)
         kill_at = time.monotonic() + grace + self._margin
-        # A second request brings the deadline forward; it never postpones it.
+        # A second request brings the deadline forward, and never postpones it.
         self._kill_at = min(self._kill_at, kill_at) if self._stopping else kill_at
         self._stopping = True
         self._stopped_at = time.monotonic()
@@ -214,7 +214,7 @@ class Supervisor:
             _log.info("process_stopped", process=child.name, pid=pid, code=code)
             return
         child.deaths = 1 if time.monotonic() - child.started > _HEALTHY_AFTER else child.deaths + 1
-        # Restart immediately after a first death, so that its messages are processed; then with growing delays.
+        # Restart immediately after a first death, so that its messages are processed, and then with growing delays.
         pause = 0.0 if child.deaths == 1 else _backoff(child.deaths - 2)
         child.start_at = time.monotonic() + pause
         child.on_death()
@@ -231,5 +231,5 @@ class Supervisor:
 
 
 def _backoff(failures: int) -> float:
-    """Return the seconds until the next try; `failures` counts the failed tries before the last one."""
+    """Return the seconds until the next try. `failures` counts the failed tries before the last one."""
     return float(min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(failures, 10)))

@@ -53,7 +53,7 @@ _log = get_logger("app")
 
 
 def run_api(settings: Settings) -> int:
-    """`ingest api`: run the processes of the HTTP API until SIGTERM; returns the exit code."""
+    """`ingest api`: run the processes of the HTTP API until SIGTERM, and return the exit code."""
     check_access(settings)
     webhooks = webhook_sources(settings)
     buckets = SharedBuckets()
@@ -61,7 +61,7 @@ def run_api(settings: Settings) -> int:
     # From here on, a stop that is requested waits for the supervisor.
     if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), check_durability(settings))):
         return 0
-    # One socket for all: a process that has died, or cannot start, keeps nobody waiting. Sockets of their own (SO_REUSEPORT)
+    # One socket for all: a process that has died, or cannot start, delays no client. Sockets of their own (SO_REUSEPORT)
     # would divide connections more evenly (of 200, four processes have 110, 56, 21 and 13 this way), but those that the
     # system gives to a dead process would wait for it.
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_HOST or INGEST_API_PORT")
@@ -100,15 +100,15 @@ def check_access(settings: Settings) -> None:
     if not is_loopback(settings.api_host) and settings.api_open != "on":
         raise ConfigError(
             f"INGEST_API_HOST: {settings.api_host} is not a loopback address, and there are no API keys: set "
-            "INGEST_API_KEYS_FILE (`ingest api-key create` makes keys), or INGEST_API_OPEN=on for an API open to everybody"
+            "INGEST_API_KEYS_FILE (`ingest api-key create` makes keys), or INGEST_API_OPEN=on for an API that is open to everyone"
         )
     _log.warning(
-        "api_open", problem="there are no API keys: everybody who can connect may do everything", host=settings.api_host
+        "api_open", problem="there are no API keys: everyone who can connect may do everything", host=settings.api_host
     )
 
 
 async def check_durability(settings: Settings) -> None:
-    """See that Redis can confirm what the settings promise; while it is unavailable, that is left to the processes.
+    """Check that Redis can confirm the configured durability. While it is unavailable, the processes do it.
 
     Raises:
         CannotConfirm: if it cannot.
@@ -136,7 +136,7 @@ def series_of(settings: Settings, webhooks: Sequence[Source] = ()) -> ApiSeries:
 async def open_admission(
     settings: Settings, buckets: SharedBuckets, denied: Mapping[str, Counter]
 ) -> AsyncIterator[Admission]:
-    """Who is admitted: those with a key, or everybody if the settings name no keys."""
+    """The admission: by keys, or for everyone if the settings name no keys."""
     if settings.api_keys_file is None:
         # With INGEST_API_OPEN=on, the names of the host are not known.
         yield LoopbackAccess() if is_loopback(settings.api_host) else OpenAccess()
@@ -154,14 +154,14 @@ async def serving_api(
     access: Admission | None = None,
     webhooks: Sequence[Source] = (),
 ) -> AsyncIterator[None]:
-    """Serve the HTTP API on `listener` while the block runs; then finish what runs, until the shutdown is overdue.
+    """Serve the HTTP API on `listener` while the block runs, then finish the requests in progress until the shutdown is overdue.
 
     Args:
         settings: of the API.
         metrics: of this process.
         listener: is closed at the end.
-        shutdown: once it is requested, answers tell clients to close their connections.
-        access: admits callers; everybody, by default.
+        shutdown: once it is requested, responses close their connections.
+        access: admits callers. The default admits everyone.
         webhooks: the sources of webhooks.
     """
     memory = BodyMemory(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)

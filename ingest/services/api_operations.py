@@ -1,4 +1,4 @@
-"""The groups of routes about orders and operations, and what they work with."""
+"""The groups of routes about orders and operations, and their connections."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ from ingest.store.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """What these routes work with; it connects when it is first used."""
+    """The connections of these routes, which are made when they are first used."""
 
     orders: Orders
     monitor: Monitor
@@ -40,7 +40,7 @@ class Operated:
 
 @asynccontextmanager
 async def open_operated(settings: Settings, redis: Redis) -> AsyncIterator[Operated]:
-    """With connections to PostgreSQL of its own."""
+    """With its own connections to PostgreSQL."""
     backends = Backends.of(settings)
     queue = (redis, backends.stream)
     async with Orders.open(backends) as orders, Pool.open(backends.postgres_dsn, size=2) as pool:
@@ -54,7 +54,7 @@ async def open_operated(settings: Settings, redis: Redis) -> AsyncIterator[Opera
 
 
 def operation_groups(operated: Operated, limits: BodyLimits) -> list[Group]:
-    """The groups; building one uses no connection."""
+    """The groups. Building them uses no connection."""
     return [
         OrderRoutes(operated.orders),
         QueueRoutes(operated.monitor),

@@ -1,6 +1,6 @@
 """Which groups of routes the HTTP API has, and the connections that they need.
 
-A new group is built in `groups`; what it needs besides is opened in `open_connections`.
+A new group is built in `groups`. Its further needs are opened in `open_connections`.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,7 +37,7 @@ SOURCES = ("api", "webhook")
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """What routes work with; it connects when it is first used.
+    """The connections of the routes, which are made when they are first used.
 
     Attributes:
         producer: takes orders into the queue.
@@ -59,10 +59,10 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedWebhooks:
-    """What is known of webhooks.
+    """The received webhooks.
 
     Attributes:
-        sources: that may send them; without one, there is no route.
+        sources: the senders. Without one, there is no route.
         counters: by source and result.
     """
 
@@ -71,7 +71,7 @@ class ReceivedWebhooks:
 
 
 def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
-    """What takes orders into the queue, as durably as the settings say."""
+    """The producer, with the configured durability."""
     return Producer.connect(
         settings.redis_url.get_secret_value(),
         settings.stream,
@@ -94,7 +94,7 @@ async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
 
 
 def webhook_sources(settings: Settings) -> Sequence[Source]:
-    """The sources of webhooks, with their secrets; reads files.
+    """The sources of webhooks, with their secrets, read from files.
 
     Raises:
         ConfigError: if one cannot be used.
@@ -109,11 +109,11 @@ def groups(
     memory: BodyMemory,
     webhooks: ReceivedWebhooks,
 ) -> list[Group]:
-    """All groups of routes; building one uses no connection.
+    """All groups of routes. Building them uses no connection.
 
     Args:
         settings: of the API.
-        connections: what the routes work with.
+        connections: of the routes.
         accepted: count orders, by source.
         memory: of bodies.
         webhooks: their sources and counters.

@@ -18,9 +18,9 @@ _log = get_logger("exporter")
 
 
 def run_exporter(settings: Settings) -> int:
-    """`ingest exporter`: serve until SIGTERM or Ctrl-C; returns the exit code."""
+    """`ingest exporter`: serve until SIGTERM or Ctrl-C, and return the exit code."""
     if not settings.metrics_port:
-        raise ConfigError("INGEST_METRICS_PORT: must not be 0, as the exporter does nothing but listen there")
+        raise ConfigError("INGEST_METRICS_PORT: must not be 0, because the exporter only listens there")
     advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT"
     listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
     return run_to_the_end(partial(_serve, settings, listener))

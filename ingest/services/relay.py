@@ -28,15 +28,15 @@ def outbox_dsn(settings: Settings) -> str:
     """Where the outbox is.
 
     Raises:
-        ConfigError: if the settings do not say.
+        ConfigError: if the settings do not name it.
     """
     if settings.outbox_dsn is None:
-        raise ConfigError("INGEST_OUTBOX_DSN: must be set to the PostgreSQL that has the outbox")
+        raise ConfigError("INGEST_OUTBOX_DSN: must be set to the PostgreSQL with the outbox")
     return settings.outbox_dsn.get_secret_value()
 
 
 def run_relay(settings: Settings) -> int:
-    """`ingest relay`: relay until SIGTERM or Ctrl-C; returns the exit code."""
+    """`ingest relay`: relay until SIGTERM or Ctrl-C, and return the exit code."""
     dsn = outbox_dsn(settings)
     listener = None
     if settings.relay_metrics_port:
@@ -48,7 +48,7 @@ def run_relay(settings: Settings) -> int:
 
 
 async def _check_durability(settings: Settings) -> None:
-    """See that Redis can confirm what the settings ask for, if it can be asked now; later it would say so with each row.
+    """Check that Redis can confirm the configured durability, if it is available. Later it would fail for each row.
 
     Raises:
         CannotConfirm: if it cannot.
@@ -97,7 +97,7 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
 
 
 async def _until_stopped(relay: Relay, shutdown: Shutdown) -> None:
-    """Relay; a batch that has not ended when the stop is overdue, as a server does not answer, is given up."""
+    """Relay. A batch that has not ended when the stop is overdue, because a server does not respond, is abandoned."""
     running = asyncio.create_task(relay.run(shutdown.requested))
     overdue = asyncio.create_task(shutdown.overdue.wait())
     try:

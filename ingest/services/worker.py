@@ -44,13 +44,13 @@ _log = get_logger("app")
 
 
 def run_worker(settings: "Settings") -> int:
-    """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
-    # Whatever is wrong with these is said now, by one line, and not by each process.
+    """`ingest worker`: check the servers, then run the worker processes until SIGTERM, and return the exit code."""
+    # Errors of these are reported now, in one line, instead of by each process.
     source = source_of(settings, os.environ)
     check_files(source)
     require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
     if source.transform is not None:
-        # In a process of its own: what the function's module starts, such as threads, would not survive the forks.
+        # In a separate process, because threads of the function's module would not survive the forks.
         run_interruptible(check_function(source.transform.function, source.transform.memory))
     listener = None
     if settings.metrics_port:
@@ -58,10 +58,10 @@ def run_worker(settings: "Settings") -> int:
         listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
     if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, listener))):
         return 0
-    # An order in flight has a connection.
+    # An order in flight uses a connection.
     allow_connections(settings.concurrency, "INGEST_CONCURRENCY")
     shared_metrics = worker_shared_metrics(settings.processes)
-    # A name that no other command has, and that a restarted process of this one keeps: what is pending under it is its.
+    # A name that no other command uses, and that a restarted process of this one keeps, because its entries are pending under it.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     children = [
         Child(
@@ -75,7 +75,7 @@ def run_worker(settings: "Settings") -> int:
         serve = partial(_metrics_process, settings, shared_metrics, listener)
         children.append(Child("metrics", serve, listener=listener))
     code = Supervisor(children, settings.shutdown_grace).run()
-    # A process that stops by itself reports its own; one that had to be killed has left its gauge as it was.
+    # A process that stops by itself reports its own. A killed process has left its gauge unchanged.
     if orphans := int(shared_metrics.total(IN_FLIGHT.name, 0)[0]):
         _log.error("orphans", entries=orphans)
     return code
@@ -95,7 +95,7 @@ async def prepare(settings: "Settings") -> None:
     """Wait until Redis and PostgreSQL answer, and see that both are ready for the workers.
 
     Raises:
-        UserError: if one refuses us, or the schema is not this release's.
+        UserError: if one denies access, or the schema is not this release's.
     """
     await until_ready("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
 
@@ -118,7 +118,7 @@ def _worker_process(
         stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(shared_metrics, slot)
         count_activity_on(metrics.activity)
-        # From the start: the loop's turns also say that this process lives while it waits for a server.
+        # From the start, because the loop's turns also prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with AsyncExitStack() as stack:
                 opening = stack.enter_async_context(open_worker(settings, source, metrics, name))

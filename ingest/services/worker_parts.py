@@ -1,4 +1,4 @@
-"""How a worker is put together: from settings and ports, or from settings alone.
+"""The composition of a worker, from settings and ports, or from settings only.
 
 Public: the service itself, its tests and its benches build workers here, each with the ports that it needs.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
-# Documents for each transform process, one in it and the others waiting: for it, or for buffer space for what it has returned.
+# Documents for each transform process, one in it and the others waiting for it, or for buffer space for its results.
 _TURNS = 4
 
 
@@ -64,7 +64,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """What a worker works on.
+    """The ports of a worker.
 
     Attributes:
         queue: where deliveries come from and where they end.
@@ -72,8 +72,8 @@ class Ports(msgspec.Struct, frozen=True):
         upstream: where orders are fetched.
         pace: of the requests of `upstream`.
         decode: from documents to orders.
-        clock: the queue server's time; `upstream` stamps documents with it.
-        pauses: the pauses that the external API asks all processes for; None: each process keeps its own.
+        clock: the queue server's time, with which `upstream` stamps documents.
+        pauses: the pauses that the external API requests of all processes. None keeps them in each process.
         shared: what keeps something in common with other processes while the worker runs.
     """
 
@@ -88,7 +88,7 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class Classes(msgspec.Struct, frozen=True):
-    """The classes that keep the ports; a test may take one that counts, waits or dies."""
+    """The classes that implement the ports. A test may replace one by a class that counts, waits or dies."""
 
     consumer: type[Consumer] = Consumer
     store: type[OrderStore] = OrderStore
@@ -109,10 +109,10 @@ def build_worker(
     Args:
         settings: limits and times of the process.
         source: whose orders it processes.
-        ports: what it works on.
-        metrics: what it counts.
+        ports: its ports.
+        metrics: its counters.
         clock: monotonic seconds.
-        lease_clock: seconds for heartbeats and leases, which go on while the machine sleeps; those of `ports.clock`.
+        lease_clock: seconds for heartbeats and leases, which include the time that the machine sleeps. The same as `ports.clock`.
     """
     queue, pace = ports.queue, ports.pace
     held = Held(clock=lease_clock)
@@ -147,7 +147,7 @@ def build_worker(
         Reclaimer(queue.reading, held, metrics.redeliveries, clock=clock),
         settlement.release_unprocessed,
         heartbeats,
-        # Leaves an isolated entry a few deliveries of its own before it counts as poison.
+        # Leaves an isolated entry a few deliveries before it counts as poison.
         isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),
     )
     shared = list(ports.shared)
@@ -187,7 +187,7 @@ async def open_ports(
     classes: Classes | None = None,
     clock: SharedClock | None = None,
 ) -> AsyncIterator[Ports]:
-    """Connections to the real servers; waits for those that are unavailable.
+    """Connections to the real servers. It waits for unavailable ones.
 
     Args:
         settings: where the servers are.
@@ -198,7 +198,7 @@ async def open_ports(
         clock: another than a new one.
 
     Raises:
-        UserError: if a server refuses us.
+        UserError: if a server denies access.
     """
     classes = classes or Classes()
     clock = clock or SharedClock()
@@ -224,7 +224,7 @@ async def open_ports(
         consumer = await until_ready("redis", open_consumer)
         await until_ready("redis", consumer.access.ensure_group)
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
-        # With a quota, other processes learn of a pause immediately, with their next lease.
+        # With a quota, other processes receive a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
         redis_url = settings.redis_url.get_secret_value()
         fleet, quota = await stack.enter_async_context(open_quota(source, redis_url, metrics, clock.utc, pauses.ask))
@@ -264,6 +264,6 @@ async def open_worker(
     classes: Classes | None = None,
     clock: SharedClock | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker with its connections; see `open_ports`."""
+    """A worker with its connections. See `open_ports`."""
     async with open_ports(settings, source, metrics, name, classes, clock) as ports:
         yield build_worker(settings, source, ports, metrics)

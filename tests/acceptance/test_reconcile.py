@@ -111,7 +111,7 @@ def test_scripts_get_one_json_object(cli: Cli, service: Orders) -> None:
     assert (part.returncode, report["accepted"], report["stored"], report["lost"]) == (
         1, 2, 1, {"count": 1, "examples": ["b"]},
     )  # fmt: skip
-    assert (report["sound"], report["settled"], report["unexpected"]["count"]) == (False, True, 0)
+    assert (report["clean"], report["settled"], report["unexpected"]["count"]) == (False, True, 0)
     report = json.loads(whole.stdout)
     assert (whole.returncode, report["lost"]["count"], report["unexpected"]["examples"]) == (1, 0, ["x"])
 

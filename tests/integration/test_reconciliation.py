@@ -93,7 +93,7 @@ async def test_a_report_without_findings_is_clean(scene: Scene) -> None:
     assert report.is_clean
     assert report.is_settled
     assert (report.accepted, report.compared) == (2, 2)
-    assert report.as_dict()["sound"] is True
+    assert report.as_dict()["clean"] is True
     assert str(report).splitlines()[-1] == "clean"
 
 

@@ -55,12 +55,17 @@ HABITS = {
 HABIT = re.compile("|".join(rf"(?:\b|(?=,))(?:{words})(?:\b|(?<=\.))" for words in HABITS).replace(" ", r"\s+"))
 FREE = (
     "ingest/api",
+    "ingest/cli",
+    "ingest/client",
     "ingest/domain",
     "ingest/files",
     "ingest/flow",
     "ingest/mapping",
     "ingest/operations",
+    "ingest/probes",
+    "ingest/process",
     "ingest/queue",
+    "ingest/services",
     "ingest/settings",
     "ingest/sources",
     "ingest/store",

@@ -7,7 +7,7 @@ Examples:
 
 `ingest api-key create shop --scope enqueue --rate 100` creates a key, and prints it: the only time that it is shown.
 
-`ingest api-key list` lists the keys, by name, ID and what they may do.
+`ingest api-key list` lists the keys, with their names, IDs and scopes.
 
 `ingest api-key revoke shop` makes a key useless, within seconds and without a restart.
 

@@ -35,7 +35,7 @@ def create(
         list[Scope] | None,
         typer.Option(
             "--scope",
-            help=f"What it may do, at least one; may be repeated. One of {', '.join(Scope)}.",
+            help=f"A permitted scope. Required, may be repeated. One of {', '.join(Scope)}.",
             metavar="SCOPE",
         ),
     ] = None,
@@ -45,7 +45,7 @@ def create(
     burst: Annotated[
         int | None,
         typer.Option(
-            help="Requests at once, after a time with fewer; by default those of one second.",
+            help="Requests in a burst after an idle time. Defaults to the requests of one second.",
             min=1,
             max=LARGEST_BURST,
             metavar="N",
@@ -54,9 +54,9 @@ def create(
     file: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Create a key and print it. It is shown only here: the file of the keys has its SHA-256.
+    """Create a key and print it. It is shown only here, because the file of the keys contains its SHA-256.
 
-    The name says who will use it: letters and digits, after the first also `.`, `_` and `-`.
+    The name identifies its user: letters and digits, after the first also `.`, `_` and `-`.
     """
     from ingest.cli.api_key.options import keys_file, limit_of, scopes_of
     from ingest.cli.common import say
@@ -70,7 +70,7 @@ def create(
         )
     if not scope:
         raise typer.BadParameter(
-            f"say what the key may do, by one or more of {', '.join(Scope)}", param_hint="'--scope'"
+            f"give the scopes of the key, one or more of {', '.join(Scope)}", param_hint="'--scope'"
         )
     limit = _limit(rate, burst)
     path = keys_file(file)
@@ -90,7 +90,7 @@ def _limit(rate: float | None, burst: int | None) -> RateLimit | None:
 
 
 def _show(text: str, path: Path, key_id: str) -> None:
-    """Print the key; one that nobody has seen is revoked again."""
+    """Print the key. A key that could not be shown is revoked."""
     from ingest.domain.errors import UserError
     from ingest.operations import api_keys
     from ingest.process.standard_streams import CannotWrite, discard_output

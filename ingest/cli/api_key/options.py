@@ -1,4 +1,4 @@
-"""What the commands share: where the keys are, and how a limit is shown."""
+"""The options that the commands share, and the text of a limit."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +28,7 @@ def keys_file(given: Path | None) -> Path:
 
 
 def scopes_of(key: ApiKey) -> str:
-    """What a key may do."""
+    """The scopes of a key."""
     return " ".join(scope.value for scope in Scope if scope in key.scopes)
 
 

@@ -20,11 +20,11 @@ def revoke(
     *,
     file: File = None,
 ) -> None:
-    """Revoke keys. Running servers refuse them within seconds; a new key may have the same name.
+    """Revoke keys. Running servers reject them within seconds. A new key may use the same name.
 
     A key is named by its name or its ID.
 
-    The exit code is 1 if there is no such key; all others are revoked.
+    The exit code is 1 if there is no such key. All others are revoked.
     """
     from ingest.cli.api_key.options import keys_file
     from ingest.cli.common import say

@@ -1,4 +1,4 @@
-"""`ingest bench adaptive`: limits that find what an API can process."""
+"""`ingest bench adaptive`: limits that find the capacity of an API."""
 
 from functools import partial
 from typing import Annotated
@@ -36,7 +36,7 @@ def adaptive(  # noqa: PLR0913  each parameter is one option
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The adaptive limit beside the best one, and beside the formulas of Netflix's Gradient2 and Vector's ARC.
+    """The adaptive limit next to the best one, and next to the formulas of Netflix's Gradient2 and Vector's ARC.
 
     In virtual time, with the same seed the same figures. With --live, real workers, servers and HTTP.
     """

@@ -36,7 +36,7 @@ def http(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Requests per second, latency, CPU and memory of `ingest api`, beside an aiohttp handler that only answers.
+    """Requests per second, latency, CPU and memory of `ingest api`, next to a minimal aiohttp handler.
 
     That handler runs directly, as the service does, and under gunicorn with as many workers. All of them get the same requests
     from the same clients on this machine, one server after the other. Expected duration and progress go to stderr.

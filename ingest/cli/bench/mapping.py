@@ -1,4 +1,4 @@
-"""`ingest bench mapping`: a mapping against JMESPath alone."""
+"""`ingest bench mapping`: a mapping compared with JMESPath."""
 
 from functools import partial
 from typing import Annotated
@@ -22,7 +22,7 @@ def mapping(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make orders of a document of 20 fields by a mapping, and find the same values by JMESPath alone.
+    """Make orders of a document of 20 fields by a mapping, and find the same values by JMESPath.
 
     Runs in this process, without any server.
     """

@@ -26,12 +26,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON."
 
 
 def publish(bench: "Callable[[], Findings]", output: Path | None, *, as_json: bool) -> None:
-    """Run a bench; print its report, and write it with its charts if a directory is given."""
+    """Run a bench, print its report, and write it with its charts if a directory is given."""
     from ingest.bench.machine import Machine
     from ingest.bench.report import Report
 
     if output is not None:
-        # A run takes minutes: what is wrong with the directory is said before it.
+        # A run takes minutes, so that errors of the directory are reported before it.
         with _writing_to(output):
             output.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=output).close()

@@ -46,7 +46,9 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         ),
     ] = 1_000,
     tls: Annotated[bool, _option(_LOAD, "The external API over HTTPS.")] = False,
-    rate: Annotated[float, _option(_LOAD, "Orders per second, arriving at random; 0: all at once.", min=0)] = 0.0,
+    rate: Annotated[
+        float, _option(_LOAD, "Orders per second, arriving at random. 0 enqueues all of them before the start.", min=0)
+    ] = 0.0,
     in_flight: Annotated[int, _option(_CONTENDERS, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
     processes: Annotated[int, _option(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,
     client: Annotated[
@@ -60,7 +62,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         int, _option(_CONTENDERS, "Orders in one request of the service; 0: one request for each.", min=0, max=250)
     ] = 0,
     metrics: Annotated[
-        bool, _option(_CONTENDERS, "Let the service serve /metrics, as it does by default: one more process.")
+        bool, _option(_CONTENDERS, "Let the service serve /metrics, its default, with one more process.")
     ] = False,
     vs: Annotated[
         list[str] | None,

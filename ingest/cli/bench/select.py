@@ -34,7 +34,7 @@ def select(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read stored orders through an async pool, and in threads through a sync pool, for many clients at once.
+    """Read stored orders through an async pool, and in threads through a sync pool, for many concurrent clients.
 
     Also shows what a single blocking call in async code does to all other requests. Starts a PostgreSQL of its own with real
     orders, and removes it at the end. Expected duration and progress go to stderr.

@@ -7,7 +7,7 @@ Examples:
 
 `ingest dead list --since 2h` lists the dead letters of the last two hours, newest first.
 
-`ingest dead show 536365` shows every detail of a dead letter. The ID is that of the order or of the dead letter.
+`ingest dead show 536365` shows every detail of a dead letter. The ID is an order's or a dead letter's.
 
 `ingest dead replay --reason not_found --dry-run` shows what would go back into the queue. Without `--dry-run`, it goes back.
 
@@ -15,7 +15,7 @@ Examples:
 
 `ingest dead export --format csv --output dead.csv` writes all dead letters to a file.
 
-Each command has its own help: `ingest dead replay --help`.
+Run `ingest dead replay --help` for the help of a command.
 """
 
 

@@ -37,7 +37,7 @@ class _Apply(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done to dead letters, and the words for it."""
+    """A change of dead letters, and its words."""
 
     verb: str
     activity: str
@@ -52,10 +52,10 @@ DROP = Action("drop", "dropping", "dropped", dead_letters.drop)
 def carry_out(
     backends: Backends, action: Action, selection: Selection, *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
-    """Count what matches, ask for confirmation, make the change, and report; return the exit code.
+    """Count the matches, ask for confirmation, make the change, and report. Return the exit code.
 
     Raises:
-        ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
+        ConfigError: if confirmation is needed and there is no terminal. Then nothing is changed.
     """
     survey = run_interruptible(_survey(backends, selection))
     report_missing(survey.missing)

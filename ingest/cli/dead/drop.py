@@ -32,9 +32,9 @@ def drop(
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
-    Stored orders do not change. If Redis is unavailable, the command says so and waits.
+    Stored orders do not change. If Redis is unavailable, the command reports it and waits.
 
-    The exit code is 1 if an ID has no dead letter; all others are deleted.
+    The exit code is 1 if an ID has no dead letter. All others are deleted.
     """
     from ingest.cli.common import start
     from ingest.cli.dead.change import DROP, carry_out

@@ -19,7 +19,7 @@ Examples:
 
 `ingest dead export > dead.jsonl` writes one JSON object per line, oldest first.
 
-`ingest dead export --format csv --output dead.csv --since 7d` writes those of the last week, for a spreadsheet.
+`ingest dead export --format csv --output dead.csv --since 7d` writes the dead letters of the last week for a spreadsheet.
 
 `ingest dead export --reason not_found | jq -r .order_id | sort -u` prints the orders that the external API does not have.
 
@@ -56,7 +56,7 @@ def export(
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
-    The file appears under its name only when it is complete. The exit code is 1 if an ID has no dead letter.
+    The file appears under its name when it is complete. The exit code is 1 if an ID has no dead letter.
     """
     from ingest.cli.common import say, start
     from ingest.cli.dead.listing import report_missing

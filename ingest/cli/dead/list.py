@@ -11,7 +11,7 @@ Examples:
 
 `ingest dead list` lists the newest 50.
 
-`ingest dead list --reason not_found --reason rejected --since 2h` lists what the external API refused in the last two hours.
+`ingest dead list --reason not_found --reason rejected --since 2h` lists orders that the external API rejected in the last two hours.
 
 `ingest dead list 536365` lists the dead letters of one order.
 

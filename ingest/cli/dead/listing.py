@@ -1,6 +1,6 @@
 """A limited number of dead letters: searched for, and printed as JSON or as a table.
 
-The table has as many columns as fit the terminal; on a narrow one, the error has a line of its own.
+The table shows the columns that fit the terminal. On a narrow one, the error is on a separate line.
 """
 
 import json
@@ -37,7 +37,7 @@ async def search(backends: Backends, selection: Selection, write: dead_letters.W
 async def read(
     backends: Backends, selection: Selection, write: dead_letters.Write, stream: IO[str], limit: int | None = None
 ) -> Written:
-    """As `search`, with all their fields; `stream` is where they are written."""
+    """As `search`, with all their fields. They are written to `stream`."""
     with ProgressDisplay("searching", beside=stream) as display:
         found = await dead_letters.read(backends, selection, write, limit=limit, on_progress=display.update)
     report_missing(found.missing)
@@ -77,7 +77,7 @@ def print_table(backends: Backends, selection: Selection, limit: int) -> Written
 
 
 def lines_of(rows: Sequence[Row], width: int) -> Iterator[str]:
-    """The table's lines, none wider than `width` unless its IDs are; on a narrow terminal, replays and errors are below."""
+    """The table's lines, none wider than `width` unless its IDs are. On a narrow terminal, replays and errors are below."""
     return _TABLE.lines(rows, list(map(_below, rows)), width)
 
 

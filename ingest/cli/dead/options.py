@@ -44,7 +44,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def selection_or_none(
     ids: Sequence[str] | None, reasons: Sequence[DeadReason] | None, since: str | None, until: str | None
 ) -> Selection | None:
-    """The selection that the criteria make; None if there are none.
+    """The selection of the criteria, or None if there are none.
 
     Raises:
         ConfigError: if a criterion is invalid, or the criteria contradict each other.

@@ -33,10 +33,10 @@ def replay(
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
     INGEST_BACKLOG_LIMIT does not apply. The orders keep all their fields and the time of their first announcement, and
-    record how often and when they were replayed. If Redis is unavailable or out of memory, the command says so and waits.
+    record how often and when they were replayed. If Redis is unavailable or out of memory, the command reports it and waits.
     If you interrupt or repeat it, no order is lost or put back twice.
 
-    The exit code is 1 if an ID has no dead letter; all others are put back.
+    The exit code is 1 if an ID has no dead letter. All others are put back.
     """
     from ingest.cli.common import start
     from ingest.cli.dead.change import REPLAY, carry_out

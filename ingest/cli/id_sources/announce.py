@@ -1,4 +1,4 @@
-"""Sends the IDs of a source to the queue, with progress, and reports what was not accepted."""
+"""Enqueues the IDs of a source, with progress, and reports rejected ones."""
 
 import asyncio
 import json

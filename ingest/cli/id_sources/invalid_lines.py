@@ -1,4 +1,4 @@
-"""Checks the IDs of a source; reports invalid lines one by one, up to a limit."""
+"""Checks the IDs of a source, and reports invalid lines, up to a limit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class InvalidLines:
     count: int = 0
 
     def checked(self, found: Found, say: Callable[[str], None]) -> str | None:
-        """The ID that was found; None if it is invalid, which is counted and reported."""
+        """The ID, or None if it is invalid, which is counted and reported."""
         problem = found.problem
         if found.text is not None:
             try:

@@ -76,7 +76,7 @@ async def reconcile_source(
 
 
 def print_report(found: Reconciled, missing: str | None, *, as_json: bool) -> None:
-    """Print the report: for people on stderr, for scripts on stdout."""
+    """Print the report, on stderr for people and on stdout for scripts."""
     if as_json:
         typer.echo(json.dumps(found.report.as_dict() | {"invalid": found.invalid}))
     else:
@@ -107,7 +107,7 @@ def _next(found: Iterator[Found]) -> list[Found]:
 
 @contextmanager
 def _missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[str], None] | None]:
-    """Write one ID per line; a file appears under its name when all are written."""
+    """Write one ID per line. A file appears under its name when all are written."""
     if target is None:
         yield None
         return

@@ -7,7 +7,7 @@ COMMANDS = ("check",)
 EPILOG = f"""
 Examples:
 
-`ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or what is wrong.
+`ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or the error.
 
 The format of a mapping: {DOCUMENTATION}/reference/mapping.md
 """

@@ -1,4 +1,4 @@
-"""`ingest mapping check`: shows the row that a mapping makes of a document, or what is wrong."""
+"""`ingest mapping check`: shows the row that a mapping makes of a document, or the error."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the row that a mapping makes of a document, or what is wrong with it. Stores nothing.
+    """Show the row that a mapping makes of a document, or the error. Stores nothing.
 
     The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
     """

@@ -11,7 +11,7 @@ Examples:
 
 `ingest order erase 536365` erases an order for good, after asking for confirmation.
 
-Each command has its own help: `ingest order show --help`.
+Run `ingest order show --help` for the help of a command.
 """
 
 

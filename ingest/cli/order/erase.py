@@ -33,8 +33,8 @@ def erase(
 ) -> None:
     """Erase orders for good: stored rows with their documents, retries and dead letters.
 
-    An erased order is not stored again, no matter who announces it and what is queued or in flight. It need not exist. Erasing
-    an order again is safe, and finishes what was interrupted. The audit log says who has erased it.
+    An erased order is not stored again, even if it is enqueued again, queued or in flight. It need not exist. Erasing
+    an order again is safe, and finishes an interrupted erasure. The audit log records who has erased it.
     """
     from ingest.cli.common import say, start
     from ingest.cli.terminal.confirmation import is_confirmed

@@ -11,7 +11,7 @@ from ingest.process.interrupt import run_interruptible
 EPILOG = """
 Examples:
 
-`ingest order refetch 536365` replaces a stored order by what the external API sends now, even if its version is older.
+`ingest order refetch 536365` replaces a stored order by the external API's current one, even if its version is older.
 
 `ingest order refetch --json 536365 536366` is for scripts.
 """
@@ -25,7 +25,7 @@ def refetch(
     """Fetch orders again, and store them whatever version they have.
 
     Use it when a stored version is wrong, such as an `updated_at` in the future that keeps every later document out. The orders are
-    enqueued in the express lane; a worker has to run. The audit log records who did it.
+    enqueued in the express lane, so that a worker has to run. The audit log records who did it.
     """
     from ingest.cli.common import start
     from ingest.cli.terminal.text import counted

@@ -81,7 +81,7 @@ def _as_text(state: "OrderState") -> Iterator[str]:
     if state.row is not None:
         if (updated_at := _ahead(state.row)) is not None:
             yield (
-                f"  its updated_at, {_at(updated_at)}, is over a day ahead of the clock: its version is the time of the fetch"
+                f"  its updated_at, {_at(updated_at)}, is more than a day ahead of the clock: its version is the time of the fetch"
             )
         yield f"  stored {_since(state.row['row']['ingested_at'])}, status {_safe(state.row['order']['status'], 64)}"
     for entry in state.entries:

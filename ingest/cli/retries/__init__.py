@@ -11,7 +11,7 @@ Examples:
 
 `ingest retries dead-letter 536365` moves an order to the dead letters.
 
-Each command has its own help: `ingest retries run-now --help`.
+Run `ingest retries run-now --help` for the help of a command.
 """
 
 

@@ -23,7 +23,7 @@ Apply = Callable[[Backends, RetrySurvey, Callable[[int], None]], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done to retries, and the words for it: `would {verb} 3 retries{end}`."""
+    """A change of retries, and its words: `would {verb} 3 retries{end}`."""
 
     verb: str
     done: str
@@ -35,10 +35,10 @@ class Action:
 def carry_out(
     backends: Backends, action: Action, selection: RetrySelection, *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
-    """Count what matches, ask for confirmation, make the change, and report; return the exit code.
+    """Count the matches, ask for confirmation, make the change, and report. Return the exit code.
 
     Raises:
-        ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
+        ConfigError: if confirmation is needed and there is no terminal. Then nothing is changed.
     """
     found = run_interruptible(_survey(backends, selection))
     report_missing(found.missing)

@@ -26,7 +26,7 @@ def dead_letter(
 ) -> None:
     """Move orders that wait for their next attempt to the dead letters, with the reason attempts_exhausted.
 
-    The exit code is 1 if an order has no retry; all others are changed.
+    The exit code is 1 if an order has no retry. All others are changed.
     """
     from ingest.cli.common import start
     from ingest.cli.retries.change import Action, carry_out

@@ -24,9 +24,9 @@ def run_now(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the next attempt of orders due now. Attempts count as before; workers read the orders within a second or two.
+    """Make the next attempt of orders due now. Attempts count as before. Workers read the orders within a second or two.
 
-    The exit code is 1 if an order has no retry; all others are changed.
+    The exit code is 1 if an order has no retry. All others are changed.
     """
     from ingest.cli.common import start
     from ingest.cli.retries.change import Action, carry_out

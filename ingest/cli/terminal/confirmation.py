@@ -7,10 +7,10 @@ from ingest.domain.errors import ConfigError
 
 
 def is_confirmed(question: str, *, change: str) -> bool:
-    """Whether the person confirms; no answer is a no.
+    """Whether the user confirms. No input is a no.
 
     Args:
-        question: what would be done, as a sentence.
+        question: the change in a sentence.
         change: the same as a verb with its object, for the error: `replay 2 dead letters`.
 
     Raises:

@@ -61,7 +61,7 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
 
 
 def _owner_only(path: str, flags: int) -> int:
-    # It holds customer data: a person has to decide who else may read it.
+    # It holds customer data, so that the operator has to decide who else may read it.
     return os.open(path, flags, 0o600)
 
 

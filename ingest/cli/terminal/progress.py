@@ -21,9 +21,9 @@ class ProgressDisplay:
     """Shows the progress of one activity, if it takes a while.
 
     Args:
-        activity: what is being done, one or two words.
+        activity: the work, in one or two words.
         total: how many items there are, if known.
-        beside: where data is written meanwhile. If that is a terminal, the data shows the progress, and a bar would be between its lines.
+        beside: where data is written at the same time. If that is a terminal, the data shows the progress, and a bar would be between its lines.
     """
 
     def __init__(self, activity: str, total: int | None = None, *, beside: IO[str] | None = None) -> None:

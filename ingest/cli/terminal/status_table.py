@@ -61,7 +61,7 @@ def _circuits(consumers: "Sequence[ConsumerState]") -> str:
 
 
 def _problems(status: "SystemStatus") -> Iterator[str]:
-    """Why circuits are open, which server cannot be reached, and what is missing in the database."""
+    """The reasons of open circuits, unreachable servers, and missing tables."""
     longest: dict[str, float] = {}
     for consumer in status.consumers or ():
         if circuit := consumer.circuit:

@@ -18,7 +18,7 @@ def printable_json(document: str) -> str:
     r"""The same JSON, which is on one line, with escapes such as `\u009b` for characters that are not printable.
 
     JSON itself requires them only of control characters below U+0020, but others control a terminal (U+009B) or reorder its text
-    (U+202E), too.
+    (U+202E).
     """
     if document.isprintable():
         return document

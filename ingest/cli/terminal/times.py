@@ -1,4 +1,4 @@
-"""Times as people type and read them: ISO 8601, or an age such as `2h`."""
+"""Times as users type and read them: ISO 8601, or an age such as `2h`."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -13,14 +13,14 @@ class InvalidTime(ValueError):
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """Parse a time; without an offset it is in UTC, like every time that we show.
+    """Parse a time. Without an offset it is in UTC, like every time that we show.
 
     Args:
         text: ISO 8601 (`2026-01-31`, `2026-01-31T08:00Z`), or an age (`90s`, `30m`, `2h`, `7d`, `1w`).
         now: the time from which an age counts back.
 
     Raises:
-        InvalidTime: the message names what is allowed.
+        InvalidTime: the message names the valid forms.
     """
     try:
         if age := _AGE.fullmatch(text):

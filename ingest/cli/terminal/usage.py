@@ -1,6 +1,6 @@
 """Help texts that name values as `--rate N`, and mark code without colours.
 
-Typer shows code by colours alone. Without them, an example could not be distinguished from the sentence around it.
+Typer shows code only by colours. Without them, an example could not be distinguished from the sentence around it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Who uses the command line, for records of what was changed."""
+"""The user of the command line, for the audit log."""
 
 import os
 import pwd
@@ -9,4 +9,4 @@ def actor() -> str:
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:
-        return f"cli:{os.getuid()}"  # in a container, the user may have no name
+        return f"cli:{os.getuid()}"  # in a container, the user may be nameless

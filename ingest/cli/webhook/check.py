@@ -25,7 +25,7 @@ Examples:
 `ingest webhook check webhooks.toml --json` prints those of another file as JSON.
 
 `ingest webhook check --source shop --body body.json --header 'X-Shopify-Topic: orders/create' --header 'X-Shopify-Hmac-Sha256: …'`
-tells what a request would announce, or why it would be refused.
+shows the order in a request, or why the request would be rejected.
 """
 
 

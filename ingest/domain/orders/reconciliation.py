@@ -71,7 +71,7 @@ class ReconciliationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for a script."""
-        return {"sound": self.is_clean, "settled": self.is_settled, **asdict(self)}
+        return {"clean": self.is_clean, "settled": self.is_settled, **asdict(self)}
 
     def __str__(self) -> str:
         # Another program may have written a reason with any characters, or an empty reason.
