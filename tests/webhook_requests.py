@@ -8,7 +8,7 @@ from pathlib import Path
 from multidict import CIMultiDict
 
 from ingest.api.webhooks.load import compile_sources
-from ingest.api.webhooks.sources import Source
+from ingest.api.webhooks.sources import WebhookSource
 
 # Published with the reference library of Standard Webhooks (Go), for a body with one space.
 STANDARD_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -60,7 +60,7 @@ def headers(given: dict[str, str]) -> CIMultiDict[str]:
     return CIMultiDict(given)
 
 
-def source(folder: Path, declared: str, secret: str = SECRET, name: str = "shop") -> Source:
+def source(folder: Path, declared: str, secret: str = SECRET, name: str = "shop") -> WebhookSource:
     """A source with one secret; `declared` is what the file says besides."""
     (folder / "secret").write_text(secret)
     (compiled,) = compile_sources(f'[sources.{name}]\nsecret_files = ["secret"]\n{declared}', folder)

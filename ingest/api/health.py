@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Answer, Documentation
+from ingest.api.documentation.documentation import Documentation, DocumentedResponse
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.errors import Unavailable
@@ -17,12 +17,12 @@ _OK = {"type": "object", "required": ["status"], "properties": {"status": {"cons
 _LIVE = Documentation(
     summary="Whether the process answers",
     text="For liveness probes: touches no other server.",
-    answers={200: Answer("It does.", _OK)},
+    answers={200: DocumentedResponse("It does.", _OK)},
 )
 _READY = Documentation(
     summary="Whether orders can be accepted",
     text="For readiness probes and load balancers. Checks the required servers, at most once per second.",
-    answers={200: Answer("All servers that are needed can be used.", _OK)},
+    answers={200: DocumentedResponse("All servers that are needed can be used.", _OK)},
     problems={503: "A required server cannot be used. `servers` names it."},
 )
 

@@ -20,7 +20,7 @@ import typer
 from typer.main import get_command
 
 from ingest.cli.terminal.text import printable
-from ingest.cli.terminal.usage import Command, Group, quote_code
+from ingest.cli.terminal.usage import Command, CommandGroup, quote_code
 from ingest.cli.terminal.width import wrapped
 from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
@@ -101,7 +101,7 @@ def _with_finite_numbers(run: Callable[..., None]) -> Callable[..., None]:
 _STYLE: Any = {"add_completion": False, "rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 
-class _Commands(Group):
+class _Commands(CommandGroup):
     """Commands that are found by importing their modules."""
 
     package = __name__

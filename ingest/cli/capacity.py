@@ -12,7 +12,7 @@ import typer
 from ingest.cli.terminal.documentation import DOCUMENTATION
 
 if TYPE_CHECKING:
-    from ingest.domain.capacity_plan import CapacityPlan, Demand
+    from ingest.domain.capacity_plan import CapacityPlan, PlannedDemand
 
 EPILOG = f"""
 Examples:
@@ -73,14 +73,14 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 
     The exit code is 1 if the rate cannot be reached.
     """
-    from ingest.domain.capacity_plan import CLIENTS, Demand, plan
+    from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan
 
     for name, value, most in (("--rate", rate, _HIGHEST_RATE), ("--outage", outage, _LONGEST_OUTAGE)):
         if value > most:
             raise typer.BadParameter(f"{value:g} is more than {most:,}", param_hint=f"'{name}'")
     if client not in CLIENTS:
         raise typer.BadParameter(f"choose {', '.join(CLIENTS)}", param_hint="'--client'")
-    demand = Demand(
+    demand = PlannedDemand(
         rate=rate,
         latency=latency,
         latency_p99=latency_p99,
@@ -103,7 +103,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     raise typer.Exit(0 if found.rate >= rate else 1)
 
 
-def _print(demand: "Demand", found: "CapacityPlan") -> None:
+def _print(demand: "PlannedDemand", found: "CapacityPlan") -> None:
     from ingest.cli.terminal.width import width_of
 
     width = width_of(sys.stdout)
@@ -115,7 +115,7 @@ def _print(demand: "Demand", found: "CapacityPlan") -> None:
         )
 
 
-def _facts(demand: "Demand", found: "CapacityPlan") -> Iterator[tuple[str, str]]:
+def _facts(demand: "PlannedDemand", found: "CapacityPlan") -> Iterator[tuple[str, str]]:
     yield "orders in flight", f"{found.in_flight:,.0f} on average, {found.slots:,} to allow"
     yield "", ""
     yield "INGEST_PROCESSES", f"{min(found.processes, demand.processes_per_host)} on each host"
@@ -134,7 +134,7 @@ def _facts(demand: "Demand", found: "CapacityPlan") -> Iterator[tuple[str, str]]
     yield "", ""
 
 
-def _limits(demand: "Demand", found: "CapacityPlan") -> Iterator[tuple[str, str]]:
+def _limits(demand: "PlannedDemand", found: "CapacityPlan") -> Iterator[tuple[str, str]]:
     label = "limits"
     for limit in found.limits:
         yield label, f"{_rate(limit.orders_per_s)} orders/s: {limit.what}"

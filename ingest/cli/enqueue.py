@@ -59,10 +59,10 @@ def enqueue(
     from ingest.cli.common import start
     from ingest.cli.id_sources.announce import announce
     from ingest.cli.id_sources.found import UnreadableSource
-    from ingest.cli.id_sources.sources import Source, pick_source
+    from ingest.cli.id_sources.sources import IdSource, pick_source
 
     settings = start()
-    source: Source = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)
+    source: IdSource = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)
     result = run_interruptible(announce(settings, source, quiet=quiet, rate=rate, express=express))
     if as_json:
         typer.echo(result.as_json())

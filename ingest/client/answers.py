@@ -48,7 +48,7 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """An answer, read whole.
 
     Attributes:
@@ -65,7 +65,7 @@ class Answer:
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def checked(answer: Answer) -> Answer:
+def checked(answer: ApiResponse) -> ApiResponse:
     """The answer, if the call has succeeded.
 
     Raises:
@@ -76,7 +76,7 @@ def checked(answer: Answer) -> Answer:
     raise _error(answer)
 
 
-def json_object(answer: Answer) -> dict[str, Any]:
+def json_object(answer: ApiResponse) -> dict[str, Any]:
     """The body.
 
     Raises:
@@ -98,7 +98,7 @@ class _Accepted(msgspec.Struct, frozen=True):
 _decode_accepted = msgspec.json.Decoder(_Accepted).decode
 
 
-def accepted(answer: Answer) -> Accepted:
+def accepted(answer: ApiResponse) -> Accepted:
     """How many orders were accepted.
 
     Raises:
@@ -113,11 +113,11 @@ def accepted(answer: Answer) -> Accepted:
     raise _unexpected(answer, "the answer does not confirm the orders")
 
 
-def _unexpected(answer: Answer, what: str) -> UnexpectedAnswer:
+def _unexpected(answer: ApiResponse, what: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(f"{what} (HTTP {answer.status}): is this the URL of the API?", status=answer.status)
 
 
-def _error(answer: Answer) -> ApiError:
+def _error(answer: ApiResponse) -> ApiError:
     told = _problem(answer)
     code = _text(told.get("code"))
     kind = _BY_CODE.get(code) or _kind(answer.status)
@@ -144,7 +144,7 @@ def _kind(status: int) -> type[ApiError]:
     return ApiUnavailable if 500 <= status < 600 else UnexpectedAnswer
 
 
-def _problem(answer: Answer) -> dict[str, Any]:
+def _problem(answer: ApiResponse) -> dict[str, Any]:
     if answer.content_type != "application/problem+json":
         return {}
     try:

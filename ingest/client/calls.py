@@ -8,7 +8,7 @@ import msgspec
 from ingest.client.answers import accepted, json_object
 from ingest.client.connection import Request
 from ingest.client.errors import ApiError, UnexpectedAnswer
-from ingest.client.pages import Filters, Page, page_of
+from ingest.client.pages import Filters, OrdersPage, page_of
 from ingest.client.retrying import Retrying
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.orders.order import parse_order_id
@@ -48,7 +48,7 @@ async def read(calls: Retrying, path: str) -> dict[str, Any]:
     return json_object(await calls.send(Request("GET", path)))
 
 
-async def read_page(calls: Retrying, filters: Filters, cursor: str | None) -> Page:
+async def read_page(calls: Retrying, filters: Filters, cursor: str | None) -> OrdersPage:
     """One page of orders, after the one whose cursor is given."""
     page = page_of(await read(calls, f"{_PATH}{filters.query(cursor)}"))
     if page.cursor is not None and page.cursor == cursor:

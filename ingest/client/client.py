@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from ingest.client.calls import announce_lines, announce_list, erase, push, read, read_page
-from ingest.client.connection import Connection, Endpoint
+from ingest.client.connection import ApiConnection, ApiEndpoint
 from ingest.client.found_order import FoundOrder, found_order
 from ingest.client.pages import Filters
 from ingest.client.parts import (
@@ -42,7 +42,7 @@ class Client:
         calls: sends the requests.
     """
 
-    def __init__(self, connection: Connection, endpoint: Endpoint, *, timeout: float, deadline: float) -> None:
+    def __init__(self, connection: ApiConnection, endpoint: ApiEndpoint, *, timeout: float, deadline: float) -> None:
         self.calls = Retrying(connection, timeout=timeout, deadline=deadline)
         self._url = endpoint.url
 
@@ -71,20 +71,20 @@ class Client:
         Raises:
             ValueError: if one of them cannot be used.
         """
-        async with cls.open(Endpoint(url, key, ca_file, allow_http), timeout=timeout, deadline=deadline) as client:
+        async with cls.open(ApiEndpoint(url, key, ca_file, allow_http), timeout=timeout, deadline=deadline) as client:
             yield client
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls,
-        endpoint: Endpoint,
+        endpoint: ApiEndpoint,
         *,
         timeout: float,  # noqa: ASYNC109  as above
         deadline: float,
     ) -> AsyncIterator[Self]:
         """As `connect`, to an endpoint that is checked already."""
-        async with Connection.open(endpoint) as connection:
+        async with ApiConnection.open(endpoint) as connection:
             yield cls(connection, endpoint, timeout=timeout, deadline=deadline)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 from yarl import URL
 
-from ingest.client.answers import Answer
+from ingest.client.answers import ApiResponse
 from ingest.client.errors import ApiUnavailable, UnexpectedAnswer
 from ingest.domain.fetch.request_headers import check_token
 
@@ -30,7 +30,7 @@ class _Secret(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ApiEndpoint:
     """The URL of the API and the key of the caller, checked when it is made.
 
     Args:
@@ -85,10 +85,10 @@ class Request:
     key: str | None = None
 
 
-class Connection:
+class ApiConnection:
     """Connections to one API."""
 
-    def __init__(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+    def __init__(self, session: aiohttp.ClientSession, endpoint: ApiEndpoint) -> None:
         self._session = session
         self._url = endpoint.url
         self._secret = endpoint.key
@@ -103,7 +103,7 @@ class Connection:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, endpoint: Endpoint) -> AsyncIterator[Self]:
+    async def open(cls, endpoint: ApiEndpoint) -> AsyncIterator[Self]:
         """Connect when the first request is sent."""
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=endpoint.context()),
@@ -112,7 +112,7 @@ class Connection:
         ) as session:
             yield cls(session, endpoint)
 
-    async def send(self, request: Request, seconds: float) -> Answer:
+    async def send(self, request: Request, seconds: float) -> ApiResponse:
         """Send a request and read the answer, within `seconds`.
 
         Raises:
@@ -135,7 +135,7 @@ class Connection:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=seconds),
             ) as response:
-                return Answer(response.status, response.headers, await _body(response))
+                return ApiResponse(response.status, response.headers, await _body(response))
         except aiohttp.ClientConnectorCertificateError as error:
             why = error.certificate_error
             reason = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else type(why).__name__

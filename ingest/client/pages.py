@@ -10,7 +10,7 @@ from ingest.client.errors import UnexpectedAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class OrdersPage:
     """A page of the list.
 
     Attributes:
@@ -43,7 +43,7 @@ class Filters:
         return f"?{urlencode(pairs)}" if pairs else ""
 
 
-def page_of(answer: Mapping[str, Any]) -> Page:
+def page_of(answer: Mapping[str, Any]) -> OrdersPage:
     """The page that an answer has.
 
     Raises:
@@ -54,7 +54,7 @@ def page_of(answer: Mapping[str, Any]) -> Page:
         raise UnexpectedAnswer("the answer is not a list of orders")
     if not (cursor is None or (isinstance(cursor, str) and cursor)):
         raise UnexpectedAnswer("the response contains no usable cursor")
-    return Page(tuple(orders), cursor)
+    return OrdersPage(tuple(orders), cursor)
 
 
 def _text(name: str, value: str | datetime) -> str:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from ingest.client.answers import Answer, checked
-from ingest.client.connection import Connection, Request
+from ingest.client.answers import ApiResponse, checked
+from ingest.client.connection import ApiConnection, Request
 from ingest.client.errors import ApiError, ApiUnavailable
 
 _AT_A_TIME = 100
@@ -24,13 +24,13 @@ class Retrying:
         deadline: seconds for a request with all its tries.
     """
 
-    def __init__(self, connection: Connection, *, timeout: float, deadline: float) -> None:
+    def __init__(self, connection: ApiConnection, *, timeout: float, deadline: float) -> None:
         self._connection = connection
         self._timeout = timeout
         self._deadline = deadline
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: Request) -> ApiResponse:
         """The answer of a call that has succeeded.
 
         Raises:
@@ -39,7 +39,7 @@ class Retrying:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._deadline
 
-        async def once() -> Answer:
+        async def once() -> ApiResponse:
             async with self._slot(ends_at):
                 left = max(0.001, ends_at - loop.time())
                 return checked(await self._connection.send(request, min(self._timeout, left)))

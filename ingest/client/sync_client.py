@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ingest.client.calls import announce_lines, read_page
 from ingest.client.client import DEADLINE, TIMEOUT, Client
-from ingest.client.connection import Endpoint
+from ingest.client.connection import ApiEndpoint
 from ingest.client.errors import ApiUnavailable
 from ingest.client.found_order import FoundOrder
 from ingest.client.pages import Filters
@@ -46,7 +46,7 @@ class SyncClient:
         timeout: float = TIMEOUT,
         deadline: float = DEADLINE,
     ) -> None:
-        endpoint = Endpoint(url, key, ca_file, allow_http)
+        endpoint = ApiEndpoint(url, key, ca_file, allow_http)
 
         def connect() -> AbstractAsyncContextManager[Client]:
             return Client.open(endpoint, timeout=timeout, deadline=deadline)

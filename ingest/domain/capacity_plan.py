@@ -67,7 +67,7 @@ _OTHER_FILES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class PlannedDemand:
     """The required rate and the environment.
 
     Attributes:
@@ -161,7 +161,7 @@ class CapacityPlan:
     limits: Sequence[Limit]
 
 
-def plan(demand: Demand) -> CapacityPlan:
+def plan(demand: PlannedDemand) -> CapacityPlan:
     """Return the plan for this demand, up to the lowest limit."""
     limits = sorted(_limits(demand), key=lambda limit: limit.orders_per_s)
     rate = min([demand.rate, *(limit.orders_per_s for limit in limits)])
@@ -219,22 +219,22 @@ def process_rate(client: str, speed: float = 1.0) -> float:
     return speed * min(cost.fastest, math.pow(_BUSY / fixed, 1 / (1 - cost.power)))
 
 
-def _processes(rate: float, slots: int, demand: Demand) -> int:
+def _processes(rate: float, slots: int, demand: PlannedDemand) -> int:
     by_cpu = math.ceil(rate / process_rate(demand.client, demand.speed))
     # At least two, so that work continues while one is restarted.
     return max(2, by_cpu, math.ceil(slots / _MOST_IN_FLIGHT))
 
 
-def _timeout(demand: Demand) -> float:
+def _timeout(demand: PlannedDemand) -> float:
     slowest = demand.latency_p99 if demand.latency_p99 is not None else 3 * demand.latency
     return max(5.0, float(math.ceil(3 * slowest)))
 
 
-def _redis_order(demand: Demand) -> float:
+def _redis_order(demand: PlannedDemand) -> float:
     return (_REDIS_ORDER + _REDIS_ANNOUNCEMENT / demand.announced) / demand.speed
 
 
-def _limits(demand: Demand) -> list[Limit]:
+def _limits(demand: PlannedDemand) -> list[Limit]:
     grouping = f"in lists of {demand.announced:,}" if demand.announced > 1 else "one by one"
     limits = [
         Limit(f"Redis' core, with orders enqueued {grouping}", _BUSY / _redis_order(demand)),
@@ -252,6 +252,6 @@ def _limits(demand: Demand) -> list[Limit]:
     return limits
 
 
-def _process_limit(demand: Demand) -> float:
+def _process_limit(demand: PlannedDemand) -> float:
     by_latency = throughput(_MOST_IN_FLIGHT, demand.latency)
     return min(process_rate(demand.client, demand.speed), by_latency)

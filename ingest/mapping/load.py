@@ -13,7 +13,15 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import describe_error, describe_location
 from ingest.domain.toml_lines import Keys
 from ingest.files.regular import open_regular
-from ingest.mapping.compiled.declaration import Condition, Declared, Field, LineFields, MappingFile, OrderFields, Part
+from ingest.mapping.compiled.declaration import (
+    Condition,
+    Declared,
+    Field,
+    LineFields,
+    MappingFile,
+    OrderFields,
+    PartDeclaration,
+)
 from ingest.mapping.compiled.mapping import CompiledMapping
 from ingest.mapping.errors import MappingError
 
@@ -56,7 +64,7 @@ def compile_mapping(text: str) -> CompiledMapping:
         _reject_unstorable(data, ())
     except RecursionError:
         raise MappingError("nested too deeply") from None
-    for table, kind in (("attributes", Declared), ("parts", Part)):
+    for table, kind in (("attributes", Declared), ("parts", PartDeclaration)):
         # One by one, because msgspec's errors omit the keys of dictionaries.
         entries = data.get(table)
         for name, value in entries.items() if isinstance(entries, dict) else ():
@@ -115,7 +123,7 @@ def _known_keys(keys: Keys) -> Sequence[str]:
         case ("lines", _):
             struct = LineFields
         case ("parts", _):
-            struct = Part
+            struct = PartDeclaration
         case _:
             struct = Condition if {"when", "where"} & set(keys) else Field
     return struct.__struct_encode_fields__

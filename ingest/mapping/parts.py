@@ -11,7 +11,7 @@ import msgspec
 
 from ingest.domain.fetch.pages import Page
 from ingest.domain.orders.order import InvalidDocument
-from ingest.mapping.compiled.declaration import Part
+from ingest.mapping.compiled.declaration import PartDeclaration
 from ingest.mapping.compiled.paths import single_path, text_of, walk
 from ingest.mapping.decoding import decode_json_strictly
 from ingest.mapping.errors import MappingError, Mismatch, type_name
@@ -28,7 +28,7 @@ class PartPages:
         MappingError: the declaration is invalid.
     """
 
-    def __init__(self, name: str, declared: Part) -> None:
+    def __init__(self, name: str, declared: PartDeclaration) -> None:
         keys = ("parts", name)
         url = declared.url
         if not url.startswith("/") or url.startswith("//") or url.count(_PLACEHOLDER) != 1 or " " in url:

@@ -12,9 +12,21 @@ from typing import Any
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters, Page, Survey
+from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetterPage, DeadLetters, Survey
 
-__all__ = ["PAGE", "Change", "Survey", "Written", "as_object", "drop", "export", "find", "read", "replay", "survey"]
+__all__ = [
+    "PAGE",
+    "Change",
+    "Survey",
+    "WrittenDeadLetters",
+    "as_object",
+    "drop",
+    "export",
+    "find",
+    "read",
+    "replay",
+    "survey",
+]
 
 Write = Callable[[Sequence[DeadLetterEntry]], None]
 """Called with each page of matches. Pages are not kept, so that many large dead letters take little memory."""
@@ -28,7 +40,7 @@ def _ignore(*_: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenDeadLetters:
     """The result of a search or an export.
 
     Attributes:
@@ -44,7 +56,7 @@ class Written:
 
 async def find(
     backends: Backends, selection: Selection, write: Write, *, limit: int, on_progress: OnProgress = _ignore
-) -> Written:
+) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
     async with _open(backends) as dead_letters:
         total = await dead_letters.count()
@@ -58,7 +70,7 @@ async def read(
     *,
     limit: int | None = None,
     on_progress: OnProgress = _ignore,
-) -> Written:
+) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields."""
     async with _open(backends) as dead_letters:
         total = await dead_letters.count()
@@ -67,7 +79,7 @@ async def read(
 
 async def export(
     backends: Backends, selection: Selection, write: Write, *, on_progress: OnProgress = _ignore
-) -> Written:
+) -> WrittenDeadLetters:
     """Pass all dead letters that match to `write`, oldest first, with all their fields.
 
     Entries that are dead-lettered after the start are left out, because otherwise an export could go on indefinitely while orders fail.
@@ -79,13 +91,13 @@ async def export(
 
 
 async def _write(
-    pages: AsyncGenerator[Page, None],
+    pages: AsyncGenerator[DeadLetterPage, None],
     selection: Selection,
     write: Write,
     limit: int | None,
     total: int,
     on_progress: OnProgress,
-) -> Written:
+) -> WrittenDeadLetters:
     named: set[str] = set()
     count = examined = 0
     async with aclosing(pages):
@@ -93,12 +105,12 @@ async def _write(
             entries = page.entries if limit is None else page.entries[: limit - count]
             write(entries)
             if len(entries) < len(page.entries):
-                return Written(count + len(entries), has_more=True, missing=frozenset())
+                return WrittenDeadLetters(count + len(entries), has_more=True, missing=frozenset())
             named |= _named(selection, entries)
             count += len(entries)
             examined += page.examined
             on_progress(examined, total)
-    return Written(count, has_more=False, missing=selection.ids - named)
+    return WrittenDeadLetters(count, has_more=False, missing=selection.ids - named)
 
 
 async def survey(

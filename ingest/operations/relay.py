@@ -17,7 +17,7 @@ from ingest.domain.errors import QueueUnavailable, StoreUnavailable, Unavailable
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
 from ingest.queue.produce.submission import OVERHEAD, Orders, most_in_a_step, parts_of
-from ingest.store.outbox.outbox import Announced, Outbox, OutboxRow
+from ingest.store.outbox.outbox import Outbox, OutboxOrder, OutboxRow
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.relay_metrics import RelayMetrics
 
@@ -35,7 +35,7 @@ OpenOutbox = Callable[[], AbstractAsyncContextManager[Outbox]]
 _Outcome = str | Unavailable | None
 
 
-class Announcer(Protocol):
+class RelayTarget(Protocol):
     """Enqueues orders. See `Producer.try_enqueue`."""
 
     async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
@@ -58,7 +58,7 @@ class Relay:
     def __init__(
         self,
         open_outbox: OpenOutbox,
-        announcer: Announcer,
+        announcer: RelayTarget,
         *,
         backlog_limit: int,
         batch: int,
@@ -115,7 +115,7 @@ class Relay:
                 self._metrics.lag.set(0)
                 await _first_of(stop, outbox.changed, self._poll_interval)
 
-    async def _announce(self, rows: Sequence[OutboxRow]) -> Announced:
+    async def _announce(self, rows: Sequence[OutboxRow]) -> OutboxOrder:
         done, refused = [], {}
         unavailable = None
         for row, outcome in await self._announce_lanes(rows):
@@ -125,7 +125,7 @@ class Relay:
                 refused[row.number] = outcome
             else:
                 unavailable = unavailable or outcome
-        return Announced(done, refused, unavailable)
+        return OutboxOrder(done, refused, unavailable)
 
     async def _announce_lanes(self, rows: Sequence[OutboxRow]) -> list[tuple[OutboxRow, _Outcome]]:
         """Enqueue the rows of both lanes concurrently, or one after the other if an order is in both.
@@ -179,7 +179,7 @@ class Relay:
             return error
         return None
 
-    def _note(self, announced: Announced) -> None:
+    def _note(self, announced: OutboxOrder) -> None:
         self._metrics.announced.inc(len(announced.done))
         self._metrics.refused.inc(len(announced.refused) + announced.unnumbered)
         if announced.unnumbered:

@@ -15,7 +15,7 @@ from ingest.queue.operate.retries import PAGE, Position, Retries, RetryPage, Ret
 
 __all__ = [
     "PAGE",
-    "Found",
+    "FoundRetries",
     "Position",
     "RetryPage",
     "RetrySurvey",
@@ -28,7 +28,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRetries:
     """The retries that a search found.
 
     Attributes:
@@ -48,7 +48,7 @@ async def find(
     *,
     limit: int,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
-) -> Found:
+) -> FoundRetries:
     """Find the soonest retries that match, at most `limit`."""
     entries: list[RetryEntry] = []
     examined = 0
@@ -59,9 +59,9 @@ async def find(
             examined += len(page.entries)
             on_progress(examined, total)
             if len(entries) > limit:
-                return Found(entries[:limit], has_more=True, missing=frozenset())
+                return FoundRetries(entries[:limit], has_more=True, missing=frozenset())
     missing = selection.ids.difference(entry.order_id for entry in entries)
-    return Found(entries, has_more=False, missing=missing)
+    return FoundRetries(entries, has_more=False, missing=missing)
 
 
 async def survey(

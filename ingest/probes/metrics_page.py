@@ -17,7 +17,7 @@ from ingest.probes.server import Response, Route, serving_routes
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
-from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.shared_metrics import SharedMetrics
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ async def serving_workers(
         # Whatever one process does, a call that takes as long as it may is no sign of being stuck.
         longest = settings.upstream_timeout + settings.transform_timeout
         stuck_after = settings.stuck_after + longest if settings.stuck_after else 0.0
-        liveness = Liveness(shared_metrics, settings.heartbeat_ttl, stuck_after)
+        liveness = ProcessLiveness(shared_metrics, settings.heartbeat_ttl, stuck_after)
         async with serving(shared_metrics, listener, "worker", liveness, queue):
             yield
 
@@ -58,7 +58,7 @@ async def serving(
     shared_metrics: SharedMetrics,
     listener: socket.socket,
     process: str,
-    liveness: Liveness,
+    liveness: ProcessLiveness,
     further: Collectors | None = None,
 ) -> AsyncIterator[None]:
     """Serve on `listener` while the block runs.
@@ -120,7 +120,7 @@ async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequenc
     return [QueueCollector(stream, state)]
 
 
-async def _healthz(liveness: Liveness, process: str, _: str) -> Response:
+async def _healthz(liveness: ProcessLiveness, process: str, _: str) -> Response:
     # Only about the processes. A process that waits for a server is healthy, and a restart would not help.
     if stalled := liveness.stalled():
         return _unwell("stalled", process, stalled)
@@ -129,7 +129,7 @@ async def _healthz(liveness: Liveness, process: str, _: str) -> Response:
     return _text("ok")
 
 
-async def _readyz(liveness: Liveness, process: str, accept: str) -> Response:
+async def _readyz(liveness: ProcessLiveness, process: str, accept: str) -> Response:
     if starting := liveness.starting():
         return _unwell("starting", process, starting)
     return await _healthz(liveness, process, accept)

@@ -17,7 +17,7 @@ from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.connection import ConnectionLimits
 from ingest.api.http.server import Server, all_routes
 from ingest.api.http.tls import checked_tls
-from ingest.api.webhooks.sources import Source
+from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.files.watch import WatchedFiles, watching
@@ -35,8 +35,8 @@ from ingest.process.lifecycle import (
 from ingest.process.supervisor import Child, Supervisor
 from ingest.services.api_routes import (
     SOURCES,
-    Connections,
     ReceivedWebhooks,
+    RouteConnections,
     groups,
     open_connections,
     open_producer,
@@ -44,7 +44,7 @@ from ingest.services.api_routes import (
 )
 from ingest.settings import Settings
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
-from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.shared_metrics import Counter
@@ -124,10 +124,10 @@ async def check_durability(settings: Settings) -> None:
             _log.warning("unavailable", server="redis", error=str(error))
 
 
-def series_of(settings: Settings, webhooks: Sequence[Source] = ()) -> ApiSeries:
+def series_of(settings: Settings, webhooks: Sequence[WebhookSource] = ()) -> ApiSeries:
     """The metrics of all processes."""
     accepted = cast("Any", dict.fromkeys(SOURCES))
-    described = groups(settings, Connections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
+    described = groups(settings, RouteConnections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
     named = [(route.path, route.method) for route in all_routes(described)]
     return ApiSeries(named, SOURCES, settings.api_processes, [source.name for source in webhooks])
 
@@ -152,7 +152,7 @@ async def serving_api(
     listener: socket.socket,
     shutdown: Shutdown,
     access: Admission | None = None,
-    webhooks: Sequence[Source] = (),
+    webhooks: Sequence[WebhookSource] = (),
 ) -> AsyncIterator[None]:
     """Serve the HTTP API on `listener` while the block runs, then finish the requests in progress until the shutdown is overdue.
 
@@ -190,7 +190,7 @@ def _api_process(
     buckets: SharedBuckets,
     slot: int,
     listener: socket.socket,
-    webhooks: Sequence[Source],
+    webhooks: Sequence[WebhookSource],
     lifeline: int,
 ) -> int:
     async def main() -> None:
@@ -214,7 +214,7 @@ def _metrics_process(settings: Settings, series: ApiSeries, listener: socket.soc
     async def main() -> None:
         stopped = asyncio.Event()
         stop_on(lifeline, lambda _: stopped.set())
-        liveness = Liveness(series.shared_metrics, settings.heartbeat_ttl)
+        liveness = ProcessLiveness(series.shared_metrics, settings.heartbeat_ttl)
         async with serving(series.shared_metrics, listener, "api", liveness):
             await stopped.wait()
 

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 from redis.asyncio import Redis
 
 from ingest.api.http.requests import BodyLimits
-from ingest.api.http.server import Group
+from ingest.api.http.server import RouteGroup
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes, refuse_to_wait
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
 from ingest.api.orders.order_routes import OrderRoutes
@@ -53,7 +53,7 @@ async def open_operated(settings: Settings, redis: Redis) -> AsyncIterator[Opera
         )
 
 
-def operation_groups(operated: Operated, limits: BodyLimits) -> list[Group]:
+def operation_groups(operated: Operated, limits: BodyLimits) -> list[RouteGroup]:
     """The groups. Building them uses no connection."""
     return [
         OrderRoutes(operated.orders),

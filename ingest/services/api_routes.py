@@ -15,14 +15,14 @@ from ingest.api.documentation.openapi import OpenApi, document_of
 from ingest.api.health import Health
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.requests import BodyLimits, read_body
-from ingest.api.http.server import Group, all_routes
+from ingest.api.http.server import RouteGroup, all_routes
 from ingest.api.orders.announcing import Announcing
 from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
 from ingest.api.webhooks.load import load_sources
 from ingest.api.webhooks.routes import WebhookRoutes
-from ingest.api.webhooks.sources import Source
+from ingest.api.webhooks.sources import WebhookSource
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
@@ -36,7 +36,7 @@ SOURCES = ("api", "webhook")
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
+class RouteConnections:
     """The connections of the routes, which are made when they are first used.
 
     Attributes:
@@ -66,7 +66,7 @@ class ReceivedWebhooks:
         counters: by source and result.
     """
 
-    sources: Sequence[Source] = ()
+    sources: Sequence[WebhookSource] = ()
     counters: Mapping[tuple[str, str], Counter] = field(default_factory=dict)
 
 
@@ -82,7 +82,7 @@ def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
 
 
 @asynccontextmanager
-async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
+async def open_connections(settings: Settings) -> AsyncIterator[RouteConnections]:
     """The connections of one process."""
     url = settings.redis_url.get_secret_value()
     async with (
@@ -90,10 +90,10 @@ async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
         open_producer(settings) as producer,
         open_operated(settings, redis) as operated,
     ):
-        yield Connections(producer, IdempotentCalls(redis, settings.stream), redis, operated)
+        yield RouteConnections(producer, IdempotentCalls(redis, settings.stream), redis, operated)
 
 
-def webhook_sources(settings: Settings) -> Sequence[Source]:
+def webhook_sources(settings: Settings) -> Sequence[WebhookSource]:
     """The sources of webhooks, with their secrets, read from files.
 
     Raises:
@@ -104,11 +104,11 @@ def webhook_sources(settings: Settings) -> Sequence[Source]:
 
 def groups(
     settings: Settings,
-    connections: Connections,
+    connections: RouteConnections,
     accepted: Mapping[str, Counter],
     memory: BodyMemory,
     webhooks: ReceivedWebhooks,
-) -> list[Group]:
+) -> list[RouteGroup]:
     """All groups of routes. Building them uses no connection.
 
     Args:
@@ -133,7 +133,7 @@ def groups(
         accepted=accepted["webhook"],
         coalesce=settings.coalesce,
     )
-    described: list[Group] = [
+    described: list[RouteGroup] = [
         Health({"redis": redis_answers}),
         Announcing(queueing, Idempotency(connections.calls), limits),
         Pushing(queueing, decoder_of(mapping_of(settings)), limits),
@@ -147,5 +147,5 @@ def all_described() -> dict[str, Any]:
     """The OpenAPI document with every route that there can be, whatever the settings."""
     webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
     counters = cast("Any", dict.fromkeys(SOURCES))
-    every = groups(load_settings(), Connections.none(), counters, BodyMemory(0), webhooks)
+    every = groups(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)
     return document_of(all_routes(every))

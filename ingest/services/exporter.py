@@ -8,7 +8,7 @@ from ingest.domain.errors import ConfigError
 from ingest.probes.metrics_page import reading_queue, serving
 from ingest.process.lifecycle import listen, run_to_the_end, stop_on_signals
 from ingest.settings import Settings
-from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.metrics import LOOP_LAG
@@ -31,7 +31,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     stop_on_signals(lambda _: stop.set())
     shared_metrics = SharedMetrics((LOOP_LAG,), 1)
     lag = shared_metrics.row(0).histogram(LOOP_LAG)[""]
-    liveness = Liveness(shared_metrics, settings.heartbeat_ttl)
+    liveness = ProcessLiveness(shared_metrics, settings.heartbeat_ttl)
     with watching_loop(lag, settings.loop_block_warning):
         async with (
             reading_queue(settings) as queue,

@@ -16,7 +16,7 @@ from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.settings import Settings
 from ingest.store.outbox.outbox import Outbox
-from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
@@ -72,7 +72,7 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
     async with AsyncExitStack() as stack:
         stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
         if listener is not None:
-            liveness = Liveness(shared_metrics, settings.heartbeat_ttl)
+            liveness = ProcessLiveness(shared_metrics, settings.heartbeat_ttl)
             await stack.enter_async_context(serving(shared_metrics, listener, "relay", liveness))
         producer = await stack.enter_async_context(
             Producer.connect(

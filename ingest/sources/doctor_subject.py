@@ -13,7 +13,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.doctor import (
     CONNECTIONS_OF_A_PROCESS,
     Configured,
-    Host,
+    Machine,
     OutboxSubject,
     RedisNeeds,
     Subject,
@@ -86,5 +86,5 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
         upstream=UpstreamSubject(source.endpoint, open_api, order_id, source.mapping is not None, source.limits.total),
         configured=configured,
         unknown=unknown_settings(environ, names_in_dot_env()),
-        host=Host.here(),
+        host=Machine.here(),
     )

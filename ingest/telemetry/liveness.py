@@ -14,7 +14,7 @@ from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 _WORK = (ACTIVITY, ORDERS, STORE, UPSTREAM_REQUEST)
 
 
-class Liveness:
+class ProcessLiveness:
     """Compares the shared-memory metrics with their values at earlier checks.
 
     Args:

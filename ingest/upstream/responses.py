@@ -8,7 +8,7 @@ from typing import Literal, assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
-from ingest.domain.fetch.status_overrides import Action, StatusOverride
+from ingest.domain.fetch.status_overrides import StatusAction, StatusOverride
 from ingest.upstream.rate_limit_headers import remaining_of
 
 LONGEST_WAIT = 24 * 3600.0
@@ -93,17 +93,17 @@ def _is_refusal_by_nginx(status: int, headers: Mapping[str, str]) -> bool:
 
 def _overridden(status: int, override: StatusOverride, wait: float | None) -> Fault:
     match override.action:
-        case Action.RETRY if override.after is not None:
+        case StatusAction.RETRY if override.after is not None:
             return PostponedFault(f"HTTP {status}", override.after)
-        case Action.RETRY:
+        case StatusAction.RETRY:
             return TransientFault(f"HTTP {status}")
-        case Action.NOT_FOUND:
+        case StatusAction.NOT_FOUND:
             return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}", is_configured=True)
-        case Action.REJECTED:
+        case StatusAction.REJECTED:
             return PermanentFault(DeadReason.REJECTED, f"HTTP {status}", is_configured=True)
-        case Action.THROTTLED:
+        case StatusAction.THROTTLED:
             return ThrottledFault(f"HTTP {status}", override.after if wait is None else wait)
-        case Action.CREDENTIAL:
+        case StatusAction.CREDENTIAL:
             return CredentialFault(f"HTTP {status}: the external API rejects our credential")
         case _:
             assert_never(override.action)

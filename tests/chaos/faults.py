@@ -16,7 +16,7 @@ from chaos.plan import Fault, Kind
 from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
-from ingest.queue.layout.keys import Keys, Lane
+from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.redis.connection import control_client
 
 T = TypeVar("T")
@@ -208,7 +208,7 @@ class Faults:
             await self._add(random.choice(Keys.of(STREAM).lanes), random.choice([order | rest, rest | order]))
         return f"of {', '.join(f'{width:,}' for width in widths)} fields"
 
-    async def _add(self, lane: Lane, fields: dict[str, str]) -> None:
+    async def _add(self, lane: LaneKeys, fields: dict[str, str]) -> None:
         name = fields.get("order_id", "")
         try:
             async with control_client(self._stage.straight_redis_url) as redis:

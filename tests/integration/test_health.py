@@ -15,7 +15,7 @@ from support import Cli, eventually
 
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
-from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 
@@ -115,7 +115,7 @@ def turn(shared_metrics: SharedMetrics, slot: int) -> None:
 
 def test_only_a_count_that_stands_still_for_longer_than_the_limit_is_silence() -> None:
     shared_metrics, clock = worker_shared_metrics(2), Clock()
-    liveness = Liveness(shared_metrics, limit=6.0, clock=clock)
+    liveness = ProcessLiveness(shared_metrics, limit=6.0, clock=clock)
 
     clock.now += 6.0
     assert liveness.stalled() == []

@@ -9,7 +9,7 @@ from http_api import Api, running_api
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.api.admission.access import Access
+from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.api.orders.ndjson import BATCH
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
@@ -26,14 +26,14 @@ LIMITED = ApiKey("limited", digest_of(KEY), frozenset({Scope.ENQUEUE}), RateLimi
 
 
 @pytest.fixture
-def access() -> Access:
+def access() -> KeyAccess:
     cells = memoryview(bytearray(8 * len(Denial))).cast("d")
     denied = {reason.value: Counter(cells, at) for at, reason in enumerate(Denial)}
-    return Access([LIMITED], SharedBuckets(), denied, lambda: 0.0)
+    return KeyAccess([LIMITED], SharedBuckets(), denied, lambda: 0.0)
 
 
 @pytest.fixture
-async def api(redis_url: str, queue_name: str, access: Access) -> AsyncIterator[Api]:
+async def api(redis_url: str, queue_name: str, access: KeyAccess) -> AsyncIterator[Api]:
     async with running_api(redis_url, "postgresql://127.0.0.1:1/none", queue_name, access) as api:
         yield api
 
@@ -118,7 +118,7 @@ async def test_a_rejection_is_logged_once_a_minute_with_key_route_and_reason(api
 
 @pytest.mark.parametrize("scopes", [None, frozenset({Scope.READ})])
 async def test_an_upload_ends_when_its_key_is_revoked_or_loses_the_scope(
-    api: Api, access: Access, redis_url: str, queue_name: str, scopes: frozenset[Scope] | None
+    api: Api, access: KeyAccess, redis_url: str, queue_name: str, scopes: frozenset[Scope] | None
 ) -> None:
     first, second = ("".join(f"{start + number}\n" for number in range(BATCH)).encode() for start in (0, BATCH))
 

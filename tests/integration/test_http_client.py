@@ -38,7 +38,7 @@ from ingest import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from ingest.api.admission.access import Access
+from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
 from ingest.domain.orders.order_row import OrderRow
@@ -205,7 +205,7 @@ async def test_the_key_is_presented_and_what_it_may_not_do_is_named(redis_url: s
         ApiKey("reader", digest_of(keys["reader"]), frozenset({Scope.READ})),
         ApiKey("limited", digest_of(keys["limited"]), frozenset({Scope.ENQUEUE}), RateLimit(0.01, 1)),
     ]
-    access = Access(known, SharedBuckets(), denied, lambda: 0.0)
+    access = KeyAccess(known, SharedBuckets(), denied, lambda: 0.0)
 
     async with running_api(redis_url, dsn, queue_name, access) as api:
 

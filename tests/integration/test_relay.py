@@ -18,12 +18,12 @@ from support import becomes, connected, eventually
 
 from ingest.domain.errors import ConfigError
 from ingest.lab.servers import EmbeddedServers
-from ingest.operations.relay import Announcer, OpenOutbox, Relay
+from ingest.operations.relay import OpenOutbox, Relay, RelayTarget
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.submission import Orders
 from ingest.store.connection import connect
-from ingest.store.outbox.outbox import Announced, Backlog, Outbox, OutboxRow
+from ingest.store.outbox.outbox import Outbox, OutboxBacklog, OutboxOrder, OutboxRow
 from ingest.store.outbox.outbox_schema import create_outbox, outbox_sql
 from ingest.store.translation import StoreRefused
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
@@ -77,7 +77,7 @@ class Shop:
         batch: int = 500,
         poll_interval: float = NEVER,
         backlog_limit: int = 0,
-        wrap: Callable[[Producer], Announcer] = lambda producer: producer,
+        wrap: Callable[[Producer], RelayTarget] = lambda producer: producer,
         open_outbox: OpenOutbox | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[None]:
@@ -461,9 +461,9 @@ async def test_of_a_text_that_is_much_too_long_only_the_beginning_is_read(shop: 
     await shop.add("A" * 1_000_000)
     read: list[OutboxRow] = []
 
-    async def refuse(rows: Sequence[OutboxRow]) -> Announced:
+    async def refuse(rows: Sequence[OutboxRow]) -> OutboxOrder:
         read.extend(rows)
-        return Announced(refused={row.number: "too long" for row in rows})
+        return OutboxOrder(refused={row.number: "too long" for row in rows})
 
     async with shop.outbox() as outbox:
         await outbox.relay(10, refuse)
@@ -500,9 +500,9 @@ async def test_documents_that_are_stored_small_are_counted_by_their_length(shop:
     )
     batches = []
 
-    async def sees(rows: Sequence[OutboxRow]) -> Announced:
+    async def sees(rows: Sequence[OutboxRow]) -> OutboxOrder:
         batches.append(sum(len(row.document or "") for row in rows))
-        return Announced([row.number for row in rows])
+        return OutboxOrder([row.number for row in rows])
 
     async with shop.outbox() as outbox:
         while await shop.waiting():
@@ -637,8 +637,8 @@ async def test_a_row_that_can_neither_be_deleted_nor_marked_is_named_and_delays_
         """
     )
 
-    async def announce(rows: Sequence[OutboxRow]) -> Announced:
-        return Announced([row.number for row in rows])
+    async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
+        return OutboxOrder([row.number for row in rows])
 
     async with shop.outbox() as outbox:
         announced = await outbox.relay(10, announce)
@@ -662,8 +662,8 @@ async def test_rows_that_row_level_security_keeps_are_told_from_those_that_are_d
             mine = "order_id = 'A-2'" if command == kept else "true"
             await shop.sql.execute(f"CREATE POLICY p_{command} ON order_outbox FOR {command} USING ({mine})")
 
-        async def announce(rows: Sequence[OutboxRow]) -> Announced:
-            return Announced(
+        async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
+            return OutboxOrder(
                 [row.number for row in rows if row.order_id != "?"],
                 {row.number: "no ID" for row in rows if row.order_id == "?"},
             )
@@ -691,13 +691,13 @@ async def test_a_program_may_mark_its_rows_instead_of_deleting_them(shop: Shop) 
     )
     await shop.add("A-1", "A-2")
 
-    async def announce(rows: Sequence[OutboxRow]) -> Announced:
-        return Announced([row.number for row in rows])
+    async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
+        return OutboxOrder([row.number for row in rows])
 
     async with shop.outbox() as outbox:
         announced = await outbox.relay(10, announce)
 
-    assert announced == Announced([1, 2])
+    assert announced == OutboxOrder([1, 2])
     assert await shop.sql.fetchval("SELECT count(*) FROM order_outbox WHERE error = 'sent'") == 2
 
 
@@ -726,7 +726,7 @@ async def test_its_role_may_use_the_tables_schema_where_nobody_else_may(shop: Sh
     try:
         await shop.sql.execute(outbox_sql(TABLE, role))
         async with as_role(shop.dsn, TABLE, role) as outbox:
-            assert await outbox.backlog() == Backlog(rows=0, oldest_age=0.0)
+            assert await outbox.backlog() == OutboxBacklog(rows=0, oldest_age=0.0)
     finally:
         await shop.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 

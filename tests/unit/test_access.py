@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from ingest.api.admission.access import Access
+from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
@@ -29,7 +29,7 @@ KEYS = [
 
 @dataclass
 class Door:
-    """Access with a clock and counters that a test can read."""
+    """KeyAccess with a clock and counters that a test can read."""
 
     now: float = 1e6
     cells: "memoryview[float]" = field(default_factory=lambda: memoryview(bytearray(8 * len(Denial))).cast("d"))
@@ -37,7 +37,7 @@ class Door:
     def __post_init__(self) -> None:
         denied = {reason.value: Counter(self.cells, at) for at, reason in enumerate(Denial)}
         revoked = ApiKey("revoked", digest_of(REVOKED), frozenset(Scope))
-        self.access = Access([*KEYS, revoked], SharedBuckets(), denied, lambda: self.now)
+        self.access = KeyAccess([*KEYS, revoked], SharedBuckets(), denied, lambda: self.now)
         self.access.use(KEYS)
 
     def denied(self) -> dict[str, int]:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ingest.domain.capacity_plan import CLIENTS, Demand, plan, process_rate, slots_for, stored_bytes, throughput
+from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan, process_rate, slots_for, stored_bytes, throughput
 from ingest.domain.worker_memory import worker_memory
 
 PERFORMANCE = Path(__file__).parents[2] / "docs" / "explanation" / "performance.md"
 
 
 def test_a_rate_takes_as_many_orders_in_flight_as_arrive_within_the_latency_and_some_to_spare() -> None:
-    found = plan(Demand(rate=2000, latency=0.3))
+    found = plan(PlannedDemand(rate=2000, latency=0.3))
 
     assert found.in_flight == 600
     assert found.slots == 674
@@ -37,7 +37,7 @@ def test_the_constants_are_figures_of_the_performance_page() -> None:
     postgres = two[4]
 
     assert (CLIENTS["native"].fastest, CLIENTS["native"].least) == (rate, cost * 1e-6)
-    assert plan(Demand(rate=1000, latency=0.1)).postgres_cores == pytest.approx(1000 * postgres * 1e-6)
+    assert plan(PlannedDemand(rate=1000, latency=0.1)).postgres_cores == pytest.approx(1000 * postgres * 1e-6)
 
 
 @pytest.mark.parametrize(("processes", "in_flight", "measured"), [
@@ -53,9 +53,9 @@ def test_the_size_of_a_stored_order_is_what_was_measured(size: int, measured: fl
 
 
 def test_what_the_api_permits_limits_first_and_the_plan_is_for_the_rate_that_is_left() -> None:
-    by_rate = plan(Demand(rate=50, latency=0.8, quota=40))
-    at_once = plan(Demand(rate=1000, latency=0.5, quota_concurrency=100))
-    in_lists = plan(Demand(rate=1000, latency=0.5, quota=40, bulk=50))
+    by_rate = plan(PlannedDemand(rate=50, latency=0.8, quota=40))
+    at_once = plan(PlannedDemand(rate=1000, latency=0.5, quota_concurrency=100))
+    in_lists = plan(PlannedDemand(rate=1000, latency=0.5, quota=40, bulk=50))
 
     assert (by_rate.rate, by_rate.limits[0].what) == (40, "the API's requests per second")
     assert (at_once.rate, at_once.slots, at_once.limits[0].what) == (200, 100, "the API's concurrent requests")
@@ -65,7 +65,7 @@ def test_what_the_api_permits_limits_first_and_the_plan_is_for_the_rate_that_is_
 
 def test_orders_announced_in_lists_let_redis_carry_more() -> None:
     def limit(announced: int) -> float:
-        limits = plan(Demand(rate=1, latency=0.1, announced=announced)).limits
+        limits = plan(PlannedDemand(rate=1, latency=0.1, announced=announced)).limits
         return next(limit.orders_per_s for limit in limits if limit.what.startswith("Redis"))
 
     assert limit(100) > 5 * limit(1)
@@ -74,21 +74,21 @@ def test_orders_announced_in_lists_let_redis_carry_more() -> None:
 def test_more_processes_than_two_are_for_rates_that_keep_two_cores_busy() -> None:
     one = process_rate("native")
 
-    assert plan(Demand(rate=one / 100, latency=0.1)).processes == 2
-    assert plan(Demand(rate=4 * one - 1, latency=0.01, announced=100)).processes == 4
-    assert plan(Demand(rate=one, latency=0.01, speed=0.25, announced=100)).processes == 4
-    assert plan(Demand(rate=1000, latency=6)).processes > 6, "by orders in flight"
+    assert plan(PlannedDemand(rate=one / 100, latency=0.1)).processes == 2
+    assert plan(PlannedDemand(rate=4 * one - 1, latency=0.01, announced=100)).processes == 4
+    assert plan(PlannedDemand(rate=one, latency=0.01, speed=0.25, announced=100)).processes == 4
+    assert plan(PlannedDemand(rate=1000, latency=6)).processes > 6, "by orders in flight"
 
 
 def test_redis_holds_what_is_announced_during_an_outage() -> None:
-    hour, none = (plan(Demand(rate=1000, latency=0.1, outage=seconds)).redis_memory for seconds in (3600, 0))
+    hour, none = (plan(PlannedDemand(rate=1000, latency=0.1, outage=seconds)).redis_memory for seconds in (3600, 0))
 
     assert hour - none == 3_600_000 * 34
 
 
 def test_a_tiny_rate_and_a_huge_one_have_a_plan() -> None:
-    tiny = plan(Demand(rate=0.001, latency=0.0001))
-    huge = plan(Demand(rate=1e6, latency=3600, order_bytes=64 * 1024 * 1024, bulk=1000, announced=100_000))
+    tiny = plan(PlannedDemand(rate=0.001, latency=0.0001))
+    huge = plan(PlannedDemand(rate=1e6, latency=3600, order_bytes=64 * 1024 * 1024, bulk=1000, announced=100_000))
 
     assert (tiny.slots, tiny.processes, tiny.concurrency) == (1, 2, 1)
     assert 0 < huge.rate < 1e6
@@ -96,8 +96,8 @@ def test_a_tiny_rate_and_a_huge_one_have_a_plan() -> None:
 
 
 def test_the_timeout_is_several_times_the_slowest_usual_answer() -> None:
-    assert plan(Demand(rate=1, latency=0.1)).timeout == 5
-    assert plan(Demand(rate=1, latency=0.8, latency_p99=4)).timeout == 12
+    assert plan(PlannedDemand(rate=1, latency=0.1)).timeout == 5
+    assert plan(PlannedDemand(rate=1, latency=0.8, latency_p99=4)).timeout == 12
 
 
 def test_slots_and_throughput_are_each_others_inverse_but_for_what_is_spare() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_lines import Keys, lines_of
-from ingest.mapping.compiled.declaration import Condition, Field, LineFields, MappingFile, OrderFields, Part
+from ingest.mapping.compiled.declaration import Condition, Field, LineFields, MappingFile, OrderFields, PartDeclaration
 from ingest.mapping.errors import MappingError
 from ingest.mapping.load import compile_mapping, load_mapping
 
@@ -300,6 +300,6 @@ def quoted(text: str) -> str:
 def test_the_reference_page_has_every_key() -> None:
     page = (DOCS / "reference" / "mapping.md").read_text(encoding="utf-8")
 
-    for struct in (MappingFile, OrderFields, LineFields, Field, Condition, Part):
+    for struct in (MappingFile, OrderFields, LineFields, Field, Condition, PartDeclaration):
         for name in struct.__struct_encode_fields__:
             assert f"`{name}`" in page or f"[{name}]" in page, name

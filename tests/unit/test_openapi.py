@@ -11,7 +11,7 @@ from ingest.api.documentation.reference import page_of
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.routing import Route
 from ingest.api.http.server import all_routes
-from ingest.services.api_routes import SOURCES, Connections, ReceivedWebhooks, all_described, groups
+from ingest.services.api_routes import SOURCES, ReceivedWebhooks, RouteConnections, all_described, groups
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
 
@@ -27,7 +27,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def routes() -> list[Route]:
     webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
     counters = cast("Any", dict.fromkeys(SOURCES))
-    return all_routes(groups(load_settings(), Connections.none(), counters, BodyMemory(0), webhooks))
+    return all_routes(groups(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks))
 
 
 def test_every_route_is_documented() -> None:

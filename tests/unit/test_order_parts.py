@@ -13,17 +13,17 @@ from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, Transien
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import InvalidDocument
-from ingest.mapping.compiled.declaration import Part
+from ingest.mapping.compiled.declaration import PartDeclaration
 from ingest.mapping.errors import MappingError
 from ingest.mapping.parts import PartPages, join
 from ingest.upstream.parts import PartsClient
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
 REQUEST = FetchRequest("a:1")
-BY_TOKEN = Part(
+BY_TOKEN = PartDeclaration(
     url="/orders/{order_id}/items", items="payload.items", next="payload.token", next_parameter="page token"
 )
-BY_URL = Part(url="/orders/{order_id}/items?limit=2", items="items", next="links.next")
+BY_URL = PartDeclaration(url="/orders/{order_id}/items?limit=2", items="items", next="links.next")
 FIRST = "/orders/a%3A1/items"
 
 
@@ -49,11 +49,11 @@ class Api:
         return response(request, given, ASKED_AT)
 
 
-def client(api: Api, part: Part = BY_TOKEN, limit: int = 10_000) -> PartsClient:
+def client(api: Api, part: PartDeclaration = BY_TOKEN, limit: int = 10_000) -> PartsClient:
     return PartsClient(api, api.fetch_at, [PartPages("items", part)], join, limit)
 
 
-async def fault_of(answers: dict[str, Any], part: Part = BY_TOKEN, limit: int = 10_000) -> Fault:
+async def fault_of(answers: dict[str, Any], part: PartDeclaration = BY_TOKEN, limit: int = 10_000) -> Fault:
     result = await client(Api({"": {"id": "a:1"}} | answers), part, limit).fetch(REQUEST)
     assert isinstance(result, Failed)
     assert result.exchange.requests == (REQUEST,)
@@ -207,14 +207,14 @@ def test_an_order_that_is_truncated_stays_so_when_it_is_joined() -> None:
 @pytest.mark.parametrize(
     ("part", "error"),
     [
-        (Part(url="https://other.example/{order_id}", items="a"), "needs a path on the server of the order"),
-        (Part(url="//other.example/{order_id}", items="a"), "needs a path on the server of the order"),
-        (Part(url="/orders/items", items="a"), "needs a path on the server of the order"),
-        (Part(url="/o/{order_id}", items="a[]"), "a path with [] leads to a list of values"),
-        (Part(url="/o/{order_id}", items="a", next_parameter="n"), "`next_parameter` needs `next`"),
+        (PartDeclaration(url="https://other.example/{order_id}", items="a"), "needs a path on the server of the order"),
+        (PartDeclaration(url="//other.example/{order_id}", items="a"), "needs a path on the server of the order"),
+        (PartDeclaration(url="/orders/items", items="a"), "needs a path on the server of the order"),
+        (PartDeclaration(url="/o/{order_id}", items="a[]"), "a path with [] leads to a list of values"),
+        (PartDeclaration(url="/o/{order_id}", items="a", next_parameter="n"), "`next_parameter` needs `next`"),
     ],
 )
-def test_a_part_that_cannot_be_used_is_refused(part: Part, error: str) -> None:
+def test_a_part_that_cannot_be_used_is_refused(part: PartDeclaration, error: str) -> None:
     with pytest.raises(MappingError) as refusal:
         PartPages("items", part)
 

@@ -6,7 +6,7 @@ import pytest
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
-from ingest.domain.fetch.status_overrides import Action, StatusOverride, parse_status_overrides
+from ingest.domain.fetch.status_overrides import StatusAction, StatusOverride, parse_status_overrides
 from ingest.upstream.responses import fault_of
 
 NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
@@ -17,18 +17,18 @@ NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
     [
         ("", {}),
         (" , \n", {}),
-        ("404=retry:1h", {404: StatusOverride(Action.RETRY, 3600)}),
+        ("404=retry:1h", {404: StatusOverride(StatusAction.RETRY, 3600)}),
         ("404 = retry:90, 409=retry:1.5s\n423=throttled:15m,429=throttled", {
-            404: StatusOverride(Action.RETRY, 90),
-            409: StatusOverride(Action.RETRY, 1.5),
-            423: StatusOverride(Action.THROTTLED, 900),
-            429: StatusOverride(Action.THROTTLED),
+            404: StatusOverride(StatusAction.RETRY, 90),
+            409: StatusOverride(StatusAction.RETRY, 1.5),
+            423: StatusOverride(StatusAction.THROTTLED, 900),
+            429: StatusOverride(StatusAction.THROTTLED),
         }),
         ("451=not_found,500=rejected,402=credential,499=retry:30d", {
-            451: StatusOverride(Action.NOT_FOUND),
-            500: StatusOverride(Action.REJECTED),
-            402: StatusOverride(Action.CREDENTIAL),
-            499: StatusOverride(Action.RETRY, 30 * 86_400),
+            451: StatusOverride(StatusAction.NOT_FOUND),
+            500: StatusOverride(StatusAction.REJECTED),
+            402: StatusOverride(StatusAction.CREDENTIAL),
+            499: StatusOverride(StatusAction.RETRY, 30 * 86_400),
         }),
     ],
 )  # fmt: skip

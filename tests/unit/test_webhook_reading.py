@@ -12,19 +12,21 @@ from webhook_requests import NOW, SECRET, STANDARD_SECRET
 
 from ingest.api.webhooks.errors import Refused
 from ingest.api.webhooks.places import compile_path
-from ingest.api.webhooks.reception import Announced, read_webhook
-from ingest.api.webhooks.sources import Source
+from ingest.api.webhooks.reception import ReceivedOrder, read_webhook
+from ingest.api.webhooks.sources import WebhookSource
 
 SHOPIFY = 'profile = "shopify"'
 STRIPE = 'profile = "stripe"\nevents = ["checkout.session.*"]\norder_id = "data.object.metadata.order"'
 
 
-def of_shopify(source: Source, document: Any, topic: str = "orders/create", **options: str) -> Announced | None:
+def of_shopify(
+    source: WebhookSource, document: Any, topic: str = "orders/create", **options: str
+) -> ReceivedOrder | None:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return read_webhook(source, made.headers(made.shopify(body, topic=topic, **options)), body, NOW)
 
 
-def refusal(source: Source, document: Any, **options: str) -> Refused:
+def refusal(source: WebhookSource, document: Any, **options: str) -> Refused:
     with pytest.raises(Refused) as caught:
         of_shopify(source, document, **options)
     return caught.value
@@ -69,7 +71,7 @@ def test_an_event_may_be_in_the_body(tmp_path: Path) -> None:
     source = made.source(tmp_path, STRIPE)
     session = {"id": "evt_1", "type": "checkout.session.completed", "data": {"object": {"metadata": {"order": "A-1"}}}}
 
-    def read(document: dict[str, Any]) -> Announced | None:
+    def read(document: dict[str, Any]) -> ReceivedOrder | None:
         body = json.dumps(document).encode()
         return read_webhook(source, made.headers(made.stripe(body)), body, NOW)
 
@@ -279,7 +281,7 @@ def test_a_document_that_is_too_large_is_refused(tmp_path: Path) -> None:
 # -- the ID of the delivery -------------------------------------------------------------------------------------------
 
 
-def key_of(announced: Announced | None) -> str:
+def key_of(announced: ReceivedOrder | None) -> str:
     assert announced is not None
     assert announced.idempotency_key is not None
     return announced.idempotency_key

@@ -13,7 +13,7 @@ from webhook_requests import NOW, SECRET, STANDARD_BODY, STANDARD_ID, STANDARD_S
 
 from ingest.api.webhooks.errors import Refused
 from ingest.api.webhooks.reception import read_webhook
-from ingest.api.webhooks.sources import Source
+from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.webhook_result import WebhookResult
 
 STANDARD = 'profile = "standard"\norder_id = "data.id"'
@@ -21,7 +21,7 @@ STRIPE = 'profile = "stripe"\norder_id = "data.object.id"\nevents = ["order.*"]'
 EVENT = b'{"type":"order.created","data":{"id":"7"}}'
 
 
-def result(source: Source, headers: dict[str, str], body: bytes, now: float = NOW) -> str:
+def result(source: WebhookSource, headers: dict[str, str], body: bytes, now: float = NOW) -> str:
     """`signed`, or why it is refused."""
     try:
         read_webhook(source, made.headers(headers), body, now)
@@ -255,7 +255,7 @@ def test_stripe_events_expire(tmp_path: Path, off: float) -> None:
 # -- profile hmac -----------------------------------------------------------------------------------------------------
 
 
-def hmac_source(folder: Path, signature: str, secret: str = SECRET) -> Source:
+def hmac_source(folder: Path, signature: str, secret: str = SECRET) -> WebhookSource:
     table = f'profile = "hmac"\norder_id = "id"\n[sources.shop.signature]\nheader = "X-Signature"\n{signature}'
     return made.source(folder, table, secret)
 

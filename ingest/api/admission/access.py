@@ -49,7 +49,7 @@ class _Known:
 _UNKNOWN = _Known(bytes(32), Caller("", frozenset()), None)
 
 
-class Access:
+class KeyAccess:
     """Admits callers with a key.
 
     Args:
@@ -151,13 +151,13 @@ class Access:
 @asynccontextmanager
 async def open_access(
     path: Path, buckets: SharedBuckets, denied: Mapping[str, Counter], check_every: float = CHECK_EVERY
-) -> AsyncIterator[Access]:
+) -> AsyncIterator[KeyAccess]:
     """Admission by the keys of a file, which is reloaded when it changes. A file that cannot be used changes nothing.
 
     Raises:
         ConfigError: the file cannot be used, because a process must not start with keys that may have been revoked.
     """
-    access = Access(await asyncio.to_thread(read_keys, path), buckets, denied)
+    access = KeyAccess(await asyncio.to_thread(read_keys, path), buckets, denied)
 
     async def load() -> None:
         try:

@@ -28,7 +28,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DocumentedResponse:
     """One kind of answer that is no error.
 
     Attributes:
@@ -59,7 +59,7 @@ class Documentation:
     text: str = ""
     parameters: Sequence[Parameter] = ()
     bodies: Mapping[str, type | Schema] = field(default_factory=dict)
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, DocumentedResponse]
     problems: Mapping[int, str] = field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Answer, Documentation, Parameter
+from ingest.api.documentation.documentation import Documentation, DocumentedResponse, Parameter
 from ingest.api.http.problems import CONTENT_TYPE
 from ingest.api.http.routing import Caller, Route
 
@@ -85,7 +85,7 @@ class OpenApi:
 
 DESCRIPTION = Documentation(
     summary="This document",
-    answers={200: Answer("The OpenAPI document.", {"type": "object", "required": ["openapi", "paths"]})},
+    answers={200: DocumentedResponse("The OpenAPI document.", {"type": "object", "required": ["openapi", "paths"]})},
 )
 
 

@@ -1,6 +1,6 @@
 """The OpenAPI documentation of the routes of orders and operations."""
 
-from ingest.api.documentation.documentation import ORDER_ID, Answer, Documentation, Parameter, Schema
+from ingest.api.documentation.documentation import ORDER_ID, Documentation, DocumentedResponse, Parameter, Schema
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.api.orders.queueing import JSON
 from ingest.domain.deliveries.delivery import RetryReason
@@ -70,7 +70,7 @@ SHOW = Documentation(
     "Redis is unavailable, the state is `unknown`.",
     parameters=[ORDER_ID],
     answers={
-        200: Answer(
+        200: DocumentedResponse(
             "All that is known of the order.",
             {
                 "type": "object",
@@ -97,7 +97,7 @@ PAGE = Documentation(
         Parameter("updated_from", "query", "Only updated at this time or later.", _TIME),
         *_limit(500),
     ],
-    answers={200: Answer(_LISTED, _page("orders"))},
+    answers={200: DocumentedResponse(_LISTED, _page("orders"))},
     problems=_MALFORMED,
 )
 ERASE = Documentation(
@@ -106,7 +106,7 @@ ERASE = Documentation(
     "order is not stored again. It need not exist. After a 503, repeat the request, because the order may be erased already.",
     parameters=[ORDER_ID],
     answers={
-        200: Answer(
+        200: DocumentedResponse(
             "The order is erased.",
             {
                 "type": "object",
@@ -121,7 +121,7 @@ ERASE = Documentation(
 QUEUE = Documentation(
     summary="The state of the queue",
     answers={
-        200: Answer(
+        200: DocumentedResponse(
             "Depth, pending entries, retries, dead letters, and age of the oldest order, by lane.", {"type": "object"}
         )
     },
@@ -131,7 +131,7 @@ CONSUMERS = Documentation(
     summary="The consumers of the queue",
     text="The processes that read it, with their heartbeats and open circuits, by name.",
     parameters=_limit(1000),
-    answers={200: Answer(_LISTED, _page("consumers"))},
+    answers={200: DocumentedResponse(_LISTED, _page("consumers"))},
     problems=_MALFORMED,
 )
 RETRIES = Documentation(
@@ -142,21 +142,21 @@ RETRIES = Documentation(
         _several("order_id", "Only these orders."),
         _several("reason", f"Only for these reasons: {', '.join(RetryReason)}."),
     ],
-    answers={200: Answer(_LISTED, _page("retries"))},
+    answers={200: DocumentedResponse(_LISTED, _page("retries"))},
     problems=_MALFORMED,
 )
 RUN_NOW = Documentation(
     summary="Run retries now",
     text="Workers read them within a second or two. The audit log has each change.",
     bodies={JSON: RetriesBody},
-    answers={200: Answer("How many.", _CHANGED)},
+    answers={200: DocumentedResponse("How many.", _CHANGED)},
     problems=_NOT_SELECTED,
 )
 DEAD_LETTER = Documentation(
     summary="Dead-letter retries",
     text="They become dead letters with the reason `attempts_exhausted`. The audit log has each change.",
     bodies={JSON: RetriesBody},
-    answers={200: Answer("How many.", _CHANGED)},
+    answers={200: DocumentedResponse("How many.", _CHANGED)},
     problems=_NOT_SELECTED,
 )
 DEAD_LETTERS = Documentation(
@@ -169,27 +169,31 @@ DEAD_LETTERS = Documentation(
         Parameter("since", "query", "Only dead-lettered at this time or later.", _TIME),
         Parameter("until", "query", "Only dead-lettered before this time.", _TIME),
     ],
-    answers={200: Answer(_LISTED, _page("dead_letters"))},
+    answers={200: DocumentedResponse(_LISTED, _page("dead_letters"))},
     problems=_MALFORMED,
 )
 SHOW_DEAD_LETTER = Documentation(
     summary="Show a dead letter",
     text="With all its fields, also its document.",
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
-    answers={200: Answer("The dead letter.", {"type": "object", "required": ["id", "order_id", "reason", "fields"]})},
+    answers={
+        200: DocumentedResponse(
+            "The dead letter.", {"type": "object", "required": ["id", "order_id", "reason", "fields"]}
+        )
+    },
     problems={404: "There is no such dead letter.", **_MALFORMED},
 )
 REPLAY = Documentation(
     summary="Replay dead letters",
     text="They go back into the queue with fresh attempts. The audit log has each change.",
     bodies={JSON: DeadLettersBody},
-    answers={200: Answer("How many.", _CHANGED)},
+    answers={200: DocumentedResponse("How many.", _CHANGED)},
     problems=_NOT_SELECTED,
 )
 DROP = Documentation(
     summary="Delete dead letters",
     text="Permanently. The audit log has each change.",
     bodies={JSON: DeadLettersBody},
-    answers={200: Answer("How many.", _CHANGED)},
+    answers={200: DocumentedResponse("How many.", _CHANGED)},
     problems=_NOT_SELECTED,
 )

@@ -46,7 +46,7 @@ _BACKLOG = 4096
 _DROPPED_WITHIN = 0.1
 
 
-class Group(Protocol):
+class RouteGroup(Protocol):
     """Routes that belong together."""
 
     def routes(self) -> Sequence[Route]:
@@ -71,7 +71,7 @@ class Server:
 
     def __init__(
         self,
-        groups: Iterable[Group],
+        groups: Iterable[RouteGroup],
         access: Admission,
         metrics: ApiMetrics,
         memory: BodyMemory,
@@ -202,7 +202,7 @@ class Server:
         return f"{self._prefix}-{next(self._numbers):x}"
 
 
-def all_routes(groups: Iterable[Group]) -> list[Route]:
+def all_routes(groups: Iterable[RouteGroup]) -> list[Route]:
     """The routes of all groups."""
     return [route for group in groups for route in group.routes()]
 

@@ -34,7 +34,7 @@ _ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")
 Batch = Sequence[str | Announcement]
 
 
-class OrderLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class NdjsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A line that is an object.
 
     Attributes:
@@ -46,7 +46,7 @@ class OrderLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
 
 
-_decode: Callable[[bytes], OrderLine | str] = msgspec.json.Decoder(OrderLine | str).decode
+_decode: Callable[[bytes], NdjsonLine | str] = msgspec.json.Decoder(NdjsonLine | str).decode
 
 
 class InvalidLine(Exception):

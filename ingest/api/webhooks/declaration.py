@@ -52,7 +52,7 @@ class Signature(Strict, frozen=True, kw_only=True):
     key: Literal["text", "base64", "hex"] = "text"
 
 
-class Source(Strict, frozen=True, kw_only=True):
+class SourceDeclaration(Strict, frozen=True, kw_only=True):
     """`[sources.NAME]`: one sender. The profile provides a value that is None.
 
     Attributes:
@@ -89,4 +89,4 @@ class Source(Strict, frozen=True, kw_only=True):
 class SourcesFile(Strict, frozen=True, kw_only=True):
     """The whole file."""
 
-    sources: dict[str, Source]
+    sources: dict[str, SourceDeclaration]

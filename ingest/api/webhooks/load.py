@@ -10,7 +10,7 @@ import msgspec
 
 from ingest.api.webhooks import declaration
 from ingest.api.webhooks.errors import SourceError
-from ingest.api.webhooks.sources import Source, compile_source
+from ingest.api.webhooks.sources import WebhookSource, compile_source
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import describe_error, describe_location
 from ingest.domain.toml_lines import Keys
@@ -20,7 +20,7 @@ _LARGEST = 1024 * 1024
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 
 
-def load_sources(path: str) -> list[Source]:
+def load_sources(path: str) -> list[WebhookSource]:
     """The sources in a file, with their secrets.
 
     Raises:
@@ -34,7 +34,7 @@ def load_sources(path: str) -> list[Source]:
         raise ConfigError(f"INGEST_WEBHOOKS: {where}: {error.what}") from None
 
 
-def compile_sources(text: str, folder: Path) -> list[Source]:
+def compile_sources(text: str, folder: Path) -> list[WebhookSource]:
     """Compile the text of a file. Paths of secrets are relative to its folder.
 
     Raises:
@@ -51,12 +51,12 @@ def compile_sources(text: str, folder: Path) -> list[Source]:
     return [_compile(name, table, folder) for name, table in sources.items()]
 
 
-def _compile(name: str, table: Any, folder: Path) -> Source:
+def _compile(name: str, table: Any, folder: Path) -> WebhookSource:
     keys: Keys = ("sources", name)
     if not _NAME.fullmatch(name):
         raise SourceError("a name is 1 to 64 of a-z 0-9 _ -, because it is a part of the URL", keys)
     try:
-        return compile_source(name, _convert(table, declaration.Source, keys), folder)
+        return compile_source(name, _convert(table, declaration.SourceDeclaration, keys), folder)
     except SourceError as error:
         raise error if error.keys[: len(keys)] == keys else error.below(*keys) from None
 
@@ -74,7 +74,7 @@ def _known_keys(keys: Keys) -> Sequence[str]:
         case ():
             struct: type[msgspec.Struct] = declaration.SourcesFile
         case (_, _):
-            struct = declaration.Source
+            struct = declaration.SourceDeclaration
         case (_, _, "signature"):
             struct = declaration.Signature
         case _:

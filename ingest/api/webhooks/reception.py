@@ -8,7 +8,7 @@ from ingest.api.webhooks.errors import Refused
 from ingest.api.webhooks.keys import is_signed
 from ingest.api.webhooks.places import HeaderPlace, Headers, NotJson, checked_json
 from ingest.api.webhooks.schemes import Claim
-from ingest.api.webhooks.sources import Source
+from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.orders.order import InvalidOrderId
 from ingest.domain.webhook_result import WebhookResult
@@ -19,7 +19,7 @@ _UNSIGNED = Claim(())
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class ReceivedOrder:
     """An order that a source announces.
 
     Attributes:
@@ -31,7 +31,7 @@ class Announced:
     idempotency_key: str | None
 
 
-def read_webhook(source: Source, headers: Headers, body: bytes, now: float) -> Announced | None:
+def read_webhook(source: WebhookSource, headers: Headers, body: bytes, now: float) -> ReceivedOrder | None:
     """The order in a request, or None if it carries none and only has to be acknowledged.
 
     Args:
@@ -54,10 +54,10 @@ def read_webhook(source: Source, headers: Headers, body: bytes, now: float) -> A
         ) from None
     if not _is_order(source, headers, document):
         return None
-    return Announced(_announcement(source, headers, document), _idempotency_key(source, headers, document))
+    return ReceivedOrder(_announcement(source, headers, document), _idempotency_key(source, headers, document))
 
 
-def _check_signature(source: Source, headers: Headers, body: bytes, now: float) -> None:
+def _check_signature(source: WebhookSource, headers: Headers, body: bytes, now: float) -> None:
     claim = source.profile.scheme.claim(headers)
     # Even without a claim, so that the response time reveals nothing.
     if not is_signed(claim or _UNSIGNED, body, source.secrets.keys) or claim is None:
@@ -67,7 +67,7 @@ def _check_signature(source: Source, headers: Headers, body: bytes, now: float) 
         raise Refused(WebhookResult.EXPIRED, "expired", detail)
 
 
-def _is_order(source: Source, headers: Headers, document: bytes) -> bool:
+def _is_order(source: WebhookSource, headers: Headers, document: bytes) -> bool:
     place = source.profile.event
     if place is None:
         return True
@@ -77,7 +77,7 @@ def _is_order(source: Source, headers: Headers, document: bytes) -> bool:
     return source.is_order(event)
 
 
-def _announcement(source: Source, headers: Headers, document: bytes) -> Announcement:
+def _announcement(source: WebhookSource, headers: Headers, document: bytes) -> Announcement:
     found = source.order_id.read(headers, document)
     if found is None:
         raise Refused(WebhookResult.MALFORMED, "no_order_id", f"there is no ID of an order: {source.order_id}")
@@ -93,7 +93,7 @@ def _announcement(source: Source, headers: Headers, document: bytes) -> Announce
         raise Refused(WebhookResult.MALFORMED, "invalid_document", str(error)) from None
 
 
-def _idempotency_key(source: Source, headers: Headers, document: bytes) -> str | None:
+def _idempotency_key(source: WebhookSource, headers: Headers, document: bytes) -> str | None:
     place = source.profile.delivery_id
     delivery_id = place.read(headers, document) if place is not None else None
     if not delivery_id:

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Answer, Documentation, Parameter
+from ingest.api.documentation.documentation import Documentation, DocumentedResponse, Parameter
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
 from ingest.api.webhooks.errors import Refused
-from ingest.api.webhooks.reception import Announced, read_webhook
-from ingest.api.webhooks.sources import Source
+from ingest.api.webhooks.reception import ReceivedOrder, read_webhook
+from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import Unavailable
@@ -43,7 +43,7 @@ _DOCUMENTATION = Documentation(
     parameters=[Parameter("source", "path", "The source's name.", is_required=True)],
     bodies={"application/json": {}},
     answers={
-        200: Answer(
+        200: DocumentedResponse(
             "The webhook has been accepted, or needs nothing to be done.",
             {
                 "type": "object",
@@ -64,7 +64,7 @@ ReadBody = Callable[[web.Request], Awaitable[bytes]]
 """Reads a body within limits, or raises `Problem`."""
 
 
-class Announcer(Protocol):
+class OrderQueue(Protocol):
     """Enqueues orders. The producer implements it."""
 
     async def try_announce(
@@ -95,8 +95,8 @@ class WebhookRoutes:
 
     def __init__(
         self,
-        sources: Sequence[Source],
-        announcer: Announcer,
+        sources: Sequence[WebhookSource],
+        announcer: OrderQueue,
         read_body: ReadBody,
         counters: Mapping[tuple[str, str], Counter],
         *,
@@ -120,7 +120,7 @@ class WebhookRoutes:
         return [Route("POST", "/v1/webhooks/{source}", None, self.receive, _DOCUMENTATION)]
 
     async def receive(self, request: web.Request, caller: Caller) -> web.Response:
-        """Answer one request."""
+        """DocumentedResponse one request."""
         del caller
         source = self._sources.get(request.match_info["source"])
         if source is None:
@@ -142,12 +142,12 @@ class WebhookRoutes:
         self._count(source, result)
         return web.Response(body=b'{"result":"%s"}' % result.encode(), content_type="application/json")
 
-    async def _read(self, source: Source, request: web.Request, body: bytes) -> Announced | None:
+    async def _read(self, source: WebhookSource, request: web.Request, body: bytes) -> ReceivedOrder | None:
         if len(body) < _LARGE:
             return read_webhook(source, request.headers, body, self._now())
         return await asyncio.to_thread(read_webhook, source, request.headers, body, self._now())
 
-    async def _announce(self, source: Source, announced: Announced) -> WebhookResult:
+    async def _announce(self, source: WebhookSource, announced: ReceivedOrder) -> WebhookResult:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
                 accepted = await self._queue(source, announced)
@@ -162,7 +162,7 @@ class WebhookRoutes:
         self._accepted.inc(accepted.accepted)
         return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
 
-    async def _queue(self, source: Source, announced: Announced) -> Accepted:
+    async def _queue(self, source: WebhookSource, announced: ReceivedOrder) -> Accepted:
         coalesce = self._coalesce if source.coalesce is None else source.coalesce
         announce = self._announcer.try_announce
         orders = [announced.announcement]
@@ -175,10 +175,10 @@ class WebhookRoutes:
             # The sender has given one ID to two orders, or to two states of one: an order too many changes nothing.
             return await announce(orders, express=source.express, coalesce=coalesce)
 
-    def _count(self, source: Source, result: WebhookResult) -> None:
+    def _count(self, source: WebhookSource, result: WebhookResult) -> None:
         self._counters[source.name, result].inc()
 
-    def _log_refused(self, source: Source, refused: Refused) -> None:
+    def _log_refused(self, source: WebhookSource, refused: Refused) -> None:
         """Tell about it, once a minute for each source and reason."""
         last, now = self._logged.get((source.name, refused.code)), self._monotonic()
         if last is not None and now - last < _LOG_EVERY:

@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WebhookSource:
     """A sender of webhooks.
 
     Attributes:
@@ -54,7 +54,7 @@ class Source:
         return _matches(self.profile.events or (), event) and not _matches(self.profile.ignore, event)
 
 
-def compile_source(name: str, declared: declaration.Source, folder: Path) -> Source:
+def compile_source(name: str, declared: declaration.SourceDeclaration, folder: Path) -> WebhookSource:
     """Compile a source, and read its secrets.
 
     Args:
@@ -84,7 +84,7 @@ def compile_source(name: str, declared: declaration.Source, folder: Path) -> Sou
         secrets = SecretFiles(paths, profile.parse_key)
     except ValueError as error:
         raise SourceError(str(error), ("secret_files",)) from None
-    return Source(
+    return WebhookSource(
         name=name,
         profile=profile,
         secrets=secrets,
@@ -97,7 +97,7 @@ def compile_source(name: str, declared: declaration.Source, folder: Path) -> Sou
     )
 
 
-def _profile_of(declared: declaration.Source) -> Profile:
+def _profile_of(declared: declaration.SourceDeclaration) -> Profile:
     """The profile, with the values of the source."""
     if declared.profile == "hmac":
         if declared.signature is None:

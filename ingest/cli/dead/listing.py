@@ -17,7 +17,7 @@ from ingest.cli.terminal.width import Table, width_of
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
-from ingest.operations.dead_letters import Written
+from ingest.operations.dead_letters import WrittenDeadLetters
 from ingest.process.interrupt import run_interruptible
 
 _TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
@@ -26,7 +26,7 @@ _LONGEST_ERROR = 100
 Row = tuple[str, ...]
 
 
-async def search(backends: Backends, selection: Selection, write: dead_letters.Write, limit: int) -> Written:
+async def search(backends: Backends, selection: Selection, write: dead_letters.Write, limit: int) -> WrittenDeadLetters:
     """Search for the newest dead letters that match, without their documents, and report IDs that match none."""
     with ProgressDisplay("searching") as display:
         found = await dead_letters.find(backends, selection, write, limit=limit, on_progress=display.update)
@@ -36,7 +36,7 @@ async def search(backends: Backends, selection: Selection, write: dead_letters.W
 
 async def read(
     backends: Backends, selection: Selection, write: dead_letters.Write, stream: IO[str], limit: int | None = None
-) -> Written:
+) -> WrittenDeadLetters:
     """As `search`, with all their fields. They are written to `stream`."""
     with ProgressDisplay("searching", beside=stream) as display:
         found = await dead_letters.read(backends, selection, write, limit=limit, on_progress=display.update)
@@ -55,7 +55,7 @@ def json_line(entry: DeadLetterEntry) -> str:
     return json.dumps(dead_letters.as_object(entry)) + "\n"
 
 
-def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> Written:
+def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> WrittenDeadLetters:
     """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
         return run_interruptible(
@@ -63,7 +63,7 @@ def print_json(backends: Backends, selection: Selection, limit: int | None = Non
         )
 
 
-def print_table(backends: Backends, selection: Selection, limit: int) -> Written:
+def print_table(backends: Backends, selection: Selection, limit: int) -> WrittenDeadLetters:
     """Print a table with a header of the newest dead letters that match."""
     now = datetime.now(UTC)
     rows: list[Row] = []

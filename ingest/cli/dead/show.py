@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ingest.domain.deliveries.dead_letter import Selection
     from ingest.operations.backends import Backends
-    from ingest.operations.dead_letters import Written
+    from ingest.operations.dead_letters import WrittenDeadLetters
 
 _LONGEST_FIELD = 2_000
 
@@ -56,7 +56,7 @@ def show(
     raise typer.Exit(1 if found.missing else 0)
 
 
-def _print_details(backends: "Backends", selection: "Selection") -> "Written":
+def _print_details(backends: "Backends", selection: "Selection") -> "WrittenDeadLetters":
     from ingest.cli.dead.listing import read
     from ingest.cli.terminal.output import standard_output
     from ingest.cli.terminal.width import console_on

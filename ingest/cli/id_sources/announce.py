@@ -23,7 +23,7 @@ from rich.progress import (
 from ingest.cli.common import say
 from ingest.cli.id_sources.found import UnreadableSource
 from ingest.cli.id_sources.invalid_lines import InvalidLines
-from ingest.cli.id_sources.sources import Source
+from ingest.cli.id_sources.sources import IdSource
 from ingest.cli.terminal.width import wrapped
 from ingest.process.interrupt import interrupting_reads
 from ingest.queue.produce.producer import BATCH, Producer
@@ -40,7 +40,7 @@ _Batch = tuple[list[str], int]
 
 
 @dataclass(slots=True)
-class Result:
+class EnqueueResult:
     """The result of announcing a source's IDs.
 
     Attributes:
@@ -73,14 +73,14 @@ class Result:
 
 
 async def announce(
-    settings: Settings, source: Source, *, quiet: bool, rate: float | None = None, express: bool = False
-) -> Result:
+    settings: Settings, source: IdSource, *, quiet: bool, rate: float | None = None, express: bool = False
+) -> EnqueueResult:
     """Enqueue all valid IDs of the source, batch by batch, whatever else is in it; at most `rate` of them a second.
 
     Where the source cannot be read any further, all that was read is accepted, and the result says why it ended.
     Interrupted, it has announced a whole number of batches from the front.
     """
-    result = Result()
+    result = EnqueueResult()
     started = time.monotonic()
     pace = _Pace(rate)
     with _Display(source, quiet=quiet) as display:
@@ -129,7 +129,7 @@ def _next(batches: Iterator[_Batch]) -> _Batch | None:
         return next(batches, None)
 
 
-def _batches(source: Source, size: int, result: Result, display: "_Display") -> Iterator[_Batch]:
+def _batches(source: IdSource, size: int, result: EnqueueResult, display: "_Display") -> Iterator[_Batch]:
     invalid = InvalidLines(source.name)
     batch: list[str] = []
     position = 0
@@ -154,7 +154,7 @@ def _batches(source: Source, size: int, result: Result, display: "_Display") -> 
 class _Display:
     """A progress bar on a terminal, log lines elsewhere."""
 
-    def __init__(self, source: Source, *, quiet: bool) -> None:
+    def __init__(self, source: IdSource, *, quiet: bool) -> None:
         console = Console(stderr=True)
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -189,7 +189,7 @@ class _Display:
         else:
             say(line)
 
-    def update(self, result: Result, position: int) -> None:
+    def update(self, result: EnqueueResult, position: int) -> None:
         """Show how far it has come."""
         if self._bar:
             self._bar.update(self._task, completed=position, accepted=result.accepted)

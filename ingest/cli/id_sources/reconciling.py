@@ -13,7 +13,7 @@ import typer
 from ingest.cli.common import say
 from ingest.cli.id_sources.found import Found
 from ingest.cli.id_sources.invalid_lines import InvalidLines
-from ingest.cli.id_sources.sources import Source
+from ingest.cli.id_sources.sources import IdSource
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
@@ -58,7 +58,7 @@ def check_options(missing: str | None, *, force: bool, as_json: bool) -> None:
 
 
 async def reconcile_source(
-    backends: Backends, source: Source, missing: str | None, *, complete: bool, replace: bool
+    backends: Backends, source: IdSource, missing: str | None, *, complete: bool, replace: bool
 ) -> Reconciled:
     """Reconcile all orders of the source, and write the missing ones to `missing`."""
     invalid = InvalidLines(source.name)
@@ -89,7 +89,7 @@ def print_report(found: Reconciled, missing: str | None, *, as_json: bool) -> No
         say("--missing FILE writes all missing orders to a file")
 
 
-def _read(source: Source, invalid: InvalidLines) -> Iterator[str]:
+def _read(source: IdSource, invalid: InvalidLines) -> Iterator[str]:
     with ProgressDisplay("reading the list") as display:
         found, count = source.read(), 0
         while some := _next(found):

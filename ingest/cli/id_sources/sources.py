@@ -20,7 +20,7 @@ _BY_SUFFIX: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "j
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IdSource:
     """A source of IDs.
 
     Attributes:
@@ -36,7 +36,7 @@ class Source:
 
 def pick_source(
     ids: Sequence[str], file: str | None, sample: int | None, column: str | None, file_format: str | None, *, usage: str
-) -> Source:
+) -> IdSource:
     """The source that the command line names.
 
     Raises:
@@ -49,16 +49,16 @@ def pick_source(
     if file is None and (column is not None or file_format is not None):
         raise ConfigError("--column and --format require --file or `-`")
     if sample is not None:
-        return Source("the sample orders", sample, lambda: _arguments(_samples(sample)))
+        return IdSource("the sample orders", sample, lambda: _arguments(_samples(sample)))
     if ids:
-        return Source("the arguments", len(ids), lambda: _arguments(ids))
+        return IdSource("the arguments", len(ids), lambda: _arguments(ids))
     path = str(file)
     chosen = _format(path, file_format)
     if chosen != "lines" and column is None:
         raise ConfigError(f"--column is required: the {'column' if chosen == 'csv' else 'member'} that holds the ID")
     if chosen == "lines" and column is not None:
         raise ConfigError("--column requires --format csv or jsonl")
-    return Source(_name(path), _size(path), lambda: _read(path, chosen, str(column)))
+    return IdSource(_name(path), _size(path), lambda: _read(path, chosen, str(column)))
 
 
 def _name(path: str) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ingest.domain.deliveries.retry_selection import RetrySelection
     from ingest.domain.orders.order_state import RetryEntry
     from ingest.operations.backends import Backends
-    from ingest.operations.retries import Found
+    from ingest.operations.retries import FoundRetries
 
 EPILOG = """
 Examples:
@@ -60,7 +60,7 @@ def list_(
     raise typer.Exit(1 if found.missing else 0)
 
 
-async def _find(backends: "Backends", selection: "RetrySelection", limit: int) -> "Found":
+async def _find(backends: "Backends", selection: "RetrySelection", limit: int) -> "FoundRetries":
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.retries import find
 

@@ -26,7 +26,7 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *arguments]
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands with such help texts."""
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from multidict import CIMultiDict
 
-    from ingest.api.webhooks.sources import Source
+    from ingest.api.webhooks.sources import WebhookSource
 
 EPILOG = """
 Examples:
@@ -95,7 +95,7 @@ def _read(body: Path, limit: int) -> bytes:
     return content
 
 
-def _print_request(source: "Source", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
+def _print_request(source: "WebhookSource", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
     from ingest.api.webhooks.errors import Refused
     from ingest.api.webhooks.reception import read_webhook
 
@@ -121,7 +121,7 @@ def _print_request(source: "Source", headers: Any, body: bytes, now: float, *, a
         typer.echo(f"{name:<16} {'-' if value is None else value}")
 
 
-def _print_sources(sources: "Sequence[Source]", *, as_json: bool) -> None:
+def _print_sources(sources: "Sequence[WebhookSource]", *, as_json: bool) -> None:
     rows = [_described(source) for source in sources]
     if as_json:
         typer.echo(json.dumps(rows))
@@ -134,7 +134,7 @@ def _print_sources(sources: "Sequence[Source]", *, as_json: bool) -> None:
             typer.echo(f"{name:<16} {'-' if text in {None, ''} else text}")
 
 
-def _described(source: "Source") -> dict[str, Any]:
+def _described(source: "WebhookSource") -> dict[str, Any]:
     profile = source.profile
     return {
         "source": source.name,

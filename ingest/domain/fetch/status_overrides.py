@@ -14,7 +14,7 @@ _RULE = re.compile(
 _FORM = "write STATUS=ACTION, such as 404=retry:1h, 409=retry, 451=not_found"
 
 
-class Action(StrEnum):
+class StatusAction(StrEnum):
     """The action for an order whose request gets a status.
 
     `RETRY` without a time acts like a 5xx. With a time, it retries after that time and uses up an attempt.
@@ -35,7 +35,7 @@ class StatusOverride(msgspec.Struct, frozen=True):
         after: seconds until the next request, if the rule contains a time.
     """
 
-    action: Action
+    action: StatusAction
     after: float | None = None
 
 
@@ -63,12 +63,12 @@ def _parse(rule: str) -> tuple[int, StatusOverride]:
     if parts is None:
         raise ValueError(f"{rule!r} is not a rule for a status from 400 to 599: {_FORM}")
     try:
-        action = Action(parts["action"])
+        action = StatusAction(parts["action"])
     except ValueError:
-        raise ValueError(f"{parts['action']!r} is not one of {', '.join(Action)}: {_FORM}") from None
+        raise ValueError(f"{parts['action']!r} is not one of {', '.join(StatusAction)}: {_FORM}") from None
     if parts["number"] is None:
         return int(parts["status"]), StatusOverride(action)
-    if action not in {Action.RETRY, Action.THROTTLED}:
+    if action not in {StatusAction.RETRY, StatusAction.THROTTLED}:
         raise ValueError(f"{rule!r}: only retry and throttled support a time")
     after = float(parts["number"]) * _UNITS[parts["unit"]]
     if not 0 < after <= LONGEST:

@@ -8,7 +8,7 @@ MAX_EXAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedOrders:
     """A number of orders, with the first IDs as examples."""
 
     count: int = 0
@@ -48,7 +48,7 @@ class ReconciliationReport:
     both: int
     erased: int
     queued: int
-    lost: Listed
+    lost: ListedOrders
     unconfirmed: int
     arrived: int
     waiting: int
@@ -56,8 +56,8 @@ class ReconciliationReport:
     retrying: int
     dead_letters: Mapping[str, int]
     compared: int
-    wrong: Listed
-    unexpected: Listed
+    wrong: ListedOrders
+    unexpected: ListedOrders
 
     @property
     def is_clean(self) -> bool:

@@ -41,16 +41,16 @@ class Locks(Enum):
     WAITED_FOR = auto()  # most are locked, so that the table is the likely cause
 
 
-class Part(msgspec.Struct, frozen=True):
+class StatementPart(msgspec.Struct, frozen=True):
     """Items whose rows are written with one statement."""
 
     items: list[Item]
     locks: Locks = Locks.NONE
 
-    def halves(self) -> "tuple[Part, Part]":
+    def halves(self) -> "tuple[StatementPart, StatementPart]":
         """The first half and the second."""
         half = len(self.items) // 2
-        return Part(self.items[:half], self.locks), Part(self.items[half:], self.locks)
+        return StatementPart(self.items[:half], self.locks), StatementPart(self.items[half:], self.locks)
 
 
 class LockedRows:
@@ -84,7 +84,9 @@ class LockedRows:
                 raise
             raise RowsLocked from error
 
-    def without(self, part: Part, order_ids: Collection[str], written: Written, searched: int) -> Iterable[Part]:
+    def without(
+        self, part: StatementPart, order_ids: Collection[str], written: Written, searched: int
+    ) -> Iterable[StatementPart]:
         """The parts that remain to be written of a part with locked rows, which are added to `written`.
 
         Args:
@@ -94,7 +96,7 @@ class LockedRows:
             searched: how many times `upsert` has raised the error in this call.
         """
         if part.locks is Locks.NONE:
-            return (Part(part.items, Locks.SOUGHT),)
+            return (StatementPart(part.items, Locks.SOUGHT),)
         is_long = searched > _MOST_LOCKED
         locked, rest = _divided(part.items, lambda item: any(row.order_id in order_ids for row in item.rows))
         if not order_ids and (len(part.items) == 1 or (is_long and part.locks is Locks.EXPECTED)):
@@ -103,8 +105,8 @@ class LockedRows:
         if not rest:
             return ()
         if is_long and part.locks is Locks.SOUGHT and not written.stored:
-            return (Part(rest, Locks.WAITED_FOR),)
-        return (Part(rest, part.locks),) if locked else part.halves()
+            return (StatementPart(rest, Locks.WAITED_FOR),)
+        return (StatementPart(rest, part.locks),) if locked else part.halves()
 
 
 def expected(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:

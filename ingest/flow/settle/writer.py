@@ -21,7 +21,7 @@ from ingest.flow.availability import until_available
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.ports import Store
-from ingest.flow.settle.locked_rows import LockedRows, Locks, Part, RowsLocked, expected
+from ingest.flow.settle.locked_rows import LockedRows, Locks, RowsLocked, StatementPart, expected
 from ingest.flow.settle.rows import Item, Refusal, Written, divided_by_suppression, fresh_item
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
@@ -109,8 +109,8 @@ class Writer:
         written, suspects, searched = Written(), 0, 0
         locked_before, usual = expected(items)
         # The usual ones first, because once some are stored, the table itself is not locked.
-        parts = deque(Part(some) for some in self._split(usual))
-        parts += (Part(some, Locks.EXPECTED) for some in self._split(locked_before))
+        parts = deque(StatementPart(some) for some in self._split(usual))
+        parts += (StatementPart(some, Locks.EXPECTED) for some in self._split(locked_before))
         while parts:
             part = parts.popleft()
             try:
@@ -163,7 +163,7 @@ class Writer:
         except (RowsRefused, StoreLocked):
             return False
 
-    async def _write_part(self, part: Part, written: Written) -> Iterable[Part]:
+    async def _write_part(self, part: StatementPart, written: Written) -> Iterable[StatementPart]:
         """Write the rows of a part; return a part for each item with a suppressed row.
 
         Raises:
@@ -196,9 +196,9 @@ class Writer:
         if skipped := sum([not item.rows for item in ours]):
             self._metrics.orders["skipped"].inc(skipped)
         self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in ours])
-        return [Part([item], part.locks) for item in suppressed]
+        return [StatementPart([item], part.locks) for item in suppressed]
 
-    async def _attempt(self, part: Part) -> tuple[list[Item], list[Effect]]:
+    async def _attempt(self, part: StatementPart) -> tuple[list[Item], list[Effect]]:
         """Execute one statement with the items that are still held; other processes may have claimed some since the last attempt."""
         await self._heartbeats.confirm()
         ours = self._held.still_held(part.items)

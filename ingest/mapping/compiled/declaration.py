@@ -109,7 +109,7 @@ class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
     optional: bool = False
 
 
-class Part(Strict, frozen=True, kw_only=True):
+class PartDeclaration(Strict, frozen=True, kw_only=True):
     """One table of `[parts]`, a list that is fetched by separate requests, page by page."""
 
     url: str
@@ -124,7 +124,7 @@ class MappingFile(Strict, frozen=True, kw_only=True):
     order: OrderFields
     lines: list[LineFields]
     attributes: dict[str, Declared] = {}
-    parts: dict[str, Part] = {}
+    parts: dict[str, PartDeclaration] = {}
     envelope: str | None = None
     envelope_optional: bool = False
 

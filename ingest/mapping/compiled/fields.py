@@ -10,7 +10,7 @@ from ingest.mapping.compiled.conversions import Convert
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of
 from ingest.mapping.compiled.paths import Read, checked_path, compile_path, parse_path, place_of, single_path
-from ingest.mapping.compiled.pipelines import Contextual, Scope, base_conversion, pipeline
+from ingest.mapping.compiled.pipelines import Contextual, EvaluationScope, base_conversion, pipeline
 from ingest.mapping.compiled.reads import MissingValue, read_any, read_each, read_in_context
 from ingest.mapping.errors import MappingError, Mismatch
 
@@ -18,7 +18,7 @@ from ingest.mapping.errors import MappingError, Mismatch
 _INSTEAD: dict[Type, tuple[Type, ...]] = {"quantity": ("decimal", "integer")}
 
 
-def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, needed: str = "") -> Read:
+def compile_field(declared: Declared, kind: Type, keys: Keys, scope: EvaluationScope, *, needed: str = "") -> Read:
     """Compile a field to a closure that returns its converted value.
 
     Args:
@@ -61,7 +61,7 @@ def _implied_kind(field: Field) -> Type:
     return "json" if field.concat is None else "text"
 
 
-def _source(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
+def _source(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Read:
     given = _given_sources(field)
     if len(given) != 1:
         raise _needs_one_source(given, keys)
@@ -90,14 +90,14 @@ def _is_given(value: Any) -> bool:
     return value is not None and value is not NO_VALUE and value is not False and value != ""
 
 
-def _composed(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
+def _composed(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Read:
     if field.concat is not None:
         return _concat([_text_or_child(child, (*keys, index), scope) for index, child in enumerate(field.concat)])
     constant = _constant(field.value, kind, keys)
     return lambda _value, _order: constant
 
 
-def _chosen(field: Field, kind: Type, keys: Keys, scope: Scope, default: Any, needed: str) -> Read:
+def _chosen(field: Field, kind: Type, keys: Keys, scope: EvaluationScope, default: Any, needed: str) -> Read:
     """Return the closure of the first or matching field of several, which inherit the conversions of the whole."""
     if len(given := _given_sources(field)) != 1:
         raise _needs_one_source(given, keys)
@@ -142,7 +142,7 @@ def _or_default(read: Read, default: Any) -> Read:
     return read_or_default
 
 
-def _cases(outer: Field, kind: Type, keys: Keys, scope: Scope, needed: str) -> Read:
+def _cases(outer: Field, kind: Type, keys: Keys, scope: EvaluationScope, needed: str) -> Read:
     cases = [
         (
             compile_conditions(field.when, (*keys, index, "when")),
@@ -166,11 +166,11 @@ def _cases(outer: Field, kind: Type, keys: Keys, scope: Scope, needed: str) -> R
     return read_case
 
 
-def _text_or_child(declared: Declared, keys: Keys, scope: Scope) -> Read:
+def _text_or_child(declared: Declared, keys: Keys, scope: EvaluationScope) -> Read:
     if isinstance(declared, str):
         return lambda _value, _order: declared
     # Each is a single text, even in an attribute.
-    return compile_field(declared, "text", keys, Scope(scope.currency))
+    return compile_field(declared, "text", keys, EvaluationScope(scope.currency))
 
 
 def _concat(each: list[Read]) -> Read:

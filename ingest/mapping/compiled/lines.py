@@ -10,14 +10,14 @@ from ingest.mapping.compiled.declaration import LineFields, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of
 from ingest.mapping.compiled.fields import compile_field
 from ingest.mapping.compiled.paths import Read, checked_path, compile_path, place_of, read_nothing
-from ingest.mapping.compiled.pipelines import Scope
+from ingest.mapping.compiled.pipelines import EvaluationScope
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
 ReadLines = Callable[[Any], list[OrderLine]]
 """Takes the whole order."""
 
 
-def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
+def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope) -> ReadLines:
     """Compile one table of `[[lines]]`.
 
     Raises:
@@ -47,7 +47,7 @@ def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
     return read_lines
 
 
-def _fields(declared: LineFields, keys: Keys, scope: Scope) -> list[Read]:
+def _fields(declared: LineFields, keys: Keys, scope: EvaluationScope) -> list[Read]:
     def needed(name: str, kind: Type) -> Read:
         return compile_field(getattr(declared, name), kind, (*keys, name), scope, needed=name)
 

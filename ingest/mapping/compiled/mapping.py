@@ -7,7 +7,7 @@ from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields,
 from ingest.mapping.compiled.fields import compile_field
 from ingest.mapping.compiled.lines import compile_lines
 from ingest.mapping.compiled.paths import Read, read_nothing, single_path, text_of, walk
-from ingest.mapping.compiled.pipelines import Scope
+from ingest.mapping.compiled.pipelines import EvaluationScope
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.parts import KEY, PartPages
@@ -31,11 +31,11 @@ class CompiledMapping:
         self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
         self._is_optional = file.envelope_optional
         self._compile_order(file.order)
-        scope = Scope(currency=self._currency)
+        scope = EvaluationScope(currency=self._currency)
         if not file.lines:
             raise MappingError("needs at least one [[lines]]", ("lines",))
         self._lines = [compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)]
-        scope = Scope(currency=self._currency, is_attribute=True)
+        scope = EvaluationScope(currency=self._currency, is_attribute=True)
         self._attributes = [
             (name, compile_field(field, "json", ("attributes", name), scope)) for name, field in file.attributes.items()
         ]
@@ -45,7 +45,7 @@ class CompiledMapping:
             declared = getattr(fields, name)
             if declared is None:
                 return read_nothing
-            scope = Scope(None if name == "currency" else self._currency)
+            scope = EvaluationScope(None if name == "currency" else self._currency)
             return compile_field(declared, kind, ("order", name), scope, needed=name if is_needed else "")
 
         is_requested = isinstance(fields.id, Field) and fields.id.requested

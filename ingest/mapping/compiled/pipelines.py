@@ -18,7 +18,7 @@ _OFFSET_LENGTH = len("+00:00")
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class EvaluationScope:
     """The context of conversions in the mapping.
 
     Attributes:
@@ -57,7 +57,7 @@ def base_conversion(kind: Type) -> conversions.Convert:
     return _BASES[kind]
 
 
-def pipeline(field: Field, kind: Type, keys: Keys, scope: Scope) -> conversions.Convert | Contextual:
+def pipeline(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> conversions.Convert | Contextual:
     """Return the conversions of a field, combined into one.
 
     Raises:
@@ -138,7 +138,7 @@ def _constant_text(value: Any, keys: Keys) -> str:
         raise MappingError(mismatch.problem, keys) from None
 
 
-def _decimal_steps(field: Field, keys: Keys, scope: Scope) -> list[conversions.Convert | Contextual]:
+def _decimal_steps(field: Field, keys: Keys, scope: EvaluationScope) -> list[conversions.Convert | Contextual]:
     steps: list[conversions.Convert | Contextual] = []
     match field.minor_units:
         case None:
@@ -156,7 +156,7 @@ def _decimal_steps(field: Field, keys: Keys, scope: Scope) -> list[conversions.C
     return steps
 
 
-def _by_currency(keys: Keys, scope: Scope) -> Contextual:
+def _by_currency(keys: Keys, scope: EvaluationScope) -> Contextual:
     currency = scope.currency
     if currency is None:
         raise MappingError("the currency cannot depend on itself", (*keys, "minor_units"))

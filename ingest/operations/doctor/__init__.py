@@ -6,7 +6,7 @@ each area turns facts (from `ingest.queue.operate.inspection`, `ingest.store.ins
 
 from ingest.operations.doctor.examine import Subject, examine
 from ingest.operations.doctor.finding import Area, Diagnosis, Finding, Level
-from ingest.operations.doctor.host import Host
+from ingest.operations.doctor.host import Machine
 from ingest.operations.doctor.outbox import OutboxSubject
 from ingest.operations.doctor.redis import CONNECTIONS_OF_A_PROCESS, RedisNeeds
 from ingest.operations.doctor.settings import Configured
@@ -19,8 +19,8 @@ __all__ = [
     "Configured",
     "Diagnosis",
     "Finding",
-    "Host",
     "Level",
+    "Machine",
     "OutboxSubject",
     "RedisNeeds",
     "Subject",

@@ -9,7 +9,7 @@ from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.operations.backends import Backends
 from ingest.operations.doctor import circuits, outbox, postgres, redis, settings, upstream
 from ingest.operations.doctor.finding import Diagnosis, Finding
-from ingest.operations.doctor.host import Host
+from ingest.operations.doctor.host import Machine
 from ingest.operations.doctor.outbox import OutboxSubject
 from ingest.operations.doctor.redis import RedisNeeds
 from ingest.operations.doctor.settings import Configured
@@ -43,7 +43,7 @@ class Subject:
     upstream: UpstreamSubject
     configured: Configured
     unknown: Sequence[str]
-    host: Host
+    host: Machine
 
 
 async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:

@@ -11,7 +11,7 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class Machine:
     """The resources that a process may use here.
 
     Attributes:

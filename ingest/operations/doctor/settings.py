@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ingest.domain.worker_memory import WorkerMemory
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.operations.doctor.host import Host
+from ingest.operations.doctor.host import Machine
 
 _OF = Checks(Area.SETTINGS)
 
@@ -37,7 +37,7 @@ class Configured:
     relay_metrics_port: int
 
 
-def findings(configured: Configured, unknown: Sequence[str], host: Host) -> Iterator[Finding]:
+def findings(configured: Configured, unknown: Sequence[str], host: Machine) -> Iterator[Finding]:
     """Report contradictory settings and missing resources.
 
     Args:
@@ -55,7 +55,7 @@ def findings(configured: Configured, unknown: Sequence[str], host: Host) -> Iter
         yield _OF.ok("no settings contradict each other")
 
 
-def _files(configured: Configured, host: Host) -> Finding:
+def _files(configured: Configured, host: Machine) -> Finding:
     needed = configured.concurrency + _OTHER_FILES
     if host.open_files is not None and host.open_files < needed:
         return _OF.error(
@@ -65,7 +65,7 @@ def _files(configured: Configured, host: Host) -> Finding:
     return _OF.ok(f"a process may open the {needed:,} files that it needs")
 
 
-def _memory(configured: Configured, host: Host) -> Iterator[Finding]:
+def _memory(configured: Configured, host: Machine) -> Iterator[Finding]:
     if host.memory is None:
         return
     settings = configured.processes, configured.concurrency, configured.batch_bytes, configured.upstream_body_limit

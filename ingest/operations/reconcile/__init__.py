@@ -12,16 +12,16 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from itertools import islice
 
 from ingest.domain.orders.order import parse_order_id
-from ingest.domain.orders.reconciliation import Listed, ReconciliationReport
+from ingest.domain.orders.reconciliation import ListedOrders, ReconciliationReport
 from ingest.operations.backends import Backends
-from ingest.operations.reconcile.ledger import Claim, Ledger, open_ledger
+from ingest.operations.reconcile.ledger import Ledger, LedgerClaim, open_ledger
 from ingest.operations.reconcile.report import find_unexpected, report
 from ingest.operations.reconcile.scan import Ask, Expected, Scan
 from ingest.queue.operate.scanner import QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
 
-__all__ = ["Backends", "Expected", "Listed", "ReconciliationReport", "reconcile"]
+__all__ = ["Backends", "Expected", "ListedOrders", "ReconciliationReport", "reconcile"]
 
 _CHUNK = 1000
 _LOOKS = 4
@@ -58,20 +58,20 @@ async def reconcile(
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
     with open_ledger() as ledger:
-        await _fill(ledger, accepted, Claim.ACCEPTED)
-        await _fill(ledger, unconfirmed, Claim.UNCONFIRMED)
+        await _fill(ledger, accepted, LedgerClaim.ACCEPTED)
+        await _fill(ledger, unconfirmed, LedgerClaim.UNCONFIRMED)
         async with control_client(backends.redis_url) as client, Rows.open(backends.postgres_dsn) as rows:
             scanner = QueueScanner(client, backends.stream, backends.group)
             scan = Scan(ledger, scanner, rows, _as_function(expected), on_progress)
             await _look_repeatedly(ledger, scan)
-            unexpected = await find_unexpected(ledger, rows) if complete else Listed()
+            unexpected = await find_unexpected(ledger, rows) if complete else ListedOrders()
         if on_lost is not None:
             for order_id in ledger.lost():
                 on_lost(order_id)
         return report(ledger, scan, unexpected)
 
 
-async def _fill(ledger: Ledger, ids: Ids, claim: Claim) -> None:
+async def _fill(ledger: Ledger, ids: Ids, claim: LedgerClaim) -> None:
     async for chunk in _chunks(ids):
         ledger.add([parse_order_id(order_id) for order_id in chunk], claim)
 

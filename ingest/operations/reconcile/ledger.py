@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from enum import IntEnum, IntFlag
 
 from ingest.domain.errors import UserError
-from ingest.domain.orders.reconciliation import MAX_EXAMPLES, Listed
+from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders
 
 _PAGE = 1000
 
@@ -20,7 +20,7 @@ class LedgerFull(UserError):
     """The ledger cannot be written."""
 
 
-class Claim(IntEnum):
+class LedgerClaim(IntEnum):
     """The certainty that an order was accepted."""
 
     NONE = 0
@@ -76,7 +76,7 @@ class Ledger:
         """Close and remove the ledger."""
         self._database.close()
 
-    def add(self, ids: Iterable[str], claim: Claim) -> None:
+    def add(self, ids: Iterable[str], claim: LedgerClaim) -> None:
         """Add orders. Of several claims to one order, the most certain counts."""
         self._execute_many(
             "INSERT INTO ids (order_id, claim) VALUES (?, ?)"
@@ -93,7 +93,7 @@ class Ledger:
         self._execute_many(
             "INSERT INTO ids (order_id, claim, seen, reason) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (order_id) DO UPDATE SET seen = seen | excluded.seen, reason = excluded.reason",
-            ((order_id, Claim.NONE, Seen.DEAD, reason) for order_id, reason in dead_letters),
+            ((order_id, LedgerClaim.NONE, Seen.DEAD, reason) for order_id, reason in dead_letters),
         )
 
     def record_comparison(self, problems: Mapping[str, str]) -> None:
@@ -110,7 +110,7 @@ class Ledger:
         """Reset orders that seem lost or wrong, to check them again. Returns their number."""
         reset = self._database.execute(
             "UPDATE ids SET seen = 0, problem = '' WHERE claim = ? AND seen = 0 OR claim > ? AND seen & ?",
-            (Claim.ACCEPTED, Claim.NONE, Seen.WRONG),
+            (LedgerClaim.ACCEPTED, LedgerClaim.NONE, Seen.WRONG),
         )
         return reset.rowcount
 
@@ -120,7 +120,7 @@ class Ledger:
         while page := self._database.execute(
             "SELECT order_id, seen, reason FROM ids WHERE order_id > ? AND claim > ? AND seen & ? = 0"
             " ORDER BY order_id LIMIT ?",
-            (after, Claim.NONE, _LOOKED_UP, _PAGE),
+            (after, LedgerClaim.NONE, _LOOKED_UP, _PAGE),
         ).fetchall():
             yield {order_id: (seen, reason) for order_id, seen, reason in page}
             after = page[-1][0]
@@ -130,27 +130,27 @@ class Ledger:
         after = ""
         while page := self._database.execute(
             "SELECT order_id FROM ids WHERE order_id > ? AND claim = ? AND seen & ? = 0 ORDER BY order_id LIMIT ?",
-            (after, Claim.ACCEPTED, SOMEWHERE, _PAGE),
+            (after, LedgerClaim.ACCEPTED, SOMEWHERE, _PAGE),
         ).fetchall():
             yield from (order_id for (order_id,) in page)
             after = page[-1][0]
 
     def __len__(self) -> int:
         """Count the orders to check."""
-        (count,) = self._database.execute("SELECT count(*) FROM ids WHERE claim > ?", (Claim.NONE,)).fetchone()
+        (count,) = self._database.execute("SELECT count(*) FROM ids WHERE claim > ?", (LedgerClaim.NONE,)).fetchone()
         return int(count)
 
     def unexpected(self, ids: Sequence[str]) -> list[str]:
         """Return the IDs of this list that are not in the ledger or have no claim."""
         query = "SELECT 1 FROM ids WHERE order_id = ? AND claim > ?"
-        return [name for name in ids if self._database.execute(query, (name, Claim.NONE)).fetchone() is None]
+        return [name for name in ids if self._database.execute(query, (name, LedgerClaim.NONE)).fetchone() is None]
 
-    def tally(self, claim: Claim) -> Counter[Seen]:
+    def tally(self, claim: LedgerClaim) -> Counter[Seen]:
         """Count the orders with this claim by their `Seen` flags."""
         rows = self._database.execute("SELECT seen, count(*) FROM ids WHERE claim = ? GROUP BY seen", (claim,))
         return Counter({Seen(seen): count for seen, count in rows})
 
-    def listed(self, claims: tuple[Claim, Claim], mask: Seen, seen: Seen) -> Listed:
+    def listed(self, claims: tuple[LedgerClaim, LedgerClaim], mask: Seen, seen: Seen) -> ListedOrders:
         """Return the orders between two claims whose flags within the mask equal `seen`."""
         condition = (*claims, mask, seen)
         (count,) = self._database.execute(
@@ -161,7 +161,7 @@ class Ledger:
             " WHERE claim BETWEEN ? AND ? AND seen & ? = ? ORDER BY order_id LIMIT ?",
             (*condition, MAX_EXAMPLES),
         )
-        return Listed(count, tuple(name for (name,) in first))
+        return ListedOrders(count, tuple(name for (name,) in first))
 
     def _execute_many(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         self._database.execute("BEGIN")

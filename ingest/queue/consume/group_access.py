@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.entries import pairs, to_delivery
-from ingest.queue.layout.keys import Keys, Lane
+from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.redis.capabilities import Capabilities
 from ingest.queue.redis.connection import NoGroup, is_out_of_memory, translated, translating
 from ingest.queue.redis.direct_connection import DirectConnection
@@ -61,7 +61,7 @@ class GroupAccess:
         """Create each lane's stream and group where they are missing, and return whether any were."""
         return any([await self._ensure_lane(lane) for lane in self.lanes])
 
-    async def _ensure_lane(self, lane: Lane) -> bool:
+    async def _ensure_lane(self, lane: LaneKeys) -> bool:
         with translated():
             try:
                 await self.control.xgroup_create(lane.stream, self.group, id="0", mkstream=True)
@@ -76,7 +76,7 @@ class GroupAccess:
                 pass
         return True
 
-    async def _has_group(self, lane: Lane) -> bool:
+    async def _has_group(self, lane: LaneKeys) -> bool:
         if not await self.control.exists(lane.stream):
             return False
         groups = await self.control.xinfo_groups(lane.stream)
@@ -98,18 +98,18 @@ class GroupAccess:
                 await self.restore_group()
         raise QueueUnavailable("the consumer group vanishes as soon as it is created")
 
-    def by_lane(self, entries: Sequence[EntryRef]) -> Iterator[tuple[Lane, list[str]]]:
+    def by_lane(self, entries: Sequence[EntryRef]) -> Iterator[tuple[LaneKeys, list[str]]]:
         """The IDs of entries of each lane, for lanes that have any of them."""
         for lane in self.lanes:
             if ids := [entry.id for entry in entries if entry.stream == lane.stream]:
                 yield lane, ids
 
-    def lane_of(self, entry: EntryRef) -> Lane:
+    def lane_of(self, entry: EntryRef) -> LaneKeys:
         """The lane of an entry."""
         express, main = self.lanes
         return express if entry.stream == express.stream else main
 
 
-def deliveries_of(lane: Lane, entries: Sequence[Any]) -> list[Delivery]:
+def deliveries_of(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:
     """The deliveries that a script has claimed in a lane: for each entry its ID, fields, and number of deliveries."""
     return [to_delivery(lane.stream, entry_id, pairs(fields), int(count)) for entry_id, fields, count in entries]

@@ -4,7 +4,7 @@ from typing import Any
 
 from ingest.domain.deliveries.delivery import Sweep
 from ingest.queue.consume.group_access import GroupAccess
-from ingest.queue.layout.keys import Lane
+from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import NoGroup, translated, translating
 
 _MOST_CONSUMERS = 100
@@ -70,7 +70,7 @@ class QueueMaintenance:
             await self._access.restore_group()
         return deleted
 
-    async def _trim_lane(self, lane: Lane, most: int) -> int:
+    async def _trim_lane(self, lane: LaneKeys, most: int) -> int:
         own = self._access.group.encode()
         with translated():
             groups = await self._access.control.xinfo_groups(lane.stream)

@@ -8,7 +8,7 @@ from ingest.domain.deliveries.entry_fields import GROUP
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_of
 from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.entries import pairs, to_delivery
-from ingest.queue.layout.keys import Lane
+from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.layout.lanes import MainShare, kept
 from ingest.queue.layout.shared_numbers import RELEASED_IDLE_MS
 from ingest.queue.redis.connection import NoGroup, translated, translating
@@ -110,7 +110,7 @@ class QueueReading:
                 return claimed
         return []
 
-    async def _claim_own_of(self, lane: Lane, count: int, held: set[str], *, counted: bool) -> list[Delivery]:
+    async def _claim_own_of(self, lane: LaneKeys, count: int, held: set[str], *, counted: bool) -> list[Delivery]:
         after = "-"
         # A process may hold ten thousand entries, which are examined in pages, because it gets no others in the meantime.
         while page := await self._own_pending(lane, after):
@@ -124,7 +124,7 @@ class QueueReading:
                 after = f"({unknown[-1]}"  # all of these were deleted, or are another group's
         return []
 
-    async def _own_pending(self, lane: Lane, after: str) -> list[str]:
+    async def _own_pending(self, lane: LaneKeys, after: str) -> list[str]:
         """The IDs of the next entries of a lane that are pending under this name."""
         try:
             with translated():
@@ -170,7 +170,7 @@ def _by_stream(reply: Any) -> dict[bytes, Any]:
     return reply if isinstance(reply, dict) else dict(reply or ())
 
 
-def _read(lane: Lane, entries: Sequence[Any]) -> list[Delivery]:
+def _read(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:
     """The entries that were read of a lane. A claiming read adds the idle time and the earlier deliveries of each entry."""
     return [
         to_delivery(lane.stream, entry_id, pairs(fields), more[1] + 1 if more else 1)

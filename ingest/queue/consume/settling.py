@@ -15,7 +15,7 @@ from ingest.domain.deliveries.result import Finished, ResultKind
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
 from ingest.queue.consume.moved_fields import dead_letter_fields, retry_fields
 from ingest.queue.layout.entries import flat
-from ingest.queue.layout.keys import Lane
+from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import NoGroup, translated, translating
 from ingest.telemetry.logs import get_logger
 
@@ -53,7 +53,7 @@ class QueueSettling:
                 acked += await self._ack_page(lane, ids[start : start + MOST_IDS])
         return acked
 
-    async def _ack_page(self, lane: Lane, ids: list[str]) -> int:
+    async def _ack_page(self, lane: LaneKeys, ids: list[str]) -> int:
         try:
             with translated():
                 arguments = [self._access.group, self._access.name, *ids]
@@ -74,7 +74,7 @@ class QueueSettling:
                 acked += await self._ack_results_page(lane, page)
         return acked
 
-    async def _ack_results_page(self, lane: Lane, page: Sequence[Finished]) -> int:
+    async def _ack_results_page(self, lane: LaneKeys, page: Sequence[Finished]) -> int:
         told: list[str | bytes | int] = []
         for each in page:
             told += (each.entry.id, _events(each))
@@ -155,7 +155,7 @@ class QueueSettling:
                 released += await self._release_page(lane, page)
         return released
 
-    async def _release_page(self, lane: Lane, deliveries: Sequence[Delivery]) -> int:
+    async def _release_page(self, lane: LaneKeys, deliveries: Sequence[Delivery]) -> int:
         names = [part for each in deliveries for part in (each.entry.id, each.fields.get(ORDER_ID, b""))]
         arguments = [self._access.group, self._access.name, *names]
         released, gone = await self._access.call(self._access.scripts.release, [lane.stream, lane.released], arguments)
@@ -163,7 +163,7 @@ class QueueSettling:
             await self.reschedule(deliveries[place], 0.0, deliveries[place].attempt)
         return int(released)
 
-    def _moving(self, lane: Lane, delivery: Delivery) -> list[str]:
+    def _moving(self, lane: LaneKeys, delivery: Delivery) -> list[str]:
         # The record is of the entry, not of the consumer: who has lost it to another finds the other's. And of its order: after a
         # failover its ID may be another's.
         name = f"{self._access.group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"

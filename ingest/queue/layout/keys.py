@@ -5,7 +5,7 @@ import msgspec
 DEFAULT_GROUP = "ingest"
 
 
-class Lane(msgspec.Struct, frozen=True):
+class LaneKeys(msgspec.Struct, frozen=True):
     """The keys of one of the two streams of a queue.
 
     Attributes:
@@ -109,9 +109,9 @@ class Keys(msgspec.Struct, frozen=True):
         )
 
     @property
-    def lanes(self) -> tuple[Lane, Lane]:
+    def lanes(self) -> tuple[LaneKeys, LaneKeys]:
         """The express lane and the main one, in the order in which they are read."""
         return (
-            Lane(self.express, self.express_released, self.express_settled, self.express_waiting, "/express"),
-            Lane(self.stream, self.released, self.settled, self.waiting, ""),
+            LaneKeys(self.express, self.express_released, self.express_settled, self.express_waiting, "/express"),
+            LaneKeys(self.stream, self.released, self.settled, self.waiting, ""),
         )

@@ -33,7 +33,7 @@ Row = tuple[DeadLetterEntry, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DeadLetterPage:
     """Consecutive dead letters.
 
     Attributes:
@@ -72,7 +72,7 @@ class DeadLetterPages:
         self._list = load(client, "list_dead")
         self._look_up = load(client, "look_up_dead")
 
-    def oldest_first(self, selection: Selection, newest: str = "+") -> AsyncGenerator[Page, None]:
+    def oldest_first(self, selection: Selection, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
         """The dead letters that match, up to the ID `newest`; large ones without documents and unknown fields."""
 
         async def read(after: str | None) -> Sequence[Row]:
@@ -80,7 +80,7 @@ class DeadLetterPages:
 
         return self._pages(selection, read)
 
-    def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
+    def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """The dead letters that match. Large ones lack their documents and unknown fields."""
 
         async def read(before: str | None) -> Sequence[Row]:
@@ -88,16 +88,16 @@ class DeadLetterPages:
 
         return self._pages(selection, read)
 
-    async def whole(self, pages: AsyncGenerator[Page, None]) -> AsyncGenerator[Page, None]:
+    async def whole(self, pages: AsyncGenerator[DeadLetterPage, None]) -> AsyncGenerator[DeadLetterPage, None]:
         """The dead letters of these pages with all their fields, except large ones that are gone by now."""
         async with aclosing(pages):
             async for page in pages:
                 examined = page.examined
                 for rows in together(page.rows):
-                    yield Page(await self._completed(rows), examined)
+                    yield DeadLetterPage(await self._completed(rows), examined)
                     examined = 0
                 if examined:
-                    yield Page((), examined)
+                    yield DeadLetterPage((), examined)
 
     async def one_page(self, command: str, start: str, end: str, most: int) -> tuple[Sequence[Row], str | None]:
         """One page as the script `list_dead` reads it, and where the next one begins, or None after the last one."""
@@ -129,14 +129,14 @@ class DeadLetterPages:
         with translated():
             return _rows(await self._look_up([self._key], [self._told_whole, *entry_ids]))
 
-    async def _pages(self, selection: Selection, read: Call) -> AsyncGenerator[Page, None]:
+    async def _pages(self, selection: Selection, read: Call) -> AsyncGenerator[DeadLetterPage, None]:
         # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
         looked_up: set[str] = set()
         entry_ids = sorted(filter(is_entry_id, selection.ids))
         for start in range(0, len(entry_ids), _LOOKED_UP_AT_ONCE):
             found = await self._run(self._looked_up, entry_ids[start : start + _LOOKED_UP_AT_ONCE])
             looked_up.update(entry.entry_id for entry, _ in found)
-            yield Page([row for row in found if selection.matches(row[0])], len(found))
+            yield DeadLetterPage([row for row in found if selection.matches(row[0])], len(found))
         if selection.ids:
             if selection.ids <= looked_up:
                 return
@@ -145,7 +145,7 @@ class DeadLetterPages:
         while found := await self._run(read, cursor):
             cursor = f"({found[-1][0].entry_id}"
             matching = [row for row in found if selection.matches(row[0]) and row[0].entry_id not in looked_up]
-            yield Page(matching, len(found))
+            yield DeadLetterPage(matching, len(found))
 
 
 def _rows(reply: Sequence[Any]) -> Sequence[Row]:

@@ -21,8 +21,8 @@ from ingest.queue.operate.dead_letter_pages import (
     PAGE,
     SMALL,
     Call,
+    DeadLetterPage,
     DeadLetterPages,
-    Page,
     first_id,
     is_entry_id,
     together,
@@ -31,7 +31,7 @@ from ingest.queue.operate.depth import until_answered
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.scripts import load
 
-__all__ = ["PAGE", "Change", "DeadLetters", "Page", "Survey", "is_entry_id"]
+__all__ = ["PAGE", "Change", "DeadLetterPage", "DeadLetters", "Survey", "is_entry_id"]
 
 # Moved by one script, and fewer large ones. Each costs Redis about 50 us, because it skips entries that were deleted before it.
 _MOVED_AT_ONCE = 50
@@ -147,15 +147,15 @@ class DeadLetters:
         rows, _ = await self._pages.one_page("XREVRANGE", "+", "-", 1)
         return rows[0][0].entry_id if rows else _NONE_YET
 
-    def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[Page, None]:
+    def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
         """Pages of the dead letters that match, up to `newest`; close it if you stop early."""
         return self._whole_pages.whole(self._whole_pages.oldest_first(selection, newest))
 
-    def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
+    def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """Pages of the dead letters that match. Close it if you stop early."""
         return self._whole_pages.whole(self._whole_pages.newest_first(selection))
 
-    def newest_summaries(self, selection: Selection) -> AsyncGenerator[Page, None]:
+    def newest_summaries(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """As `newest_first`, without documents and unknown fields."""
         return self._pages.newest_first(selection)
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.queue.layout.keys import Lane
+from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.produce.drain_rate import UNKNOWN, Backlog
 from ingest.queue.produce.submission import Submission
 from ingest.queue.redis.capabilities import probe_for_producers
@@ -80,7 +80,7 @@ class Destination:
         lifetime: seconds for which an idempotency key is remembered.
     """
 
-    lane: Lane
+    lane: LaneKeys
     clock: str
     pushed: str
     records: str

@@ -17,7 +17,7 @@ from typing import Protocol
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.produce.drain_rate import spread
 from ingest.queue.produce.enqueue_script import Added, NoRoom
-from ingest.queue.produce.pending_calls import Call, PendingCalls
+from ingest.queue.produce.pending_calls import PendingCall, PendingCalls
 from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
 from ingest.queue.produce.submission import Submission
 from ingest.queue.redis.connection import QueueFull, QueueRefused
@@ -46,7 +46,7 @@ class Slot:
     def __init__(self, add: Add) -> None:
         self.add = add
         self.numbers = count()
-        self.batch: Sequence[Call] = ()
+        self.batch: Sequence[PendingCall] = ()
         self.is_in_stream = asyncio.Event()
 
     def fail(self, error: Exception) -> None:
@@ -116,7 +116,7 @@ class GroupCommit:
         if self._is_closed:
             raise QueueUnavailable(_CLOSED)
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._pending.add(Call(submission, waits, answer))
+        self._pending.add(PendingCall(submission, waits, answer))
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
         return await answer
@@ -136,7 +136,7 @@ class GroupCommit:
             for call in calls:
                 call.fail(error)
 
-    async def _commit(self, slot: Slot, batch: Sequence[Call]) -> None:
+    async def _commit(self, slot: Slot, batch: Sequence[PendingCall]) -> None:
         """Send a batch until it is added, rejected, or no caller waits for it."""
         number, may_be_added = next(slot.numbers), False
         while batch := [call for call in batch if call.is_open]:
@@ -162,11 +162,11 @@ class GroupCommit:
                 return
             await self._wait(self._full(reply), batch)
 
-    async def _commit_what_fits(self, slot: Slot, batch: Sequence[Call], full: NoRoom) -> None:
+    async def _commit_what_fits(self, slot: Slot, batch: Sequence[PendingCall], full: NoRoom) -> None:
         """Nothing of a batch was added: send as much of it as there is room for, from the front, and what needs none."""
         room = full.room
-        fitting: list[Call] = []
-        waiting: list[Call] = []
+        fitting: list[PendingCall] = []
+        waiting: list[PendingCall] = []
         for index, call in enumerate(batch):
             needed = full.needed.get(index, len(call.submission.orders))
             # A submission that is larger than the room takes it, so that small ones behind it do not overtake it.
@@ -183,7 +183,7 @@ class GroupCommit:
         else:
             await self._wait(error, ())
 
-    async def _wait(self, error: Unavailable, batch: Sequence[Call]) -> None:
+    async def _wait(self, error: Unavailable, batch: Sequence[PendingCall]) -> None:
         """Respond to callers that do not wait, except those that may need no room, which only Redis knows. Then pause, if others wait."""
         self._failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
@@ -203,7 +203,7 @@ class GroupCommit:
         self._waits_for, self._resumes_at = error, asyncio.get_running_loop().time() + pause
         await asyncio.sleep(pause)
 
-    def _settle(self, slot: Slot, batch: Sequence[Call], added: Added) -> None:
+    def _settle(self, slot: Slot, batch: Sequence[PendingCall], added: Added) -> None:
         slot.batch = ()
         self._failures, self._reason, self._waits_for = 0, "", None
         for index, call in enumerate(batch):

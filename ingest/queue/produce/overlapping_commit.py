@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ingest.queue.produce.group_commit import Add, GroupCommit, Slot, ending
-from ingest.queue.produce.pending_calls import Call
+from ingest.queue.produce.pending_calls import PendingCall
 
 # A timer is not more exact than this, in seconds.
 _SHORTEST_PAUSE = 0.01
@@ -67,7 +67,7 @@ class OverlappingCommit(GroupCommit):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, slot: Slot, batch: Sequence[Call]) -> None:
+    async def _run(self, slot: Slot, batch: Sequence[PendingCall]) -> None:
         slot.batch = batch
         began = self._begun_at
         try:

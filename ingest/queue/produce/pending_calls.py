@@ -13,7 +13,7 @@ from ingest.queue.produce.submission import BATCH_BYTES, Submission
 _MOST_BYTES = 32 * BATCH_BYTES
 
 
-class Call(msgspec.Struct, frozen=True, eq=False):
+class PendingCall(msgspec.Struct, frozen=True, eq=False):
     """A submission whose caller awaits the answer.
 
     Attributes:
@@ -51,11 +51,11 @@ class PendingCalls:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._calls: deque[Call] = deque()
+        self._calls: deque[PendingCall] = deque()
         self._bytes = 0
         self._has_room = asyncio.Event()
 
-    def __iter__(self) -> Iterator[Call]:
+    def __iter__(self) -> Iterator[PendingCall]:
         return iter(self._calls)
 
     def __bool__(self) -> bool:
@@ -72,19 +72,19 @@ class PendingCalls:
             self._has_room.clear()
             await self._has_room.wait()
 
-    def add(self, call: Call) -> None:
+    def add(self, call: PendingCall) -> None:
         """Put a call at the end."""
         self._calls.append(call)
         self._bytes += call.submission.size
 
-    def put_back(self, calls: Sequence[Call]) -> None:
+    def put_back(self, calls: Sequence[PendingCall]) -> None:
         """Put calls that were taken to the front again."""
         self._calls.extendleft(reversed(calls))
         self._bytes += sum(call.submission.size for call in calls)
 
-    def take_batch(self) -> list[Call]:
+    def take_batch(self) -> list[PendingCall]:
         """Take as many calls from the front as fit into a batch, at least one if there is any."""
-        batch: list[Call] = []
+        batch: list[PendingCall] = []
         orders = size = 0
         while self._calls:
             submission = self._calls[0].submission

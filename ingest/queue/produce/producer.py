@@ -14,7 +14,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Accepted, Durability
-from ingest.queue.layout.keys import Keys, Lane
+from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.produce.drain_rate import Backlog
 from ingest.queue.produce.durability import ProvenRun
 from ingest.queue.produce.enqueue_script import Destination, EnqueueScript
@@ -77,7 +77,7 @@ class Producer:
         self._main = self._lane(main, name)
         self._express = self._lane(express, f"{name}:express")
 
-    def _lane(self, lane: Lane, name: str) -> GroupCommit:
+    def _lane(self, lane: LaneKeys, name: str) -> GroupCommit:
         keys = self._keys
         to = Destination(lane, keys.clock, keys.pushed, keys.records, keys.probe, self._limit, self._lifetime)
         backlog = Backlog(self._client, lane.stream)

@@ -59,7 +59,7 @@ class OutboxRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class OutboxOrder:
     """The result of a batch. Rows that are in neither list stay unchanged.
 
     Attributes:
@@ -76,7 +76,7 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class OutboxBacklog:
     """The rows that wait in the outbox.
 
     Attributes:
@@ -88,7 +88,7 @@ class Backlog:
     oldest_age: float
 
 
-Announce = Callable[[Sequence[OutboxRow]], Awaitable[Announced]]
+Announce = Callable[[Sequence[OutboxRow]], Awaitable[OutboxOrder]]
 
 
 class Outbox:
@@ -141,7 +141,7 @@ class Outbox:
                 connection.add_termination_listener(outbox._wake)
             yield outbox
 
-    async def relay(self, most: int, announce: Announce) -> Announced | None:
+    async def relay(self, most: int, announce: Announce) -> OutboxOrder | None:
         """Enqueue the first rows, up to `most`, and delete the queued ones. None if another relay holds the lock.
 
         Raises:
@@ -159,8 +159,8 @@ class Outbox:
             if records and not rows:
                 # NULLs sort last, so no other row waits. Without a number, a single queued row could not be deleted.
                 tag = await self._connection.execute(self._refuse_unnumbered, most)
-                return Announced(unnumbered=_count_of(tag))
-            announced = await announce(rows) if rows else Announced()
+                return OutboxOrder(unnumbered=_count_of(tag))
+            announced = await announce(rows) if rows else OutboxOrder()
             # Only queued rows are deleted. After a crash before the commit, they are enqueued again under the same key.
             return await self._settle(announced)
 
@@ -169,7 +169,7 @@ class Outbox:
         with _table_blamed():  # locked rows are skipped
             return await self._connection.fetch(self._select, most)
 
-    async def backlog(self) -> Backlog:
+    async def backlog(self) -> OutboxBacklog:
         """Count the waiting rows.
 
         Raises:
@@ -188,7 +188,7 @@ class Outbox:
             with translated(), _table_blamed():
                 raise problem
         assert record is not None  # noqa: S101  an aggregate without GROUP BY has a row
-        return Backlog(record["rows"], max(0.0, record["age"] or 0.0))
+        return OutboxBacklog(record["rows"], max(0.0, record["age"] or 0.0))
 
     async def plan(self) -> None:
         """Plan the statements of a relay, without running them, to check the table and privileges.
@@ -223,7 +223,7 @@ class Outbox:
             self._connection.terminate()
             raise
 
-    async def _settle(self, announced: Announced) -> Announced:
+    async def _settle(self, announced: OutboxOrder) -> OutboxOrder:
         """Delete queued rows and mark rejected ones. Returns the result.
 
         A row whose DELETE is rejected is also marked, because otherwise each batch would enqueue it again.
@@ -233,7 +233,7 @@ class Outbox:
         refused |= {number: f"queued, but PostgreSQL refuses to delete it: {why}" for number, why in undeleted.items()}
         unmarked, still = await self._apart([*refused], lambda part: self._mark(part, refused))
         kept |= still | unmarked.keys()
-        settled = Announced(
+        settled = OutboxOrder(
             [number for number in done if number not in kept | refused.keys()],
             {number: error for number, error in refused.items() if number not in kept},
             announced.unavailable,

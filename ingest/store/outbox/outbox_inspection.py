@@ -10,7 +10,7 @@ import asyncpg
 
 from ingest.domain.errors import StoreLocked, StoreUnavailable
 from ingest.store.connection import connect
-from ingest.store.outbox.outbox import Backlog, Outbox, quoted_table
+from ingest.store.outbox.outbox import Outbox, OutboxBacklog, quoted_table
 from ingest.store.translation import translated
 
 _ROLE_AND_TABLE = "SELECT current_user AS role, to_regclass($1)::oid AS oid"
@@ -42,7 +42,7 @@ class OutboxFacts:
     missing: Sequence[str] = ()
     not_planned: str = ""
     is_locked: bool = False
-    backlog: Backlog | None = None
+    backlog: OutboxBacklog | None = None
 
 
 async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:

@@ -32,7 +32,7 @@ from ingest.domain.fetch.result import Failed, Fetched
 from ingest.telemetry.logs import get_logger
 from ingest.upstream.bulk.bulk_request import BulkResponse, Requester
 from ingest.upstream.bulk.bulk_response import BulkResponseReader
-from ingest.upstream.bulk.bulk_waiting import Call, WaitingCalls
+from ingest.upstream.bulk.bulk_waiting import WaitingCall, WaitingCalls
 
 _log = get_logger("upstream")
 
@@ -45,7 +45,7 @@ _GATHER = 0.01
 _LOOK_AGAIN = 0.5
 
 
-class Pace(Protocol):
+class BulkPace(Protocol):
     """How fast requests may follow each other: `ingest.flow.pace.pace`."""
 
     @property
@@ -102,7 +102,7 @@ class BulkUpstream:
         self,
         client: ListClient,
         options: BulkOptions,
-        pace: Pace | None = None,
+        pace: BulkPace | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -127,7 +127,7 @@ class BulkUpstream:
         cls,
         client: ListClient,
         options: BulkOptions,
-        pace: Pace | None = None,
+        pace: BulkPace | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[Self]:
@@ -153,7 +153,7 @@ class BulkUpstream:
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """See `Upstream`; the HTTP request may be sent for other orders as well."""
-        call = Call(request, asyncio.get_running_loop().create_future())
+        call = WaitingCall(request, asyncio.get_running_loop().create_future())
         self._waiting.add(call)
         self._send_soon()
         return await call.result()
@@ -250,7 +250,7 @@ class BulkUpstream:
         finally:
             timer.cancel()
 
-    def _request_again(self, missing: Sequence[Call], flight: "_Flight") -> None:
+    def _request_again(self, missing: Sequence[WaitingCall], flight: "_Flight") -> None:
         for call in missing:
             if call.is_missing and not self._has_warned:
                 # Others that were missing with it have come now.
@@ -283,7 +283,7 @@ class _Flight:
 
     __slots__ = ("_calls", "_left", "is_counted", "requests", "task")
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[WaitingCall]) -> None:
         self._calls = calls
         self._left = 0
         self.requests = tuple({call.request.order_id: call.request for call in calls}.values())
@@ -292,7 +292,7 @@ class _Flight:
         for call in calls:
             call.on_leave = self._leave
 
-    def deliver(self, response: BulkResponse | Failed) -> list[Call]:
+    def deliver(self, response: BulkResponse | Failed) -> list[WaitingCall]:
         """End the calls, and return the calls that are missing from the response."""
         missing = []
         for call in self._calls:

@@ -14,7 +14,7 @@ from ingest.domain.fetch.result import Failed, Fetched
 _LONGEST_URL = 7_900
 
 
-class Call:
+class WaitingCall:
     """One order that a caller waits for.
 
     Attributes:
@@ -63,7 +63,7 @@ class WaitingCalls:
     def __init__(self, size: int, length: int) -> None:
         self._size = size
         self._room = max(0, _LONGEST_URL - length)
-        self._groups: dict[tuple[int, bool], list[Call]] = {}
+        self._groups: dict[tuple[int, bool], list[WaitingCall]] = {}
 
     def __bool__(self) -> bool:
         """Whether any call waits."""
@@ -74,12 +74,12 @@ class WaitingCalls:
         """Whether there are as many calls as one request takes."""
         return any(len(calls) >= size for (size, _), calls in self._groups.items())
 
-    def add(self, call: Call) -> None:
+    def add(self, call: WaitingCall) -> None:
         """Let a call wait for the next request of its group."""
         size = min(call.request.together or self._size, self._size)
         self._groups.setdefault((size, call.is_missing), []).append(call)
 
-    def take(self) -> Sequence[Call]:
+    def take(self) -> Sequence[WaitingCall]:
         """Remove and return the calls of the next request, or none if no call waits.
 
         Groups take turns. Calls for one order count once. Callers that have left are dropped.
@@ -93,7 +93,7 @@ class WaitingCalls:
                 return taken
         return ()
 
-    def _divide(self, calls: list[Call], size: int) -> tuple[list[Call], list[Call]]:
+    def _divide(self, calls: list[WaitingCall], size: int) -> tuple[list[WaitingCall], list[WaitingCall]]:
         """The calls that go together, and those that go later."""
         order_ids: set[str] = set()
         left = self._room

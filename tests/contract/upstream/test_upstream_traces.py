@@ -10,7 +10,7 @@ from raw_http import Connect, answering, http, secret
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.mapping.compiled.declaration import Part
+from ingest.mapping.compiled.declaration import PartDeclaration
 from ingest.mapping.parts import PartPages, join
 from ingest.upstream.access.endpoint import Access
 from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
@@ -71,7 +71,7 @@ async def test_the_context_of_an_order_takes_the_place_of_a_configured_one(conne
 
 
 async def test_the_pages_of_an_order_are_requested_with_its_context(connect: Connect) -> None:
-    pages = PartPages("items", Part(url="/orders/{order_id}/items", items="items", next="next"))
+    pages = PartPages("items", PartDeclaration(url="/orders/{order_id}/items", items="items", next="next"))
     async with (
         answering(http(b'{"items":[]}', "Content-Length: 12")) as (template, heads),
         connect(template) as client,
