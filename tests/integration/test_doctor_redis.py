@@ -122,7 +122,7 @@ async def test_a_wrong_password_is_a_fault_without_the_password(set_up: SetUp, r
 
     (fault,) = await set_up.faults(Area.REDIS, redis_url=f"redis://:wr0ng@{host}")
 
-    assert "refuses" in fault
+    assert "denies access" in fault
     assert "wr0ng" not in fault
 
 

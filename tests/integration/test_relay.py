@@ -523,7 +523,7 @@ async def test_a_document_that_is_too_long_holds_up_no_other(shop: Shop) -> None
         await shop.until_queued("A-4")
 
     errors = await shop.sql.fetch("SELECT error FROM order_outbox ORDER BY id")
-    assert [str(row["error"]).partition(";")[0] for row in errors] == ["the document has 20,000,012 bytes"] * 3
+    assert [str(row["error"]).partition(", and")[0] for row in errors] == ["the document is 20,000,012 bytes long"] * 3
 
 
 # -- rows that PostgreSQL keeps -------------------------------------------------------------------------------
