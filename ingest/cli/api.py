@@ -26,7 +26,7 @@ def api(
         int | None, typer.Option(help="Number of processes. [INGEST_API_PROCESSES]", metavar="N")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_API_METRICS_PORT]", metavar="N")
+        int | None, typer.Option(help="Port of /metrics. 0 disables it. [INGEST_API_METRICS_PORT]", metavar="N")
     ] = None,
 ) -> None:
     """Serve the HTTP API, until stopped.

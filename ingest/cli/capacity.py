@@ -26,7 +26,7 @@ Examples:
 The formula, and the measurements behind it: {DOCUMENTATION}/how-to/plan-capacity.md
 """
 _LABEL = 25
-# Before a long range, a word would leave too little of 80 columns for the name of the longest option; so would the ranges of the rate and
+# Before a long range, a word would leave too little of 80 columns for the name of the longest option, as would the ranges of the rate and
 # of the outage.
 _NUMBER = "N"
 _HIGHEST_RATE = 1_000_000
@@ -49,8 +49,10 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     ] = "native",
     bulk: Annotated[int, typer.Option(help="Orders in one request.", min=1, max=1_000)] = 1,
     announced: Annotated[int, typer.Option(help="Orders announced at a time.", min=1, max=100_000)] = 1,
-    quota: Annotated[float, typer.Option(help="Requests per second that the API permits; 0: any.", min=0)] = 0.0,
-    quota_concurrency: Annotated[int, typer.Option(help="Requests at a time that the API permits; 0: any.", min=0)] = 0,
+    quota: Annotated[float, typer.Option(help="Requests per second that the API permits. 0 for any.", min=0)] = 0.0,
+    quota_concurrency: Annotated[
+        int, typer.Option(help="Requests at a time that the API permits. 0 for any.", min=0)
+    ] = 0,
     outage: Annotated[
         float,
         typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0),

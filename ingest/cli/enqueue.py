@@ -13,7 +13,7 @@ Examples:
 
 `ingest enqueue --file ids.txt` takes one ID per line. Empty lines are skipped.
 
-`ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header; `--file orders.jsonl
+`ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header. `--file orders.jsonl
 --column id` a member of each JSON object.
 
 `psql -Atc 'select no from orders' | ingest enqueue -` reads stdin. Add `--format csv` or `jsonl` for a column.
@@ -32,10 +32,10 @@ _SOURCES = "order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue -
 
 def enqueue(
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID", hidden=True)
+        list[str] | None, typer.Argument(help="Order IDs. `-` reads stdin.", metavar="ID", hidden=True)
     ] = None,
     *,
-    file: Annotated[str | None, typer.Option(help="Read IDs from a file; `-` is stdin.", metavar="PATH")] = None,
+    file: Annotated[str | None, typer.Option(help="Read IDs from a file. `-` is stdin.", metavar="PATH")] = None,
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
     file_format: Annotated[
         str | None,

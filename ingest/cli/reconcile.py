@@ -27,10 +27,10 @@ _SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
 
 def reconcile(
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID", hidden=True)
+        list[str] | None, typer.Argument(help="Order IDs. `-` reads stdin.", metavar="ID", hidden=True)
     ] = None,
     *,
-    file: Annotated[str | None, typer.Option(help="Read IDs from a file; `-` is stdin.", metavar="PATH")] = None,
+    file: Annotated[str | None, typer.Option(help="Read IDs from a file. `-` is stdin.", metavar="PATH")] = None,
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
     file_format: Annotated[
         str | None,
@@ -43,7 +43,7 @@ def reconcile(
     missing: Annotated[
         str | None,
         typer.Option(
-            help="Write the IDs of all missing orders to this file, one per line; `-` is stdout.", metavar="FILE"
+            help="Write the IDs of all missing orders to this file, one per line. `-` is stdout.", metavar="FILE"
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,

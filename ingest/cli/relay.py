@@ -15,7 +15,7 @@ Examples:
 
 `INGEST_OUTBOX_DSN=postgresql://ingest_relay:secret@shop-db/shop ingest relay` announces the rows of the table, until stopped.
 
-Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any host; one at a
+Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any host. One at a
 time has its turn.
 """
 
@@ -29,7 +29,7 @@ def relay(
     role: Annotated[
         str | None,
         typer.Option(
-            help=f"With --print-sql or --create: the role that relays connect as, created if there is none; by default {_ROLE}.",
+            help=f"With --print-sql or --create: the role that relays connect as, created if there is none. Defaults to {_ROLE}.",
             metavar="ROLE",
         ),
     ] = None,

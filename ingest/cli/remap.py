@@ -27,7 +27,7 @@ Examples:
 
 `ingest remap 536365 536366` is for two orders, `ingest remap --since 7d` for those fetched within a week.
 
-`ingest remap --after 540120` continues where an interrupted run has ended; that run prints the ID.
+`ingest remap --after 540120` continues where an interrupted run has ended. That run prints the ID.
 
 The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer, and stays.
 """

@@ -41,7 +41,7 @@ def status(
 ) -> None:
     """Show the queue, its consumers and the stored orders.
 
-    Waiting orders are not yet delivered to a worker; pending orders are delivered and not yet stored. Workers read the express
+    Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. Workers read the express
     lane before the main lane. The age of the oldest order counts from its first announcement.
 
     A consumer is alive until its heartbeat expires. An open circuit means that it sends no requests to the external API.

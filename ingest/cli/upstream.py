@@ -39,7 +39,7 @@ def _share(help_text: str) -> Any:
 def upstream(  # noqa: PLR0913  each parameter is one option
     *,
     host: Annotated[str, _option(_LISTENING, "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, _option(_LISTENING, "Port; 0 is any free one.", min=0, max=65535)] = 8081,
+    port: Annotated[int, _option(_LISTENING, "Port. 0 selects a free one.", min=0, max=65535)] = 8081,
     latency: Annotated[
         str, _option(_SPEED, "Seconds until the answer: 0.1, 0.1-0.2 (uniform) or lognormal:MEDIAN,SIGMA.")
     ] = _DEFAULT.latency,
@@ -61,28 +61,28 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         str | None, _option(_FAULTS, "Any request that asks for this order gets --error-status.")
     ] = _DEFAULT.breaking_id,
     fail_first: Annotated[
-        int, _option(_FAULTS, "Only the first n requests for each order are faulty; 0: any.", min=0)
+        int, _option(_FAULTS, "Only the first n requests for each order are faulty. 0 for any.", min=0)
     ] = _DEFAULT.fail_first,
     seed: Annotated[
-        int | None, _option(_FAULTS, "Seed of the random generator; random unless given.", metavar="N")
+        int | None, _option(_FAULTS, "Seed of the random generator. Defaults to a random one.", metavar="N")
     ] = None,
     rate_limit: Annotated[
-        float, _option(_LIMITS, "Requests per second above which it answers 429; 0: no limit.", min=0)
+        float, _option(_LIMITS, "Requests per second above which it answers 429. 0 for no limit.", min=0)
     ] = _DEFAULT.rate_limit,
     rate_burst: Annotated[
         int | None, _option(_LIMITS, "Requests that may arrive in a burst. Defaults to those of one second.", min=1)
     ] = _DEFAULT.rate_burst,
     concurrency_limit: Annotated[
-        int, _option(_LIMITS, "Requests at a time above which it answers 429; 0: no limit.", min=0)
+        int, _option(_LIMITS, "Requests at a time above which it answers 429. 0 for no limit.", min=0)
     ] = _DEFAULT.concurrency_limit,
     capacity: Annotated[
-        int, _option(_LIMITS, "Requests processed at a time, while the others wait; 0: no limit.", min=0)
+        int, _option(_LIMITS, "Requests processed at a time, while the others wait. 0 for no limit.", min=0)
     ] = _DEFAULT.capacity,
     capacity_queue: Annotated[
-        int, _option(_LIMITS, "Requests that may wait; more get 503.", min=0)
+        int, _option(_LIMITS, "Requests that may wait. More get 503.", min=0)
     ] = _DEFAULT.capacity_queue,
     quota: Annotated[
-        int, _option(_LIMITS, "Requests in each --quota-window, above which it answers 429; 0: no quota.", min=0)
+        int, _option(_LIMITS, "Requests in each --quota-window, above which it answers 429. 0 for no quota.", min=0)
     ] = _DEFAULT.quota,
     quota_window: Annotated[
         float, _option(_LIMITS, "Seconds after which the quota is full again.", min=0.001)
@@ -148,7 +148,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     """Run the simulated external API: 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.
 
     POST /orders with {"id": …} or {"ids": […]} is the same. With --shape, it serves the same orders as a shop does, one by one and
-    in its lists; PUT /orders/{id} then takes documents of that shape.
+    in its lists. PUT /orders/{id} then takes documents of that shape.
 
     Prints the URL template for INGEST_UPSTREAM_URL when it is ready, and runs until SIGTERM or Ctrl-C.
 

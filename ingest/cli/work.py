@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
 
 Work = Callable[["Settings", Sequence[str]], int]
-"""Takes the settings and a line for each unknown one; returns the exit code."""
+"""Takes the settings and a line for each unknown one, and returns the exit code."""
 
 
 def work_here(settings: "Settings", unknown: Sequence[str]) -> int:

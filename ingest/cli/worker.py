@@ -31,7 +31,7 @@ def worker(
         int | None, typer.Option(help="Orders in flight in each process. [INGEST_CONCURRENCY]", metavar="N")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_METRICS_PORT]", metavar="N")
+        int | None, typer.Option(help="Port of /metrics. 0 disables it. [INGEST_METRICS_PORT]", metavar="N")
     ] = None,
 ) -> None:
     """Fetch queued orders and store them, until stopped.

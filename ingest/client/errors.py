@@ -43,7 +43,7 @@ class ApiError(Exception):
 class ApiUnavailable(ApiError):
     """The API cannot be reached, does not answer in time, or cannot work now: try again after `retry_after`.
 
-    The orders of the call may or may not have been accepted; sent again with the same idempotency key, they are accepted
+    The orders of the call may or may not have been accepted. Sent again with the same idempotency key, they are accepted
     once.
     """
 

@@ -34,7 +34,7 @@ class Retrying:
         """The answer of a call that has succeeded.
 
         Raises:
-            ApiError: why it has not; what may pass is raised once there is no time for another try.
+            ApiError: why it has not. What may pass is raised once there is no time for another try.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._deadline

@@ -86,12 +86,12 @@ class Held:
         return {ref for ref, entry in self._entries.items() if not entry.is_leaving}
 
     def mark_decided(self, delivery: Delivery) -> None:
-        """The delivery has an outcome; it is held until that is applied."""
+        """The delivery has an outcome. It is held until that is applied."""
         if (entry := self._entry(delivery)) is not None:
             entry.is_decided = True
 
     def mark_leaving(self, deliveries: Iterable[Delivery]) -> None:
-        """The deliveries are being released; they are held until Redis confirms it."""
+        """The deliveries are being released. They are held until Redis confirms it."""
         for delivery in deliveries:
             if (entry := self._entry(delivery)) is not None:
                 entry.is_leaving = True

@@ -23,7 +23,7 @@ class KnownOrders:
     """The last orders that this process has received, or stored orders if it has received none.
 
     Args:
-        stored: returns IDs of stored orders, at most as many as requested; raises `Unavailable`.
+        stored: returns IDs of stored orders, at most as many as requested. Raises `Unavailable`.
     """
 
     def __init__(self, stored: Callable[[int], Awaitable[Sequence[str]]]) -> None:

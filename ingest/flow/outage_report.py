@@ -18,7 +18,7 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("circuit")
 _AGAIN = 5.0
 _LIFETIME = 3 * _AGAIN
-# Characters of an error; some libraries quote whole documents.
+# Characters of an error. Some libraries quote whole documents.
 _LONGEST = 200
 
 

@@ -59,7 +59,7 @@ class Settling(Protocol):
     keeps_results: bool
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
-        """Finish entries that this consumer still holds, after the commit; return how many."""
+        """Finish entries that this consumer still holds, after the commit, and return how many."""
 
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """As `ack`, and write the results of their orders in the same step."""
@@ -73,7 +73,7 @@ class Settling(Protocol):
         """Move an entry to the dead letters."""
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
-        """Release entries, which are immediately claimable, without counting this delivery; return how many."""
+        """Release entries, which are immediately claimable, without counting this delivery, and return how many."""
 
 
 class Liveness(Protocol):
@@ -83,29 +83,29 @@ class Liveness(Protocol):
         """Report that this consumer is alive, for the next `lifetime` seconds."""
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
-        """Renew the leases of entries; return those that another consumer has claimed."""
+        """Renew the leases of entries, and return those that another consumer has claimed."""
 
     async def report_outage(self, circuit: Outage | None, lifetime: float) -> None:
         """Report, for `lifetime` seconds, the outage of the external API, or None without one."""
 
     async def leave(self) -> int:
-        """Remove this consumer from the group; returns how many entries it still holds."""
+        """Remove this consumer from the group, and return how many entries it still holds."""
 
 
 class Maintenance(Protocol):
     """The maintenance of the group, implemented by `ingest.queue.consume.consumer`. Several processes may do it concurrently."""
 
     async def sweep(self, idle: float) -> Sweep:
-        """Release entries that were not renewed for `idle` seconds, and restore lost ones; one page."""
+        """Release entries that were not renewed for `idle` seconds, and restore lost ones, in one page."""
 
     async def move_due(self, most: int) -> int:
-        """Move at most `most` due entries from the retry set into a stream; return how many."""
+        """Move at most `most` due entries from the retry set into a stream, and return how many."""
 
     async def trim(self, most: int) -> int:
-        """Delete at most `most` entries that every group has finished; return how many."""
+        """Delete at most `most` entries that every group has finished, and return how many."""
 
     async def remove_stale(self, idle: float) -> int:
-        """Remove consumers without entries and without a heartbeat for `idle` seconds; return how many."""
+        """Remove consumers without entries and without a heartbeat for `idle` seconds, and return how many."""
 
 
 class FleetPauses(Protocol):
@@ -163,13 +163,13 @@ class Store(Protocol):
     """The orders table, implemented by `ingest.store.orders.order_store`."""
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        """Store rows, committed on return; return the effect of each. All are stored or none, except those that a trigger suppresses.
+        """Store rows, committed on return, and return the effect of each. All are stored or none, except those that a trigger suppresses.
 
         Raises:
-            RowsRefused: if a row cannot be stored; then none is.
-            StoreTooSlow: if the statement took too long; fewer rows may be stored in time.
-            StoreInterrupted: if the connection was lost during the statement; if that repeats, try fewer rows.
-            StoreLocked: if another session has locked some of the rows, or the table; then none is stored.
+            RowsRefused: if a row cannot be stored. Then none is.
+            StoreTooSlow: if the statement took too long. Fewer rows may be stored in time.
+            StoreInterrupted: if the connection was lost during the statement. If that repeats, try fewer rows.
+            StoreLocked: if another session has locked some of the rows, or the table. Then none is stored.
         """
 
     async def upsert_unlocked(self, rows: Sequence[OrderRow]) -> list[Effect]:

@@ -99,7 +99,7 @@ class Worker:
                 backlog = await self._take(free, shutdown)
 
     async def _take(self, free: int, shutdown: Shutdown) -> bool:
-        """Read up to `free` deliveries and start them; return whether there may be more."""
+        """Read up to `free` deliveries and start them, and return whether there may be more."""
         batch = await self._parts.reader.read(free, shutdown)
         record_activity()
         self._settlement.expect_more(backlog=batch.is_full)
@@ -118,7 +118,7 @@ class Worker:
         await first_of([processing], shutdown.requested, self._parts.circuit.opened)
 
     async def _has_announced_itself(self, shutdown: Shutdown) -> bool:
-        """Send the first heartbeat before the first read; return False if a stop was requested before Redis replied."""
+        """Send the first heartbeat before the first read, and return False if a stop was requested before Redis replied."""
         sending = asyncio.create_task(self._parts.heartbeats.send())
         try:
             await first_of([sending], shutdown.requested)

@@ -51,7 +51,7 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
     same effect here: a command that a supervisor stops reports how far it came.
 
     Raises:
-        KeyboardInterrupt: SIGINT or SIGTERM was received; its argument is the signal's number. A second one raises it immediately, like the
+        KeyboardInterrupt: SIGINT or SIGTERM was received. Its argument is the signal's number. A second one raises it immediately, like the
             first one does while no process reads the output.
     """
     import asyncio  # noqa: PLC0415  as below

@@ -1,7 +1,7 @@
 """The standard streams of a command: always open, and with an error of one line where output cannot be written.
 
 If a program starts with a standard stream closed, the next file or connection that it opens gets the stream's number, and the
-program writes into that. So a closed stream is replaced first; using the replacement fails, which is correct.
+program writes into that. So a closed stream is replaced first. Using the replacement fails, which is correct.
 
 What cannot be written to standard error is discarded, because it cannot be reported, and a full disk below the log or a log reader that
 has ended must not stop the work. A reader that hangs stops a process that logs, unless it waits for a limited time.

@@ -4,10 +4,10 @@ It has one thread and no event loop, so a fork is always safe, and it has alread
 need: a child starts in milliseconds and shares the parent's memory. As process 1 of a container it also reaps orphaned
 processes.
 
-If the system refuses a fork because processes or memory have run out, the supervisor tries again; running children are not
+If the system refuses a fork because processes or memory have run out, the supervisor tries again. Running children are not
 affected. If its log is not read, it discards the lines, and continues.
 
-When the supervisor is killed by SIGKILL, its end of a pipe (the lifeline) closes; the children detect that, and shut down
+When the supervisor is killed by SIGKILL, its end of a pipe (the lifeline) closes. The children detect that, and shut down
 as if they had been asked to.
 """
 
@@ -46,10 +46,10 @@ class Child:
 
     Attributes:
         name: for logs.
-        main: the function that the process runs, given the lifeline's file descriptor; returns the exit code. It is
+        main: the function that the process runs, given the lifeline's file descriptor. It returns the exit code. It is
             called with SIGTERM blocked, and unblocks it after it has installed its own handler.
         on_death: called in the parent when the process has died without a stop request.
-        listener: that it accepts from and closes when it is asked to stop; it is then closed in the parent, too, and never open in
+        listener: that it accepts from and closes when it is asked to stop. It is then closed in the parent, too, and never open in
             children with another one. As long as one process has it, the system makes connections, which would get no response.
         pid: of the running process, or 0 if none is running.
     """

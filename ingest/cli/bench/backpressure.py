@@ -27,7 +27,7 @@ def backpressure(
     latency: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LOW-HIGH", help="Milliseconds that a call takes; repeatable.", show_default="100-200 and 100-110"
+            metavar="LOW-HIGH", help="Milliseconds that a call takes. Repeatable.", show_default="100-200 and 100-110"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the latencies, which are the same for every way.")] = 1,

@@ -29,7 +29,7 @@ def http(
     case: Annotated[
         list[str] | None,
         typer.Option(
-            help="One to measure: bare, gunicorn, post, post-fsync, ndjson, get or put; repeatable. [all]",
+            help="One to measure: bare, gunicorn, post, post-fsync, ndjson, get or put. Repeatable. [all]",
             metavar="CASE",
         ),
     ] = None,

@@ -28,7 +28,7 @@ def patterns(
     orders: Annotated[int, typer.Option(help="Orders for each pattern.", min=1, max=100_000)] = 10_000,
     latency: Annotated[float, typer.Option(help="Seconds until the simulated API answers.", min=0, max=60)] = 0.3,
     throttle: Annotated[
-        int, typer.Option(help="Requests at a time above which the API answers 429; 0: no limit.", min=0)
+        int, typer.Option(help="Requests at a time above which the API answers 429. 0 for no limit.", min=0)
     ] = 0,
     kill: Annotated[
         bool, typer.Option("--kill/--no-kill", help="Run each again, with a process killed half-way.")

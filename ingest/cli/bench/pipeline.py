@@ -18,7 +18,7 @@ Examples:
 
 `ingest bench pipeline --rate 400` lets orders arrive at random, for end-to-end latency.
 
-`ingest bench pipeline --kill-at 0.4` kills a worker process during the run; `--kill command` one of two whole commands.
+`ingest bench pipeline --kill-at 0.4` kills a worker process during the run. `--kill command` kills one of two whole commands.
 
 `ingest bench pipeline --sweep in-flight=50,100,200,400,800 --output results` charts throughput and latency, and marks how many orders in flight are enough.
 """
@@ -41,7 +41,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         int,
         _option(
             _LOAD,
-            "Approximate length of the documents after the first 10,000, which are real orders with a mean of 2 KB; 0: of any length.",
+            "Approximate length of the documents after the first 10,000, which are real orders with a mean of 2 KB. 0 for any length.",
             min=0,
         ),
     ] = 1_000,
@@ -59,7 +59,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         int | None, _option(_CONTENDERS, "INGEST_BATCH_ROWS of the service.", min=1, max=5_000, show_default=False)
     ] = None,
     bulk: Annotated[
-        int, _option(_CONTENDERS, "Orders in one request of the service; 0: one request for each.", min=0, max=250)
+        int, _option(_CONTENDERS, "Orders in one request of the service. 0 for one request each.", min=0, max=250)
     ] = 0,
     metrics: Annotated[
         bool, _option(_CONTENDERS, "Let the service serve /metrics, its default, with one more process.")
@@ -68,7 +68,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         list[str] | None,
         _option(
             _CONTENDERS,
-            "Another contender: a bare loop in Python, or in Go, which needs a Go toolchain; repeatable.",
+            "Another contender: a bare loop in Python, or in Go, which needs a Go toolchain. Repeatable.",
             metavar="bare|go",
         ),
     ] = None,
@@ -88,19 +88,19 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         Literal["worker", "command"],
         _option(
             _FAULTS,
-            "One worker process, which is restarted; or one of two whole commands, which is not.",
+            "One worker process, which is restarted, or one of two whole commands, which is not.",
             metavar="worker|command",
         ),
     ] = "worker",
     api_limit: Annotated[
-        int, _option(_FAULTS, "Requests at a time above which the API answers 429; 0: no limit.", min=0)
+        int, _option(_FAULTS, "Requests at a time above which the API answers 429. 0 for no limit.", min=0)
     ] = 0,
     api_retry_after: Annotated[int, _option(_FAULTS, "Seconds to wait that a 429 demands.", min=0)] = 1,
     redis_url: Annotated[
-        str | None, _option(_SERVERS, "A Redis to use instead of the embedded one; the queue is 'ingest-bench'.")
+        str | None, _option(_SERVERS, "A Redis to use instead of the embedded one. The queue is 'ingest-bench'.")
     ] = None,
     postgres_dsn: Annotated[
-        str | None, _option(_SERVERS, "A PostgreSQL to use instead; its table 'orders' has to be empty, or missing.")
+        str | None, _option(_SERVERS, "A PostgreSQL to use instead. Its table 'orders' has to be empty, or missing.")
     ] = None,
     seed: Annotated[int, _option(_LOAD, "Seed of arrivals and latencies.", min=0)] = 1,
     output: Output = None,

@@ -47,7 +47,7 @@ def export(
     until: Until = None,
     file_format: Annotated[Format | None, typer.Option("--format", help="By default jsonl.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file; `-` is stdout.", metavar="FILE")
+        Path | None, typer.Option("--output", "-o", help="Write to this file. `-` is stdout.", metavar="FILE")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,

@@ -22,7 +22,7 @@ Reasons = Annotated[
     list[DeadReason] | None,
     typer.Option(
         "--reason",
-        help=f"Dead-lettered for this reason; may be repeated. One of {', '.join(DeadReason)}.",
+        help=f"Dead-lettered for this reason. May be repeated. One of {', '.join(DeadReason)}.",
         metavar="REASON",
         rich_help_panel=_SELECTION,
     ),

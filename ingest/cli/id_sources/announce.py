@@ -47,7 +47,7 @@ class EnqueueResult:
         accepted: IDs that Redis has.
         invalid: lines without a valid ID.
         seconds: how long it took.
-        error: why the source was not read to its end; what stands before that place is accepted. Else empty.
+        error: why the source was not read to its end. What stands before that place is accepted. Otherwise empty.
     """
 
     accepted: int = 0
@@ -75,7 +75,7 @@ class EnqueueResult:
 async def announce(
     settings: Settings, source: IdSource, *, quiet: bool, rate: float | None = None, express: bool = False
 ) -> EnqueueResult:
-    """Enqueue all valid IDs of the source, batch by batch, whatever else is in it; at most `rate` of them a second.
+    """Enqueue all valid IDs of the source, batch by batch, up to `rate` of them per second.
 
     Where the source cannot be read any further, all that was read is accepted, and the result says why it ended.
     Interrupted, it has announced a whole number of batches from the front.

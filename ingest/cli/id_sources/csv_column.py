@@ -27,7 +27,7 @@ def read_column(lines: Iterator[Found], column: str, name: str) -> Iterator[Foun
         name: the file's name, for messages.
 
     Raises:
-        UnreadableSource: there is no such column, or a quote is not closed; the message has the line where it opens.
+        UnreadableSource: there is no such column, or a quote is not closed. The message contains the line where it opens.
     """
     csv.field_size_limit(LONGEST_LINE)
     feed = _Feed(lines, name)
@@ -87,7 +87,7 @@ class _Feed:
         width: how many fields the header has.
         column: which of them holds the ID.
         line: the number of the last line.
-        opened: for a record of several lines, the line of the last quote that is not closed on its line; else 0.
+        opened: for a record of several lines, the line of the last quote that is not closed on its line, or 0.
         problem: why a line of this record cannot be read.
     """
 
@@ -143,14 +143,14 @@ class _Feed:
         self.line, self._position = found.line, found.position
         if found.position - self._started_at > LONGEST_LINE and self.opened:
             raise self.unclosed()
-        # A line that is not text counts as empty; its record is reported.
+        # A line that is not text counts as empty. Its record is reported.
         self.problem = self.problem or found.problem
         self._text = found.text or ""
         return self._text + "\n"
 
     def _continue_record(self) -> None:
         """Handle a line that ended within quotes."""
-        # A quote that is not doubled ends the field in which the line began; so another field has opened.
+        # A quote that is not doubled ends the field in which the line began, so that another field has opened.
         if not self.opened or '"' in self._text.replace('""', ""):
             self._check_inside()
             self.opened, self._inside, self._alike = self.line, 0, 0

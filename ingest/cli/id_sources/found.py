@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ingest.domain.errors import UserError
 
-# No line with an ID is longer; a file that is not a list of IDs may be one line of a gigabyte.
+# No line with an ID is longer. A file that is not a list of IDs may be one line of a gigabyte.
 LONGEST_LINE = 1024 * 1024
 
 
@@ -17,8 +17,8 @@ class Found:
     """One place where an ID is expected.
 
     Attributes:
-        line: its number, from 1; for an argument, its position.
-        text: what was read there; None if it cannot be read.
+        line: its number, from 1, or the position of an argument.
+        text: what was read there, or None if it cannot be read.
         problem: why it cannot be read.
         position: bytes read so far, for progress.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ingest.cli.id_sources.found import Found
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
-# At most N invalid lines are shown; a file that is not a list of IDs would fill the screen.
+# At most N invalid lines are shown. A file that is not a list of IDs would fill the screen.
 _SHOWN = 100
 
 

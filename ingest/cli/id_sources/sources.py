@@ -25,7 +25,7 @@ class IdSource:
 
     Attributes:
         name: for messages.
-        size: in bytes, or the number of arguments; None if unknown.
+        size: in bytes or arguments, or None if unknown.
         read: yields what it finds one at a time, however large the source is.
     """
 
@@ -129,7 +129,7 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[Found]:
                     f"line {number} of {name} is longer than {LONGEST_LINE} bytes: this is not a list of IDs"
                 )
             try:
-                # Spreadsheets write a byte order mark before UTF-8; it is not part of the first line.
+                # Spreadsheets write a byte order mark before UTF-8. It is not part of the first line.
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 yield Found(number, text.strip() if "," not in text else text, position=position)
             except UnicodeDecodeError:

@@ -35,9 +35,9 @@ Examples:
 
 def check(
     *,
-    sample: Annotated[Path | None, typer.Option(metavar="FILE", help="The document; - is standard input.")] = None,
+    sample: Annotated[Path | None, typer.Option(metavar="FILE", help="The document. `-` is stdin.")] = None,
     order_id: Annotated[
-        str | None, typer.Option("--id", help="Fetch this order; with --sample, the document has to be of this order.")
+        str | None, typer.Option("--id", help="Fetch this order. With --sample, the document has to be of this order.")
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="Fetch from this URL with {order_id} instead of the configured one.")

@@ -14,7 +14,7 @@ Reasons = Annotated[
     list[RetryReason] | None,
     typer.Option(
         "--reason",
-        help=f"Retried for this reason; may be repeated. One of {', '.join(RetryReason)}.",
+        help=f"Retried for this reason. May be repeated. One of {', '.join(RetryReason)}.",
         metavar="REASON",
     ),
 ]

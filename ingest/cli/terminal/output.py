@@ -30,7 +30,7 @@ def standard_output() -> Iterator[IO[str]]:
 
 @contextmanager
 def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
-    """A file that is written under a temporary name and renamed at the end; if anything fails before, it is removed.
+    """A file that is written under a temporary name and renamed at the end. If anything fails before, it is removed.
 
     Only its owner may read it, whatever the permissions of a file that it replaces.
 

@@ -60,7 +60,7 @@ class ProgressDisplay:
             say(line)
 
     def update(self, done: int, total: int | None = None) -> None:
-        """Show how many items are done; `total` replaces the total that was known so far."""
+        """Show how many items are done. `total` replaces the total that was known so far."""
         self._total = self._total if total is None else total
         if self._bar:
             self._bar.update(self._task, completed=done, total=self._total)

@@ -4,7 +4,7 @@ import json
 
 
 def printable(text: str, limit: int | None = None) -> str:
-    r"""The text on one line, shortened to `limit` characters; characters that are not printable become backslash escapes.
+    r"""The text on one line, shortened to `limit` characters. Characters that are not printable become backslash escapes.
 
     These are control characters, which could control the terminal, and characters that hide or reorder text.
     """

@@ -1,6 +1,6 @@
 """The width of the output, and what depends on it: tables and line breaks.
 
-A terminal has a width; a pipe has one only if COLUMNS is set.
+A terminal has a width. A pipe has one only if COLUMNS is set.
 """
 
 import os
@@ -17,7 +17,7 @@ _BETWEEN = "  "
 
 
 def width_of(stream: IO[str]) -> int:
-    """The number of columns: COLUMNS, otherwise the terminal's; a pipe or a file is unbounded."""
+    """The number of columns: COLUMNS, otherwise the terminal's. A pipe or a file is unbounded."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isascii() and columns.isdigit() and int(columns) >= _NARROWEST:
         return int(columns)
@@ -63,7 +63,7 @@ class Table:
     def lines(self, rows: Sequence[Sequence[str]], below: Sequence[str], width: int) -> Iterator[str]:
         """The table's lines, none wider than `width` unless its names are.
 
-        One line per row if all columns fit; otherwise what `below` has of a row is below it; otherwise the names are above everything else.
+        One line per row if all columns fit. Otherwise the columns of `below` are below the row, or the names are above everything else.
         """
         from rich.cells import cell_len
 

@@ -35,10 +35,10 @@ def check(
         str | None, typer.Argument(help="The file of sources. [INGEST_WEBHOOKS]", metavar="FILE", hidden=True)
     ] = None,
     source: Annotated[str | None, typer.Option(metavar="NAME", help="The source that a request is sent to.")] = None,
-    body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of the request; - is standard input.")] = None,
+    body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of the request. `-` is stdin.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="A header of the request.")] = None,
     at: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="When the request came, Unix time; by default now.")
+        float | None, typer.Option(metavar="SECONDS", help="When the request came, Unix time. Defaults to now.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -108,7 +108,7 @@ class CircuitBreaker(Circuit):
         return FaultOf.API if is_outage else FaultOf.ORDER
 
     async def next_canary(self) -> FetchRequest | None:
-        """The next known order for a canary request while the circuit is open; None without a known order."""
+        """The next known order for a canary request while the circuit is open, or None without a known order."""
         known = await self._known.candidates()
         self._canaries_sent += 1
         return known[self._canaries_sent % len(known)] if known else None

@@ -13,7 +13,7 @@ _log = get_logger("circuit")
 
 
 class Circuit:
-    """Whether requests may be sent; `CircuitBreaker` decides it.
+    """Whether requests may be sent. `CircuitBreaker` decides it.
 
     Attributes:
         is_open: whether no requests may be sent.

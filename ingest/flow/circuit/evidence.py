@@ -125,7 +125,7 @@ class ThrottleWindow:
         self.orders: dict[str, float] = {}
 
     def record(self, exchange: Exchange, now: float) -> bool:
-        """Note a throttled request; return whether the API is unavailable."""
+        """Note a throttled request, and return whether the API is unavailable."""
         if now > next(reversed(self.orders.values()), now) + _THROTTLES_APART:
             self.orders.clear()
         first = next(iter(self.orders.values()), now)

@@ -41,7 +41,7 @@ class ProbePauses:
         self._told_until = 0.0
 
     def left(self) -> float:
-        """Seconds for which the API has asked to wait from now on; 0 or less if it has not."""
+        """Seconds for which the API has asked to wait from now on, 0 or less if it has not."""
         return self._told_until - self._clock()
 
     def next(self) -> float:

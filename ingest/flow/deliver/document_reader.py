@@ -20,8 +20,8 @@ class DocumentReader:
 
     Args:
         decode: from a document to orders.
-        buffer: space is acquired for a document before it is decoded; orders to store keep it.
-        keep: selects the documents that are stored with their orders; None: none of them.
+        buffer: space is acquired for a document before it is decoded. Orders to store keep it.
+        keep: selects the documents that are stored with their orders. None for none of them.
     """
 
     def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None) -> None:
@@ -56,7 +56,7 @@ class GrowingDocumentReader(DocumentReader):
         decode: as there.
         buffer: as there.
         keep: as there.
-        turns: documents that are decoded concurrently, or whose orders wait for space; 0: any number.
+        turns: documents that are decoded concurrently, or whose orders wait for space. 0 for any number.
     """
 
     def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None, *, turns: int) -> None:

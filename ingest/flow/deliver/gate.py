@@ -29,11 +29,11 @@ class Gate:
         return self._circuit.is_open
 
     def delay(self) -> float:
-        """Seconds until the next order may be requested, while the gate is open; 0 or less for now."""
+        """Seconds until the next order may be requested, while the gate is open. 0 or less for now."""
         return self._pace.delay()
 
     async def admit(self, delivery: Delivery, shutdown: Shutdown) -> Release | None:
-        """Wait until a delivery may be handled; returns its release if it must not be.
+        """Wait until a delivery may be handled, and return its release if it must not be.
 
         The API may have asked for a pause while the delivery was being read. A pushed document needs no request, so that it waits
         for no pause.

@@ -1,4 +1,4 @@
-"""Decides the outcome of a delivery; writes nothing."""
+"""Decides the outcome of a delivery. Writes nothing."""
 
 import random
 from collections.abc import Awaitable, Callable, Coroutine
@@ -49,7 +49,7 @@ class _Request(msgspec.Struct, frozen=True):
     """The way in which an order is requested.
 
     Attributes:
-        together: the most orders in the request; 0: the usual number.
+        together: the most orders in the request. 0 for the usual number.
         is_repeated: whether an earlier response would have dead-lettered it.
     """
 

@@ -23,7 +23,7 @@ class Scheduler:
     """The slots of one process: as many as the pace allows now, less those that are taken.
 
     Attributes:
-        tasks: the deliveries that run now; each takes a slot.
+        tasks: the deliveries that run now. Each takes a slot.
 
     Args:
         held: gets each delivery with its task.
@@ -53,7 +53,7 @@ class Scheduler:
         return task
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
-        """How many deliveries may be read now; 0 if there is something else to do first.
+        """How many deliveries may be read now, or 0 if there is something else to do first.
 
         Args:
             shutdown: a request to stop ends the wait.

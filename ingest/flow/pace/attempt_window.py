@@ -21,7 +21,7 @@ _MOST_SAMPLES = 5_000
 _FULL_AT_PEAK = 0.9
 _FULL_ON_AVERAGE = 0.5
 _STEADY = 0.25
-# Seconds; the resolution of a clock.
+# The resolution of a clock in seconds.
 _CLOCK = 1e-6
 _LATER = float("inf")
 
@@ -86,7 +86,7 @@ class AttemptWindow:
         self.overloads = self.loaded = 0
 
     def add(self, started_at: float, ended_at: float, in_flight: int) -> bool:
-        """Count a document; returns whether the window may be closed."""
+        """Count a document, and return whether the window may be closed."""
         if started_at < self._counts_from:
             if self._counts_from == _LATER and in_flight <= self._limit:
                 self._counts_from = ended_at

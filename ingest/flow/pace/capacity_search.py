@@ -17,7 +17,7 @@ _FIRST = 20.0
 # In units of log10(limit), as in failsafe-go (`alphaFunc`, `betaFunc`, `increaseFunc`).
 _FEW_WAIT = 3.0
 _MANY_WAIT = 6.0
-# Steps in a row after which the limit doubles with each window (slow start; Jacobson, 1988).
+# Steps in a row after which the limit doubles with each window (slow start, Jacobson, 1988).
 _STEPS_UNTIL_DOUBLING = 1
 # A queue of this share of all requests is no noise. The limit is lowered by the whole queue, by at most half.
 _LONG_QUEUE = 0.25

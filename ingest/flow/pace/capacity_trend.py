@@ -22,7 +22,7 @@ class CapacityTrend:
         self._windows: deque[Measured] = deque(maxlen=_WINDOWS)
 
     def is_overload(self, measured: Measured) -> bool:
-        """Add a window; returns whether more requests in flight took longer without increasing throughput."""
+        """Add a window, and return whether more requests in flight took longer without increasing throughput."""
         if not measured.is_full:
             return False
         self._windows.append(measured)
@@ -39,5 +39,5 @@ class CapacityTrend:
 
 
 def _correlation(one: list[float], other: list[float]) -> float:
-    """Pearson's coefficient; 0 if the other does not vary."""
+    """Pearson's coefficient, or 0 if the other does not vary."""
     return correlation(one, other) if min(other) != max(other) else 0.0

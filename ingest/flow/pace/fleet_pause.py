@@ -72,10 +72,10 @@ class FleetPause:
             await asyncio.sleep(_SAME / 5)
 
     def close(self) -> None:
-        """The process stops; there is nothing to end."""
+        """The process stops. There is nothing to end."""
 
     def _to_publish(self) -> float:
-        """Seconds of a pause that is not published yet; 0 without one."""
+        """Seconds of a pause that is not published yet, or 0 without one."""
         until = self._pauses.asked_until
         left = until - self._clock()
         return left if left > 0 and until > self._known_until + _SAME else 0.0

@@ -20,7 +20,7 @@ class LatencyBaseline:
     """The baseline of one process.
 
     Attributes:
-        seconds: p90 of an attempt without a queue; 0 before the first window.
+        seconds: p90 of an attempt without a queue, or 0 before the first window.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class LatencyBaseline:
         self._latest = 0.0
 
     def observe(self, measured: Measured, few: float) -> float:
-        """Add a window; returns its p90 without noise.
+        """Add a window, and return its p90 without noise.
 
         Args:
             measured: the window.

@@ -67,7 +67,7 @@ class Pace:
         return self.per_request * (requests if self._quota is None else min(requests, self._quota.read_ahead()))
 
     def delay(self) -> float:
-        """Seconds until the next order may begin; 0 or less for now.
+        """Seconds until the next order may begin, 0 or less for now.
 
         Orders that share requests wait only for the pauses between all requests.
         """
@@ -86,7 +86,7 @@ class Pace:
         return self._limit.value
 
     def request_delay(self) -> float:
-        """Seconds until the next request for several orders may begin; 0 or less for now."""
+        """Seconds until the next request for several orders may begin, 0 or less for now."""
         return self.pauses.delay()
 
     def record_request(self) -> None:
@@ -104,7 +104,7 @@ class Pace:
         self._limit.record_success()
 
     def record_throttle(self, retry_after: float | None, started_at: float) -> float:
-        """The API has rejected a request that began at `started_at`, and asks to wait; returns how long its order should wait."""
+        """The API has rejected a request that began at `started_at`, and asks to wait. Return how long its order should wait."""
         wait = self._limit.record_throttle(retry_after, started_at)
         if self._quota is not None:
             self._quota.turn_away()

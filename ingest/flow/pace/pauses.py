@@ -38,7 +38,7 @@ class Pauses:
 
     Attributes:
         is_on: whether there may be something to wait for.
-        interval: seconds between the beginnings of two requests; 0 while limiting the number in flight is enough.
+        interval: seconds between the beginnings of two requests, or 0 while limiting the number in flight is enough.
         pause: seconds of the last pause for all.
         asked: set when the API has requested a pause that concerns the other processes.
         asked_until: when the longest of those pauses ends, by the clock.
@@ -83,7 +83,7 @@ class Pauses:
         self.is_on = True
 
     def delay(self) -> float:
-        """Seconds until the next request may begin; 0 or less for now."""
+        """Seconds until the next request may begin, 0 or less for now."""
         if not self.is_on:
             return 0.0
         delay = max(self._until, self._next_start) - self._clock()
@@ -92,7 +92,7 @@ class Pauses:
         return delay
 
     def left(self) -> float:
-        """Seconds until the pause for all ends; 0 or less without one."""
+        """Seconds until the pause for all ends, 0 or less without one."""
         return self._until - self._clock() if self.is_on else 0.0
 
     def record_start(self) -> None:
@@ -101,7 +101,7 @@ class Pauses:
             self._next_start = self._clock() + self.interval * self._draw(0.9, 1.1)
 
     def record_throttle(self, retry_after: float | None) -> float:
-        """The API has throttled a request; returns how many seconds its order should wait."""
+        """The API has throttled a request. Return how many seconds its order should wait."""
         now = self._clock()
         floor = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(0, self._rejections - 1), 30))
         self.pause = max(floor, min(retry_after or 0.0, _LONGEST_RETRY_AFTER))

@@ -52,7 +52,7 @@ class Reader:
     Args:
         queue: the source of new entries.
         reclaimer: the source of entries that were delivered before.
-        release: releases entries that must wait for their isolation; raises `Unavailable` if Redis is unavailable.
+        release: releases entries that must wait for their isolation. Raises `Unavailable` if Redis is unavailable.
         heartbeats: count the consumers of the group.
         isolate_above: deliveries of an entry above which it is isolated, because it may have killed its workers.
         block: seconds for which a read waits for new entries.
@@ -89,7 +89,7 @@ class Reader:
         self._most = 0
 
     async def read(self, count: int, shutdown: Shutdown) -> Batch:
-        """Up to `count` deliveries, waiting for new ones; none, after a pause, while Redis is unavailable.
+        """Up to `count` deliveries, waiting for new ones. None, after a pause, while Redis is unavailable.
 
         Args:
             count: the number of free slots.
@@ -171,7 +171,7 @@ class Reader:
     # -- isolation ------------------------------------------------------------------------------------------
 
     async def _isolate(self, deliveries: list[Delivery], *, is_full: bool) -> Batch:
-        """Keep either the harmless entries, or a single one that may be poison; the others are released, uncounted."""
+        """Keep either the harmless entries, or a single one that may be poison. The others are released, uncounted."""
         # An entry that was delivered often and never settled may have killed its workers.
         harmless = [delivery for delivery in deliveries if delivery.count <= self._isolate_above]
         possible_poison = [delivery for delivery in deliveries if delivery.count > self._isolate_above]

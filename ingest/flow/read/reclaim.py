@@ -53,7 +53,7 @@ class Reclaimer:
         return self.redelivered(claimed, "restart")
 
     async def claim(self, count: int) -> list[Delivery]:
-        """Claim up to `count` abandoned entries, at most a hundred; none shortly after a claim that found too few."""
+        """Claim up to `count` abandoned entries, at most a hundred, or none shortly after a claim that found too few."""
         if self._clock() < self._next:
             return []
         count = min(count, _AT_ONCE)

@@ -24,7 +24,7 @@ _ENOUGH = 200
 
 
 class Acks:
-    """The acks of one process; `run` must be running while entries are added.
+    """The acks of one process. `run` must be running while entries are added.
 
     Args:
         queue: finishes entries.

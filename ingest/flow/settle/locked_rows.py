@@ -24,7 +24,7 @@ class RowsLocked(Exception):
     """Another session has locked some of the rows.
 
     Attributes:
-        order_ids: the orders of those rows; empty if they are unknown.
+        order_ids: the orders of those rows, or empty if they are unknown.
     """
 
     def __init__(self, order_ids: Collection[str] = ()) -> None:

@@ -86,7 +86,7 @@ class Moves:
         await self._queue.release(deliveries)
 
     async def release_rest(self) -> int:
-        """Release all held entries at the end of the process; return how many this consumer still held."""
+        """Release all held entries at the end of the process, and return how many this consumer still held."""
         held = self._held.deliveries()
         return await until_available("redis", self._queue.release, held) if held else 0
 

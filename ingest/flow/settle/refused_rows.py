@@ -82,7 +82,7 @@ class RefusedRows:
             self._isolated -= 1
 
     async def after(self, written: Written) -> list[Item]:
-        """Classify the rejected rows of one write; return the rows for the next batch, which were too slow together."""
+        """Classify the rejected rows of one write, and return the rows for the next batch, which were too slow together."""
         await self._postpone_locked(written.locked)
         if not written.refused:
             if self._held and written.fresh is not None:
@@ -97,7 +97,7 @@ class RefusedRows:
         return []
 
     async def retry(self) -> list[Item]:
-        """Try held rows again if they are due, and postpone some if others need their buffer space; return as `after`."""
+        """Try held rows again if they are due, and postpone some if others need their buffer space, and return as `after`."""
         if self._isolated:
             await self._postpone(len(self._held))
             return []
@@ -120,7 +120,7 @@ class RefusedRows:
             _log.info("no_rows_held")
 
     async def _without_certain(self, refused: Sequence[Refusal]) -> list[Refusal]:
-        """Dead-letter rows that no table could store; return the others."""
+        """Dead-letter rows that no table could store, and return the others."""
         for refusal in refused:
             if refusal.error.is_certain:
                 await self._dead_letter(refusal)

@@ -22,7 +22,7 @@ from ingest.telemetry.metrics import WorkerMetrics
 
 
 class Settlement:
-    """Settles deliveries; `run` must be running while `store` is called.
+    """Settles deliveries. `run` must be running while `store` is called.
 
     Args:
         queue: where entries are finished and moved.
@@ -30,7 +30,7 @@ class Settlement:
         held: holds entries until they are settled.
         heartbeats: confirm before a commit or an ack that entries are still ours.
         metrics: outcomes, latencies, batches.
-        buffer: the space that an order has acquired before; released when it is settled.
+        buffer: the space that an order has acquired before. Released when it is settled.
         now: wall clock in Unix seconds, for latencies.
         clock: monotonic seconds, for when refused rows are tried again.
     """
@@ -112,5 +112,5 @@ class Settlement:
             self._acks.finish()
 
     async def release_rest(self) -> int:
-        """Release all held entries at the end; return how many."""
+        """Release all held entries at the end, and return how many."""
         return await self._moves.release_rest()

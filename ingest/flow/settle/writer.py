@@ -45,7 +45,7 @@ _OUTCOME = {
 
 
 class _TooMuchAtOnce(Exception):
-    """Several rows took too long together, or lost their connections; fewer rows may be stored."""
+    """Several rows took too long together, or lost their connections. Fewer rows may be stored."""
 
 
 class Writer:
@@ -84,7 +84,7 @@ class Writer:
         self._locked_rows = LockedRows(store)
 
     def fitting(self, items: Sequence[Item]) -> int:
-        """How many items, from the first on, fit into one statement; at least one."""
+        """How many items, from the first on, fit into one statement. At least one."""
         # Nearly always all of them fit, which comprehensions detect in a third of the time.
         if (
             sum([len(item.rows) for item in items]) <= self._limit
@@ -164,7 +164,7 @@ class Writer:
             return False
 
     async def _write_part(self, part: StatementPart, written: Written) -> Iterable[StatementPart]:
-        """Write the rows of a part; return a part for each item with a suppressed row.
+        """Write the rows of a part, and return a part for each item with a suppressed row.
 
         Raises:
             RowSuppressed: if there is one item, and a row of it was suppressed.
@@ -199,7 +199,7 @@ class Writer:
         return [StatementPart([item], part.locks) for item in suppressed]
 
     async def _attempt(self, part: StatementPart) -> tuple[list[Item], list[Effect]]:
-        """Execute one statement with the items that are still held; other processes may have claimed some since the last attempt."""
+        """Execute one statement with the items that are still held. Other processes may have claimed some since the last attempt."""
         await self._heartbeats.confirm()
         ours = self._held.still_held(part.items)
         rows = [row for item in ours for row in item.rows]
