@@ -100,7 +100,7 @@ def test_a_name_that_is_taken_is_refused(plain: Cli, path: Path) -> None:
     [
         (("create", "a b", "--scope", "read"), "must be up to 64 letters"),
         (("create", "anonymous", "--scope", "read"), "and not `anonymous` or `nobody`"),
-        (("create", "shop"), "say what the key may do"),
+        (("create", "shop"), "give the scopes of the key"),
         (("create", "shop", "--scope", "all"), "'all' is not one of"),
         (("create", "shop", "--scope", "read", "--burst", "5"), "needs --rate"),
         (("create", "shop", "--scope", "read", "--rate", "0"), "--rate"),

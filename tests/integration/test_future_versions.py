@@ -28,7 +28,7 @@ async def test_a_time_far_in_the_future_is_no_version_and_is_counted(scene: Scen
         await store(scene, "shipped", (datetime.now(UTC) + timedelta(hours=1)).isoformat())
 
     assert (row["version"], row["updated_at"].year, counted) == (row["fetched_at"], 2999, 1)
-    assert "over a day ahead of the clock" in " ".join(shown.stdout.split())
+    assert "more than a day ahead of the clock" in " ".join(shown.stdout.split())
     assert (await scene.rows())["X"]["status"] == "shipped"
 
 

@@ -78,7 +78,7 @@ async def test_orders_are_announced_fetched_retried_reclaimed_dead_lettered_and_
         await said("dead", "drop", "--all", "--yes")
         await eventually(lambda: dead(0))
     assert '"stored": 602' in await said("status", "--json")
-    assert '"sound": true' in await said("reconcile", "-", "--json", stdin="\n".join(order_ids))
+    assert '"clean": true' in await said("reconcile", "-", "--json", stdin="\n".join(order_ids))
     assert '"order_id":"flaky"' in await said("order", "show", "flaky", "--json")
     await said("order", "erase", "flaky", "--yes")
     assert await scene.is_finished()

@@ -191,7 +191,7 @@ async def test_the_commands_do_their_work(databases: tuple[str, str], scene: Sce
         assert '"unchanged": 5' in await said("remap", "--json")
         assert '"stored"' in await said("order", "show", order_ids[0], "--json")
         await said("order", "erase", order_ids[0], "--yes")
-        assert '"sound": true' in await said("reconcile", *order_ids[1:], "--json")
+        assert '"clean": true' in await said("reconcile", *order_ids[1:], "--json")
     assert sorted(await scene.rows()) == order_ids[1:]
 
 

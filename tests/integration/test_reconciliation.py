@@ -21,7 +21,7 @@ from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.orders.order import InvalidOrderId, decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.upstream import Behaviour
-from ingest.operations.reconcile import Backends, Listed, ReconciliationReport, reconcile
+from ingest.operations.reconcile import Backends, ListedOrders, ReconciliationReport, reconcile
 from ingest.store.orders.order_store import OrderStore
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "check-that-nothing-is-lost.md"
@@ -478,7 +478,7 @@ def test_the_text_in_the_documentation_is_what_a_report_prints() -> None:
 
 def _shown() -> ReconciliationReport:
     return ReconciliationReport(
-        accepted=10_000, stored=9_940, dead=40, both=0, erased=0, queued=20, lost=Listed(), unconfirmed=0, arrived=0,
+        accepted=10_000, stored=9_940, dead=40, both=0, erased=0, queued=20, lost=ListedOrders(), unconfirmed=0, arrived=0,
         waiting=0, pending=20, retrying=0, dead_letters={"not_found": 30, "invalid_order": 10}, compared=0,
-        wrong=Listed(), unexpected=Listed(),
+        wrong=ListedOrders(), unexpected=ListedOrders(),
     )  # fmt: skip
