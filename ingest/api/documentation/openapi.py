@@ -30,6 +30,7 @@ _ANY = {
     408: "The request did not come in time.",
     413: "The body is too large.",
     417: "The request expects something else than `100-continue`.",
+    431: "The header is too large.",
     500: "An unexpected error. It was logged under the response's `X-Request-Id`.",
     503: "Too busy, or a required server is unavailable. `Retry-After` gives the time to wait.",
 }

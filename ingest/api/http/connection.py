@@ -20,6 +20,10 @@ from ingest.api.http.receive_rate import ReceiveRate
 from ingest.api.http.request_protocol import RequestProtocol
 
 _T = TypeVar("_T")
+# The size of a header that comes in several pieces, and the seconds after which it is checked. A complete header has begun its request by
+# then, even if the beginning of its body came with it.
+_HEADER_SIZE = 16 * 1024
+_CHECKED_AFTER = 0.05
 # The connections that are searched for an idle one when there are too many.
 _SEARCHED = 1024
 
@@ -57,7 +61,9 @@ class Connection(asyncio.Protocol):
         self._is_accepted = False
         self._request: web.Request | None = None
         self._reading: asyncio.Future[Any] | None = None
+        self._header_size = 0
         self._header_timer: asyncio.TimerHandle | None = None
+        self._size_check: asyncio.TimerHandle | None = None
         self._rate = ReceiveRate()
 
     @property
@@ -130,6 +136,10 @@ class Connection(asyncio.Protocol):
         self._rate.add(len(data), self._loop.time())
         if self.is_idle:
             self._header_timer = self._loop.call_later(self._connections.limits.header, self._header_is_overdue)
+        if self._request is None:
+            self._header_size += len(data)
+            if self._header_size > _HEADER_SIZE and self._size_check is None:
+                self._size_check = self._loop.call_later(_CHECKED_AFTER, self._header_is_too_large)
         self._inner.data_received(data)
 
     def eof_received(self) -> None:
@@ -155,9 +165,14 @@ class Connection(asyncio.Protocol):
             self._inner.connection_lost(exc)
 
     def _end_header(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+        self._header_size = 0
+        for timer in (self._header_timer, self._size_check):
+            if timer is not None:
+                timer.cancel()
+        self._header_timer = self._size_check = None
+
+    def _header_is_too_large(self) -> None:
+        self._reject(Problem(431, "header_too_large", f"the header has more than {_HEADER_SIZE:,} bytes"))
 
     def _header_is_overdue(self) -> None:
         seconds = self._connections.limits.header
