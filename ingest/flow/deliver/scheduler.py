@@ -60,10 +60,8 @@ class Scheduler:
             backlog: whether to wait a little longer for several slots: then more than one delivery is there to be read.
         """
         await self._until_free(1, shutdown)
-        if backlog and (wanted := self._worth_a_read()) > 1:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_GATHER if self._pace.per_request == 1 else _GATHER_REQUEST):
-                    await self._until_free(wanted, shutdown)
+        if backlog and (missing := self._worth_a_read() - self._free()) > 0 and not self._is_interrupted(shutdown):
+            await self._gather(missing)
         if self._is_interrupted(shutdown):
             return 0
         if (pause := self._gate.delay()) > 0:
@@ -84,6 +82,19 @@ class Scheduler:
             self._changed.clear()
             await self._changed.wait()
         self._wanted = 0
+
+    async def _gather(self, missing: int) -> None:
+        """Wait a moment until that many further slots are free."""
+        self._wanted = missing
+        self._changed.clear()
+        seconds = _GATHER if self._pace.per_request == 1 else _GATHER_REQUEST
+        # Nearly always the time ends the wait. A timeout would cancel it, which takes several times as long.
+        timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
+            self._wanted = 0
 
     def _is_interrupted(self, shutdown: Shutdown) -> bool:
         return shutdown.requested.is_set() or self._gate.is_closed
