@@ -195,7 +195,7 @@ class Connections:
 
     Args:
         server: handles the requests.
-        limits: see there.
+        limits: of each process.
         unreadable: counts data that is not a request.
         options: of aiohttp's protocol.
     """
