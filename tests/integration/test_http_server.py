@@ -167,6 +167,22 @@ async def test_a_header_that_is_too_large_is_refused_however_it_comes(redis_url:
     assert in_pieces.startswith(b"HTTP/1.1 431 ")
 
 
+async def test_the_first_pieces_of_a_body_are_no_part_of_its_header(redis_url: str, queue_name: str) -> None:
+    body = b'{"order_ids":[%s]}' % b",".join(b'"order-%d"' % number for number in range(9_000))
+    head = HEAD + b"Content-Length: %d\r\n\r\n" % len(body)
+    async with running_api(redis_url, NOWHERE, queue_name) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        writer.write(head[:-3])
+        await asyncio.sleep(0)
+        # Together, so that the body comes before the request has begun.
+        writer.write(head[-3:] + body)
+        async with asyncio.timeout(20):
+            answered = await reader.readline()
+        writer.close()
+
+    assert answered == b"HTTP/1.1 202 Accepted\r\n"
+
+
 async def trickled(api: Api, *pieces: bytes) -> bytes:
     """The first line of the answer to these pieces, each sent when the one before has been read."""
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)

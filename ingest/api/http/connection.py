@@ -20,10 +20,9 @@ from ingest.api.http.receive_rate import ReceiveRate
 from ingest.api.http.request_protocol import RequestProtocol
 
 _T = TypeVar("_T")
-# The size of a header that comes in several pieces, and the seconds after which it is checked. A complete header has begun its request by
-# then, even if the beginning of its body came with it.
+# The size of a header that comes in several pieces.
 _HEADER_SIZE = 16 * 1024
-_CHECKED_AFTER = 0.05
+_HEADER_END = b"\r\n\r\n"
 # The connections that are searched for an idle one when there are too many.
 _SEARCHED = 1024
 
@@ -53,8 +52,9 @@ class Connection(asyncio.Protocol):
         connections: all connections of the process.
     """
 
-    def __init__(self, inner: web.RequestHandler, connections: "Connections") -> None:
+    def __init__(self, inner: RequestProtocol, connections: "Connections") -> None:
         self._inner = inner
+        inner.connection = self
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -62,8 +62,9 @@ class Connection(asyncio.Protocol):
         self._request: web.Request | None = None
         self._reading: asyncio.Future[Any] | None = None
         self._header_size = 0
+        self._header_tail = b""
+        self._is_header_whole = False
         self._header_timer: asyncio.TimerHandle | None = None
-        self._size_check: asyncio.TimerHandle | None = None
         self._rate = ReceiveRate()
 
     @property
@@ -130,16 +131,17 @@ class Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on a piece of a request."""
+        """Pass on a piece of a request, unless its header is too large."""
+        now = self._loop.time()
         if self.is_idle:
-            self._rate.restart(self._loop.time())
-        self._rate.add(len(data), self._loop.time())
-        if self.is_idle:
+            self._rate.restart(now)
             self._header_timer = self._loop.call_later(self._connections.limits.header, self._header_is_overdue)
+        self._rate.add(len(data), now)
         if self._request is None:
-            self._header_size += len(data)
-            if self._header_size > _HEADER_SIZE and self._size_check is None:
-                self._size_check = self._loop.call_later(_CHECKED_AFTER, self._header_is_too_large)
+            self._note_header(data)
+            if self._header_size > _HEADER_SIZE and not self._is_header_whole:
+                self._reject(Problem(431, "header_too_large", f"the header has more than {_HEADER_SIZE:,} bytes"))
+                return
         self._inner.data_received(data)
 
     def eof_received(self) -> None:
@@ -160,19 +162,23 @@ class Connection(asyncio.Protocol):
         self._end_header()
         if self._reading is not None:
             self._reading.cancel()
-        self._connections.remove(self, self._inner)
+        self._connections.remove(self)
         if self._is_accepted:
             self._inner.connection_lost(exc)
 
-    def _end_header(self) -> None:
-        self._header_size = 0
-        for timer in (self._header_timer, self._size_check):
-            if timer is not None:
-                timer.cancel()
-        self._header_timer = self._size_check = None
+    def _note_header(self, data: bytes) -> None:
+        """Find the end of the header. Its request begins a few iterations of the loop later, and the body may come before that."""
+        if not self._is_header_whole:
+            received = self._header_tail + data
+            self._header_size += len(data)
+            self._header_tail = received[1 - len(_HEADER_END) :]
+            self._is_header_whole = _HEADER_END in received
 
-    def _header_is_too_large(self) -> None:
-        self._reject(Problem(431, "header_too_large", f"the header has more than {_HEADER_SIZE:,} bytes"))
+    def _end_header(self) -> None:
+        self._header_size, self._header_tail, self._is_header_whole = 0, b"", False
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
     def _header_is_overdue(self) -> None:
         seconds = self._connections.limits.header
@@ -188,6 +194,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(raw_response(problem))
             self._transport.close()
+
+
+def connection_of(request: web.Request) -> Connection:
+    """The connection of a request."""
+    connection: Connection = cast("RequestProtocol", request.protocol).connection
+    return connection
 
 
 class Connections:
@@ -209,18 +221,11 @@ class Connections:
         self._options = {"loop": asyncio.get_running_loop(), "keepalive_timeout": limits.idle, **options}
         # Those that were searched last come last.
         self._open: OrderedDict[Connection, None] = OrderedDict()
-        self._by_protocol: dict[asyncio.BaseProtocol, Connection] = {}
         self._changed = asyncio.Event()
 
     def __call__(self) -> Connection:
         """A connection for the transport that has just been accepted."""
-        inner = RequestProtocol(self._server, self.unreadable, **self._options)
-        connection = self._by_protocol[inner] = Connection(inner, self)
-        return connection
-
-    def of(self, request: web.Request) -> Connection:
-        """The connection of a request."""
-        return self._by_protocol[request.protocol]
+        return Connection(RequestProtocol(self._server, self.unreadable, **self._options), self)
 
     def add(self, connection: Connection) -> bool:
         """Whether there is room for one more connection. It closes an idle or slow one if that makes room."""
@@ -229,9 +234,8 @@ class Connections:
         self._open[connection] = None
         return True
 
-    def remove(self, connection: Connection, inner: asyncio.BaseProtocol) -> None:
+    def remove(self, connection: Connection) -> None:
         """A connection has ended."""
-        self._by_protocol.pop(inner, None)
         self._open.pop(connection, None)
         self._changed.set()
 

@@ -15,9 +15,14 @@ class RequestProtocol(web.RequestHandler):
     """aiohttp's protocol, with a problem as the response to data that is not an HTTP request.
 
     aiohttp itself would repeat the header, which may contain a secret, in its response and in the log.
+
+    Attributes:
+        connection: the `Connection` around it.
     """
 
-    __slots__ = ("_unreadable",)
+    __slots__ = ("_unreadable", "connection")
+
+    connection: Any
 
     def __init__(self, server: web.Server, unreadable: Callable[[], None], **options: Any) -> None:
         super().__init__(server, **options)

@@ -19,7 +19,7 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 from ingest.api.admission.rejections import Rejections
 from ingest.api.http.admitting import Admission, Handler, admitting, expect_later, without_key
 from ingest.api.http.body_memory import BodyMemory
-from ingest.api.http.connection import ConnectionLimits, Connections
+from ingest.api.http.connection import ConnectionLimits, Connections, connection_of
 from ingest.api.http.problems import SECURITY_HEADERS, Problem
 from ingest.api.http.requests import STATE, RequestState
 from ingest.api.http.routing import Route
@@ -28,8 +28,6 @@ from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Histogram
 
 _log = get_logger("api")
-
-
 # In each log line of a request.
 _request_id: contextvars.ContextVar[str] = contextvars.ContextVar(f"{STRUCTLOG_KEY_PREFIX}request_id")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -85,7 +83,6 @@ class Server:
         self._clock = clock
         self._prefix = secrets.token_hex(4)
         self._numbers = count(1)
-        self._connections: Connections | None = None
         self._no_route = _by_status(metrics.requests[NO_ROUTE])
         self._seconds: dict[tuple[str, str], Mapping[int, Histogram]] = {}
 
@@ -118,7 +115,7 @@ class Server:
         await runner.setup()
         server = runner.server
         assert server is not None  # noqa: S101  it is made by `setup`
-        connections = self._connections = Connections(
+        connections = Connections(
             server,
             self._limits,
             self._count_unreadable,
@@ -148,9 +145,8 @@ class Server:
 
     async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Respond to one request. It raises only if the client has disconnected, or when cancelled."""
-        assert self._connections is not None  # noqa: S101  requests come by them
         started = self._clock()
-        connection = self._connections.of(request)
+        connection = connection_of(request)
         state = request[STATE] = RequestState(connection)
         request_id = self._identify(request)
         _request_id.set(request_id)
