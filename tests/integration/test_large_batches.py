@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import pytest
@@ -153,6 +154,51 @@ async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried:
         await scene.finished()
 
     assert_right(await scene.rows(), ["slow"])
+
+
+async def first_retry(scene: Scene) -> bytes:
+    [name] = await scene.redis.zrange(scene.keys.retry, 0, 0)
+    return bytes(name)
+
+
+def waits(hurried: type[Hurried]) -> int:
+    """How many statements have waited until they were ended."""
+    return sum(not is_done for _, is_done in hurried.statements)
+
+
+async def due_at_once(scene: Scene) -> None:
+    await eventually(lambda: scene.redis.zcard(scene.keys.retry))
+    await scene.redis.zadd(scene.keys.retry, {await first_retry(scene): 0})
+
+
+async def test_an_order_that_is_still_locked_keeps_nothing_waiting_when_it_comes_again(
+    scene: Scene, hurried: type[Hurried]
+) -> None:
+    async def comes_again(times: int) -> bool:
+        """It was requested, and has been postponed again."""
+        return scene.api.stats().by_id["locked"] == 3 + times and bool(await scene.redis.zcard(scene.keys.retry))
+
+    await scene.enqueue("locked")
+
+    async with connected(scene.dsn) as blocker:
+        async with scene.worker("first", classes=Classes(store=hurried)):
+            await scene.finished()
+            transaction = blocker.transaction()
+            await transaction.start()
+            await blocker.execute("SELECT FROM orders WHERE order_id = 'locked' FOR UPDATE")
+            await scene.enqueue("locked")
+            await eventually(lambda: scene.redis.zcard(scene.keys.retry))
+        waited = waits(hurried)
+        async with scene.worker("second", classes=Classes(store=hurried)):
+            for turn in range(3):
+                await due_at_once(scene)
+                await eventually(partial(comes_again, turn))
+                await scene.enqueue(*ids(20, f"turn-{turn}"))
+                await scene.stored_at_least(1 + 20 * (turn + 1))
+            assert waits(hurried) == waited == 1
+            await transaction.rollback()
+            await due_at_once(scene)
+            await scene.finished()
 
 
 class Watched(Consumer):
