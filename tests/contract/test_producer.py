@@ -272,7 +272,7 @@ async def test_a_right_that_is_missing_is_not_waited_for(own_valkey: ValkeyServe
     await own_redis.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">pw", "~*", "+@all", "-xadd")
 
     async with Producer.connect(f"redis://limited:pw@127.0.0.1:{own_valkey.port}/0", "orders") as producer:
-        with pytest.raises(QueueRefused, match=r"Redis (denies access|rejects a command): "):
+        with pytest.raises(QueueRefused, match="Redis denies access: "):
             await producer.enqueue(["a"])
 
 

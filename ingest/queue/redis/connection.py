@@ -35,6 +35,8 @@ CONTROL_CONNECTIONS = 4
 # Error replies of a server that is starting, failing over, out of memory or busy, or has forgotten a script as soon as it was sent it:
 # waiting helps.
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOSCRIPT"}  # fmt: skip
+# In the error of a script whose user may not run one of its commands, by release.
+_DENIALS = ("has no permissions to run", "can't run this command")
 # Replies of Redis to the first command, to which its other advice does not apply.
 _NO_PASSWORD = ("HELLO must be called", "Authentication required")
 
@@ -192,4 +194,6 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return QueueRefused(
             "Redis Cluster: the keys of this queue are on another node; give the URL of a Redis without cluster mode"
         )
+    if any(denial in text for denial in _DENIALS):
+        return QueueRefused(f"Redis denies access: {text}")
     return QueueRefused(f"Redis rejects a command: {_with_advice(text) if code == 'WRONGTYPE' else text}")
