@@ -151,10 +151,11 @@ class ChildProcess:
         """
         if self.has_ended():
             return
-        with suppress(BrokenPipeError):
-            self.stdin.close()
         if self._process.poll() is None:  # not reaped yet: the pid is still its own
             os.killpg(self.pid, signal.SIGKILL)
+        # Not before: one that reads would end by itself at the end of file.
+        with suppress(BrokenPipeError):
+            self.stdin.close()
         if not self.has_ended(within=_KILL_SECONDS):
             raise ServerError(f"process {self.pid} was killed, but its children still run")
 
