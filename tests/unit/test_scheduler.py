@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 from hypothesis import given
@@ -32,7 +33,7 @@ class Process:
         self.pauses = Pauses(clock=now, draw=lambda low, _: low)
         self.pace = Pace(requests, gauge(), self.pauses, per_request=per_request, clock=now)
         self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, requests, clock=now)
-        self.scheduler = Scheduler(self.held, self.pace, Gate(self.circuit, self.pace), gauge(), most)
+        self.scheduler = Scheduler(self.held, self.pace, Gate(self.circuit, self.pace), gauge(), most, clock=now)
         self.shutdown = Shutdown(1.0)
         self._number = 0
 
@@ -138,6 +139,66 @@ async def test_when_the_limit_grows_its_slots_are_used_although_no_task_has_ende
     await process.end()
 
 
+class Turns(Process):
+    """Deliveries that are read ahead, and those that have begun, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(80)
+        self.begun: list[str] = []
+
+    async def read_ahead(self) -> int:
+        """Fill all slots twice with deliveries of 10 ms, then read as many as it may with a backlog, and return how many wait."""
+        for _ in range(2):
+            for _ in range(await self.wait()):
+                self.take(0.01)
+            await asyncio.sleep(0.011)
+        for _ in range(await self.wait(backlog=True)):
+            self.read_one()
+        await some_turns()
+        return len(self.scheduler.tasks) - len(self.begun)
+
+    def read_one(self) -> None:
+        delivery = self.next_delivery()
+        self.scheduler.start_in_turn(delivery, self._process(delivery))
+
+    async def _process(self, delivery: Delivery) -> None:
+        await self.scheduler.turn()
+        self.begun.append(delivery.entry.id)
+        await asyncio.sleep(1.0)
+
+
+@virtual_time
+async def test_with_a_backlog_a_few_are_read_ahead_and_begin_in_order_when_there_are_slots() -> None:
+    turns = Turns()
+    waiting = await turns.read_ahead()
+    before = len(turns.begun)
+    read = [delivery.entry for delivery in turns.held.deliveries()][-before - waiting :]
+
+    turns.held.lose([read[before]])
+    await asyncio.sleep(1.0)
+    await some_turns()
+
+    assert (waiting, before) == (20, 80)
+    assert turns.begun == [entry.id for entry in read if entry != read[before]]
+    await turns.end()
+
+
+@virtual_time
+async def test_when_others_end_slowly_none_is_read_ahead() -> None:
+    process = Process(80)
+    for _ in range(3):
+        for _ in range(await process.wait(backlog=True)):
+            process.take(30.0)
+        await asyncio.sleep(30.001)
+    for _ in range(80):
+        process.take()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60.0):
+            await process.wait(backlog=True)
+    await process.end()
+
+
 class Orders(Process):
     """Orders that come and end when they are told to, and a reader that takes as many as it may."""
 
@@ -156,7 +217,7 @@ class Orders(Process):
             self.unread -= taken
             for _ in range(taken):
                 delivery = self.next_delivery()
-                self.scheduler.start(delivery, self._process(delivery))
+                self.scheduler.start_in_turn(delivery, self._process(delivery))
 
     def do(self, step: str, count: int) -> None:
         match step:
@@ -174,8 +235,10 @@ class Orders(Process):
             case "answer":
                 for _ in range(count):
                     self.pace.record_success()
+                self.do("end", 1)
 
     async def _process(self, delivery: Delivery) -> None:
+        await self.scheduler.turn()
         run = delivery, asyncio.Event()
         self.running.append(run)
         try:
@@ -196,9 +259,10 @@ def test_when_nothing_more_happens_nothing_waits_while_a_slot_is_free(steps: lis
         for step, count in steps:
             orders.do(step, count)
             await asyncio.sleep(0.01)  # longer than it waits for several slots
-            is_full = len(orders.scheduler.tasks) >= orders.pace.requests
-            assert is_full or not orders.unread, (step, count)
-            assert len(orders.scheduler.tasks) <= 32
+            waiting = len(orders.scheduler.tasks) - len(orders.running)
+            assert len(orders.running) >= orders.pace.requests or not (waiting or orders.unread), (step, count)
+            assert len(orders.running) <= 32
+            assert waiting <= 8
         while orders.running:
             orders.do("end", 1_000)
             await asyncio.sleep(0.01)

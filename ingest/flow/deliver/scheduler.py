@@ -1,7 +1,12 @@
-"""Starts deliveries, each in a task of its own, and waits until more may start: a delivery needs a slot before it is read."""
+"""Starts deliveries, each in a task of its own, and waits until more may be read.
+
+A delivery begins when it has a slot. With a backlog, the next few are read before their slots are free, so that a slot does not
+wait for Redis. They are held from then on. If the process dies, they are pending in Redis like the others.
+"""
 
 import asyncio
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -17,13 +22,17 @@ _GATHER = 0.002
 _GATHER_SHARE = 8
 # With requests for several orders, for the slots of a whole request.
 _GATHER_REQUEST = 0.005
+# Deliveries are read ahead if they begin within this time, at the rate at which others have ended since the last read: other
+# processes could begin them sooner otherwise.
+_AHEAD = 0.03
+_AHEAD_SHARE = 4
 
 
 class Scheduler:
     """The slots of one process: as many as the pace allows now, less those that are taken.
 
     Attributes:
-        tasks: the deliveries that run now. Each takes a slot.
+        tasks: the deliveries that have begun, each in a slot, and those that wait for their turn.
 
     Args:
         held: gets each delivery with its task.
@@ -31,16 +40,30 @@ class Scheduler:
         gate: while it is closed, nothing is read.
         gauge: shows how many slots are taken.
         most: orders in flight, as set.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, held: Held, pace: Pace, gate: Gate, gauge: Gauge, most: int) -> None:
+    def __init__(
+        self,
+        held: Held,
+        pace: Pace,
+        gate: Gate,
+        gauge: Gauge,
+        most: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._held = held
         self._pace = pace
         self._gate = gate
         self._gauge = gauge
         self._most = most
+        self._clock = clock
         self._wanted = 0
         self._changed = pace.changed
+        self._waiting: dict[asyncio.Task[None], asyncio.Event] = {}
+        self._ahead = self._ended_since = 0
+        self._read_at = clock()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -49,18 +72,34 @@ class Scheduler:
         task.add_done_callback(self._ended)
         self.tasks.add(task)
         self._held.add(delivery, task)
-        self._gauge.set(len(self.tasks))
+        self._gauge.set(self._begun())
         return task
+
+    def start_in_turn(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> None:
+        """Hold a delivery, and process it in a task of its own, which begins with `turn`."""
+        has_slot = self._free() > 0
+        task = self.start(delivery, processing)
+        if not has_slot:
+            self._waiting[task] = asyncio.Event()
+            self._gauge.set(self._begun())
+
+    async def turn(self) -> None:
+        """Wait until the delivery of this task has a slot."""
+        task = asyncio.current_task()
+        if task in self._waiting:
+            await self._waiting[task].wait()
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
         """How many deliveries may be read now, or 0 if there is something else to do first.
 
         Args:
             shutdown: a request to stop ends the wait.
-            backlog: whether to wait a little longer for several slots: then more than one delivery is there to be read.
+            backlog: whether to read ahead, or to wait a little longer for several slots: more than one delivery is there to be read.
         """
-        await self._until_free(1, shutdown)
-        if backlog and (missing := self._worth_a_read() - self._free()) > 0 and not self._is_interrupted(shutdown):
+        ahead = self._ahead if backlog else 0
+        await self._until_free(1 + ahead // 2 - ahead, shutdown)
+        missing = self._worth_a_read() - self._free() if backlog and not ahead else 0
+        if missing > 0 and not self._is_interrupted(shutdown):
             await self._gather(missing)
         if self._is_interrupted(shutdown):
             return 0
@@ -70,14 +109,19 @@ class Scheduler:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
             return 0
-        return self._free()
+        self._ahead = self._next_ahead()
+        return max(0, self._free() + ahead)
 
     def wake(self) -> None:
         """End a wait: the circuit has opened, or a stop was requested."""
         self._changed.set()
 
     async def _until_free(self, count: int, shutdown: Shutdown) -> None:
-        while (free := self._free()) < count and not self._is_interrupted(shutdown):
+        """Wait until that many slots are free. Below zero, those that wait for their turn lack as many slots."""
+        while not self._is_interrupted(shutdown):
+            self._begin()
+            if (free := self._free()) >= count:
+                break
             self._wanted = count - free
             self._changed.clear()
             await self._changed.wait()
@@ -104,15 +148,36 @@ class Scheduler:
         share = _GATHER_SHARE if self._pace.per_request == 1 else max(2, -(-self._most // self._pace.per_request))
         return self._slots() // share
 
+    def _next_ahead(self) -> int:
+        """How many deliveries the next read may read ahead. Requests for several orders have slots enough."""
+        now = self._clock()
+        seconds, ended = now - self._read_at, self._ended_since
+        self._read_at, self._ended_since = now, 0
+        if self._pace.per_request > 1 or seconds <= 0:
+            return 0
+        return min(self._slots() // _AHEAD_SHARE, int(_AHEAD * ended / seconds))
+
     def _slots(self) -> int:
         return min(self._most, self._pace.orders())
 
     def _free(self) -> int:
+        """How many more deliveries than now fit into the slots. Negative if some wait for their turn."""
         return self._slots() - len(self.tasks)
+
+    def _begun(self) -> int:
+        return len(self.tasks) - len(self._waiting)
+
+    def _begin(self) -> None:
+        """Begin deliveries that wait for their turn, in order, while there are slots."""
+        while self._waiting and self._begun() < self._slots():
+            self._waiting.pop(next(iter(self._waiting))).set()
+        self._gauge.set(self._begun())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        self._gauge.set(len(self.tasks))
+        self._waiting.pop(task, None)
+        self._ended_since += 1
+        self._begin()
         if self._wanted:
             self._wanted -= 1
             if not self._wanted:
