@@ -26,7 +26,9 @@ async def test_in_an_outage_of_postgresql_reading_stops_the_circuit_stays_closed
         most = 2 * (10 + 20)
 
         async def full() -> bool:
-            return await fragile.pending_count() == most and fragile.api.stats().requests == most
+            # The backlog lets each of them read a few ahead.
+            pending = await fragile.pending_count()
+            return most <= pending <= most + 2 * (10 // 4) and fragile.api.stats().requests == most
 
         await eventually(full)
 

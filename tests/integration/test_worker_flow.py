@@ -34,7 +34,7 @@ def with_class_attributes(kind: type[Any], **attributes: object) -> type[Any]:
 # -- what is held, and for how long ---------------------------------------------------------------------------
 
 
-async def test_a_slot_is_taken_before_a_message_is_read(scene: Scene) -> None:
+async def test_no_more_messages_are_read_than_there_are_slots_and_a_quarter_ahead(scene: Scene) -> None:
     backlog = 2_000
     gate = asyncio.Event()
     parts = Classes(store=with_class_attributes(GatedStore, gate=gate))
@@ -62,7 +62,7 @@ async def test_a_slot_is_taken_before_a_message_is_read(scene: Scene) -> None:
 
         await eventually(finished, every=0)
 
-    assert max(samples) == most
+    assert most <= max(samples) <= most + 10 // 4
     assert worker.metric("ingest_orders_total", outcome="stored") == backlog
 
 
