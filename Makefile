@@ -53,8 +53,8 @@ test: .venv/ready servers  ## lint, all tests and the coverage gate; with ARGS="
 	@$(steps); $(if $(ARGS),$(selection_steps),$(lint_steps); $(all_steps)); $(verdict)
 
 .PHONY: unit
-unit: .venv/ready  ## the unit tests alone, in half a minute: no server, no lint; ARGS="-k retry"
-	@exec .venv/bin/python -m pytest -q -n 2 tests/unit $(ARGS)
+unit: .venv/ready  ## the unit tests alone, in a quarter of a minute: no server, no lint, few examples; ARGS="-k retry"
+	@exec .venv/bin/python -m pytest -q -n 2 --hypothesis-profile=quick tests/unit $(ARGS)
 
 .PHONY: coverage
 coverage: .venv/ready  ## branch coverage of domain and flow by the unit tests; fails under COVERAGE_GATE percent

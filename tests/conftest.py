@@ -34,6 +34,8 @@ _numbers = itertools.count()
 settings.register_profile(
     "ingest", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
+# For `make unit`, which is run often.
+settings.register_profile("quick", settings.get_profile("ingest"), max_examples=20)
 settings.load_profile("ingest")
 
 

@@ -36,11 +36,13 @@ def events() -> Iterator[str]:
 def _event_of(call: ast.Call) -> Iterator[str]:
     """The event of `_log.info("event")`, `log("event")` or `warn(_log, "event")`."""
     match call.args:
-        case [ast.Constant(value=str(event)), *_] if _LOGGER.search(ast.unparse(call.func)):
+        case [ast.Constant(value=str(event)), *_] if _EVENT.fullmatch(event) and _LOGGER.search(ast.unparse(call.func)):
             pass
-        case [logger, ast.Constant(value=str(event)), *_] if _LOGGER.fullmatch(ast.unparse(logger)):
+        case [logger, ast.Constant(value=str(event)), *_] if _EVENT.fullmatch(event) and _LOGGER.fullmatch(
+            ast.unparse(logger)
+        ):
             pass
         case _:
             return
-    if _EVENT.fullmatch(event) and not ast.unparse(call.func).endswith(("get_logger", "bind")):
+    if not ast.unparse(call.func).endswith(("get_logger", "bind")):
         yield event

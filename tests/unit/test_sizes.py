@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 INGEST = Path(__file__).parents[2] / "ingest"
@@ -34,13 +35,16 @@ def modules() -> Iterator[tuple[str, str]]:
             yield name, path.read_text(encoding="utf-8")
 
 
-def classes() -> Iterator[tuple[str, ast.ClassDef, int]]:
+@cache
+def classes() -> list[tuple[str, ast.ClassDef, int]]:
     """The public classes, each with its number of public methods."""
+    found = []
     for name, text in modules():
         for node in ast.parse(text).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
-                yield f"{name}:{node.name}", node, sum(not each.name.startswith("_") for each in methods)
+                found.append((f"{name}:{node.name}", node, sum(not each.name.startswith("_") for each in methods)))
+    return found
 
 
 def is_port(node: ast.ClassDef) -> bool:
