@@ -1,11 +1,16 @@
 """Describes an error that msgspec found in a TOML file, and its location."""
 
 import re
+import tomllib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
-from ingest.domain.toml_lines import Keys, lines_of
+Keys = tuple[str | int, ...]
 
+# End the lists and inline tables that may be open at the end of a line.
+_CLOSINGS = ("", "]", "]}", "]}]", "]}]}")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
@@ -32,7 +37,7 @@ def describe_location(keys: Keys, text: str) -> list[str]:
     """Return the line of a key and the key itself as texts, or an empty list for the whole file."""
     if not keys:
         return []
-    line = _line_of(keys, lines_of(text))
+    line = line_of(keys, text)
     return [*([f"line {line}"] if line else []), dotted(keys)]
 
 
@@ -41,9 +46,37 @@ def dotted(keys: Sequence[str | int]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
 
 
-def _line_of(keys: Keys, lines: dict[Keys, int]) -> int | None:
-    """Return the line of a key, or of the nearest table above it."""
-    for length in range(len(keys), 0, -1):
-        if keys[:length] in lines:
-            return lines[keys[:length]]
+def line_of(keys: Keys, text: str) -> int | None:
+    """Return the line (from 1) of a key in a valid file, or of the nearest key above it.
+
+    The standard library's parser does not report lines, so this searches for the first line up to which the file contains the key.
+    """
+    lines = text.split("\n")
+    depth = _depth(keys, tomllib.loads(text))
+
+    def contains_key(index: int) -> bool:
+        # A value of several lines can only be parsed as a whole.
+        while (parsed := _parsed("\n".join(lines[: index + 1]))) is None:
+            index += 1
+        return _depth(keys, parsed) >= depth
+
+    return bisect_left(range(len(lines)), True, key=contains_key) + 1 if depth else None
+
+
+def _parsed(beginning: str) -> Any:
+    for closing in _CLOSINGS:
+        try:
+            return tomllib.loads(f"{beginning}\n{closing}")
+        except tomllib.TOMLDecodeError:
+            continue
     return None
+
+
+def _depth(keys: Keys, data: Any) -> int:
+    """Return how many of the keys, from the top, lead to a value."""
+    for depth, key in enumerate(keys):
+        try:
+            data = data[key]
+        except (LookupError, TypeError):
+            return depth
+    return len(keys)

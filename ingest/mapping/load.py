@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.toml_errors import describe_error, describe_location
-from ingest.domain.toml_lines import Keys
+from ingest.domain.toml_errors import Keys, describe_error, describe_location
 from ingest.files.regular import open_regular
 from ingest.mapping.compiled.declaration import (
     Condition,

@@ -1,16 +1,12 @@
 """A mapping file that cannot be used is refused at the start, by one line that names the line and the field."""
 
 import os
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.toml_lines import Keys, lines_of
+from ingest.domain.toml_errors import Keys, line_of
 from ingest.mapping.compiled.declaration import Condition, Field, LineFields, MappingFile, OrderFields, PartDeclaration
 from ingest.mapping.errors import MappingError
 from ingest.mapping.load import compile_mapping, load_mapping
@@ -242,59 +238,49 @@ def test_a_file_that_cannot_be_read_is_told(name: str, error: str) -> None:
     assert str(refusal.value).startswith(error)
 
 
-tables = st.recursive(
-    st.text("ab\"'\n#[]{}=,\\. ", max_size=4) | st.integers(),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc-.\"' ", min_size=1, max_size=3), inner, max_size=3)
-    ),
-    max_leaves=8,
+NESTED = """\
+title = \'\'\'
+[a]
+b = 1\'\'\'  # [ {
+
+[[lines]]
+x."y.z" = [  # [ {
+  1,
+
+  [2, 3],
+]
+[[lines]]
+cases = { first = [
+  { when = [
+    { path = "]" },
+    { path = "b" } ], path = "c" },
+  { concat = [
+    "d",
+    { path = "e" },
+  ] },
+] }
+[lines.deep]
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (("title",), 1),
+        (("lines",), 5),
+        (("lines", 0, "x", "y.z"), 6),
+        (("lines", 0, "x", "y.z", 1), 9),
+        (("lines", 0, "x", "unknown", 1), 6),
+        (("lines", 1), 11),
+        (("lines", 1, "cases", "first", 0, "when", 1, "path"), 15),
+        (("lines", 1, "cases", "first", 1), 16),
+        (("lines", 1, "cases", "first", 1, "concat", 1), 18),
+        (("lines", 1, "deep"), 21),
+        (("unknown",), None),
+    ],
 )
-
-
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), tables, max_size=4))
-def test_the_line_of_every_key_is_found(data: dict[str, Any]) -> None:
-    text, expected = written(data)
-
-    assert tomllib.loads(text) == data
-    assert {keys: line for keys, line in lines_of(text).items() if keys in expected} == expected
-
-
-def written(data: dict[str, Any]) -> tuple[str, dict[Keys, int]]:
-    """A document as TOML with each element of a list on a line of its own, and the lines of its keys."""
-    lines: list[str] = []
-    at: dict[Keys, int] = {}
-
-    def write(value: Any, keys: Keys) -> None:
-        if isinstance(value, list):
-            lines[-1] += "[ # [ {"
-            for index, inner in enumerate(value):
-                lines.append("")
-                at[(*keys, index)] = len(lines)
-                write(inner, (*keys, index))
-                lines[-1] += ","
-            lines.append("]")
-        elif isinstance(value, dict):
-            lines[-1] += "{"
-            for index, (name, inner) in enumerate(value.items()):
-                lines[-1] += f"{', ' if index else ''}{quoted(name)} = "
-                if not set(name) & {'"', "\\"}:
-                    at[(*keys, name)] = len(lines)
-                write(inner, (*keys, name))
-            lines[-1] += "}"
-        else:
-            lines[-1] += str(value) if isinstance(value, int) else quoted(value)
-
-    for name, value in data.items():
-        lines.append(f"{name} = ")
-        at[(name,)] = len(lines)
-        write(value, (name,))
-    # Below a key that is written with escapes, no line is promised.
-    return "\n".join(lines), {keys: line for keys, line in at.items() if not any('"' in str(key) for key in keys)}
-
-
-def quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def test_the_line_of_a_key_is_found(keys: Keys, line: int | None) -> None:
+    assert line_of(keys, NESTED) == line
 
 
 def test_the_reference_page_has_every_key() -> None:

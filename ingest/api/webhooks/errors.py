@@ -1,6 +1,6 @@
 """What can be wrong: with the file of sources, or with a request."""
 
-from ingest.domain.toml_lines import Keys
+from ingest.domain.toml_errors import Keys
 from ingest.domain.webhook_result import WebhookResult
 
 

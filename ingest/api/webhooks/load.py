@@ -12,8 +12,7 @@ from ingest.api.webhooks import declaration
 from ingest.api.webhooks.errors import SourceError
 from ingest.api.webhooks.sources import WebhookSource, compile_source
 from ingest.domain.errors import ConfigError
-from ingest.domain.toml_errors import describe_error, describe_location
-from ingest.domain.toml_lines import Keys
+from ingest.domain.toml_errors import Keys, describe_error, describe_location
 from ingest.files.regular import open_regular
 
 _LARGEST = 1024 * 1024

@@ -15,8 +15,7 @@ from jmespath.functions import Functions, signature
 from jmespath.parser import ParsedResult
 
 from ingest.domain.orders.order import EXACT
-from ingest.domain.toml_errors import dotted
-from ingest.domain.toml_lines import Keys
+from ingest.domain.toml_errors import Keys, dotted
 from ingest.mapping.compiled.conversions import MAX_MAGNITUDE, to_decimal
 from ingest.mapping.compiled.paths import Read
 from ingest.mapping.errors import MappingError, Mismatch

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.toml_lines import Keys
+from ingest.domain.toml_errors import Keys
 from ingest.mapping.compiled.conditions import compile_conditions, excluding
 from ingest.mapping.compiled.conversions import Convert
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type

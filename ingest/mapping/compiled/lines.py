@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ingest.domain.orders.order import OrderLine
-from ingest.domain.toml_lines import Keys
+from ingest.domain.toml_errors import Keys
 from ingest.mapping.compiled.conditions import compile_conditions
 from ingest.mapping.compiled.declaration import LineFields, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of

@@ -6,7 +6,7 @@ from datetime import UTC, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ingest.domain.toml_lines import Keys
+from ingest.domain.toml_errors import Keys
 from ingest.mapping.compiled import conversions
 from ingest.mapping.compiled.currencies import minor_units
 from ingest.mapping.compiled.declaration import NO_VALUE, Field, Type
