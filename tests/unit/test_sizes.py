@@ -14,7 +14,6 @@ LONG = {
     "api/http/connection.py",
     "cli/__init__.py",
     "domain/capacity_plan.py",
-    "domain/orders/order.py",
     "operations/orders.py",
     "operations/remap.py",
     "services/worker_parts.py",
