@@ -6,12 +6,10 @@ import msgspec
 
 from ingest.domain.toml_errors import Keys
 from ingest.mapping.compiled.conditions import compile_conditions, excluding
-from ingest.mapping.compiled.conversions import Convert
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of
 from ingest.mapping.compiled.paths import Read, checked_path, compile_path, parse_path, place_of, single_path
-from ingest.mapping.compiled.pipelines import Contextual, EvaluationScope, base_conversion, pipeline
-from ingest.mapping.compiled.reads import MissingValue, read_any, read_each, read_in_context
+from ingest.mapping.compiled.pipelines import EvaluationScope, base_conversion, pipeline
 from ingest.mapping.errors import MappingError, Mismatch
 
 # Further types that values of a field may have.
@@ -31,26 +29,45 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: EvaluationS
     Raises:
         MappingError: it cannot be used.
     """
-    field = Field(path=declared) if isinstance(declared, str) else declared
+    field = _as_field(declared)
     if field.type not in {None, kind, *_INSTEAD.get(kind, ())} and not scope.is_attribute:
         raise MappingError(f"`type` requires an attribute, but this field is `{kind}`", (*keys, "type"))
     kind = field.type or (_implied_kind(field) if kind == "json" else kind)
     _check_options(field, kind, keys)
     default = _constant(field.default, kind, (*keys, "default"))
-    if field.first is not None or field.cases is not None:
-        return _chosen(field, kind, keys, scope, default, needed)
-    read = excluding(_source(field, kind, keys, scope), field.none)
+    source = _source_name(field, keys)
+    if source == "first":
+        return _first(field, kind, keys, scope, default, needed)
+    if source == "cases":
+        return _cases(field, kind, keys, scope, default, needed)
+    read = excluding(_source(field, kind, (*keys, source), scope), field.none)
     convert = pipeline(field, kind, keys, scope)
-    return _converting(field, read, convert, MissingValue(default, needed, _text_of(field, keys)))
+    is_list = field.path is not None and parse_path(field.path).is_list
+    at = _text_of(field, keys)
+
+    def read_field(value: Any, order: Any) -> Any:
+        try:
+            found = read(value, order)
+            if found is None:
+                return _or_missing(default, needed)
+            if is_list:
+                return [convert(element, value, order) for element in found]
+            return convert(found, value, order)
+        except Mismatch as mismatch:
+            raise mismatch.with_path(at) from None
+
+    return read_field
 
 
-def _converting(field: Field, read: Read, convert: Convert | Contextual, missing: MissingValue) -> Read:
-    path = None if field.path is None else parse_path(field.path)
-    if path is not None and path.is_list:
-        return read_each(read, convert, missing)
-    if isinstance(convert, Contextual):
-        return read_in_context(read, convert, missing)
-    return read_any(read, convert, missing)
+def _as_field(declared: Declared) -> Field:
+    return Field(path=declared) if isinstance(declared, str) else declared
+
+
+def _or_missing(default: Any, needed: str, at: str | None = None) -> Any:
+    """Return the default of a field without a value, or raise a mismatch if the order requires a value."""
+    if default is None and needed:
+        raise Mismatch(f"no value for `{needed}`", at)
+    return default
 
 
 def _implied_kind(field: Field) -> Type:
@@ -61,109 +78,76 @@ def _implied_kind(field: Field) -> Type:
     return "json" if field.concat is None else "text"
 
 
-def _source(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Read:
-    given = _given_sources(field)
+def _source_name(field: Field, keys: Keys) -> str:
+    given = [name for name in SOURCES if _is_given(getattr(field, name))]
     if len(given) != 1:
-        raise _needs_one_source(given, keys)
-    below = (*keys, given[0])
+        named = ", ".join(f"`{name}`" for name in SOURCES)
+        found = " and ".join(f"`{name}`" for name in given) or "none"
+        raise MappingError(f"needs exactly one of {named} (found: {found})", keys)
+    return given[0]
+
+
+def _source(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Read:
     if field.path is not None:
         is_single = kind != "json" and not scope.is_attribute
-        return compile_path((single_path if is_single else checked_path)(field.path, below))
+        return compile_path((single_path if is_single else checked_path)(field.path, keys))
     if field.jmespath is not None:
-        return compile_expression(field.jmespath, keys)
+        return compile_expression(field.jmespath, keys[:-1])
+    if field.concat is not None:
+        return _concat([_text_or_child(child, (*keys, index), scope) for index, child in enumerate(field.concat)])
     if field.requested:
-        raise MappingError("`requested` is only for `id` of [order]", below)
-    return _composed(field, kind, below, scope)
-
-
-def _given_sources(field: Field) -> list[str]:
-    return [name for name in SOURCES if _is_given(getattr(field, name))]
-
-
-def _needs_one_source(given: list[str], keys: Keys) -> MappingError:
-    named = ", ".join(f"`{name}`" for name in SOURCES)
-    found = " and ".join(f"`{name}`" for name in given) or "none"
-    return MappingError(f"needs exactly one of {named} (found: {found})", keys)
+        raise MappingError("`requested` is only for `id` of [order]", keys)
+    constant = _constant(field.value, kind, keys)
+    return lambda _value, _order: constant
 
 
 def _is_given(value: Any) -> bool:
     return value is not None and value is not NO_VALUE and value is not False and value != ""
 
 
-def _composed(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Read:
-    if field.concat is not None:
-        return _concat([_text_or_child(child, (*keys, index), scope) for index, child in enumerate(field.concat)])
-    constant = _constant(field.value, kind, keys)
-    return lambda _value, _order: constant
-
-
-def _chosen(field: Field, kind: Type, keys: Keys, scope: EvaluationScope, default: Any, needed: str) -> Read:
-    """Return the closure of the first or matching field of several, which inherit the conversions of the whole."""
-    if len(given := _given_sources(field)) != 1:
-        raise _needs_one_source(given, keys)
-    if field.cases is not None:
-        needed = needed if default is None else ""
-        return _or_default(_cases(field, kind, (*keys, "cases"), scope, needed), default)
+def _first(field: Field, kind: Type, keys: Keys, scope: EvaluationScope, default: Any, needed: str) -> Read:
+    """Return the closure of the first field with a value. The fields inherit the conversions of the whole."""
+    fields = [_as_field(child) for child in field.first or ()]
     each = [
         compile_field(_inheriting(child, field), kind, (*keys, "first", index), scope)
-        for index, child in enumerate(field.first or ())
+        for index, child in enumerate(fields)
     ]
-    at = " or ".join(
-        _text_of(Field(path=child) if isinstance(child, str) else child, keys) for child in field.first or ()
-    )
+    at = " or ".join(_text_of(child, keys) for child in fields)
 
     def read_first(value: Any, order: Any) -> Any:
         for read in each:
             found = read(value, order)
             if found is not None:
                 return found
-        if default is None and needed:
-            raise Mismatch(f"no value for `{needed}`", at)
-        return default
+        return _or_missing(default, needed, at)
 
     return read_first
 
 
-def _inheriting(declared: Declared, outer: Field) -> Field:
-    field = Field(path=declared) if isinstance(declared, str) else declared
-    names = [name for name in (*OPTIONS, "type") if not _is_given(getattr(field, name))]
-    inherited = {name: getattr(outer, name) for name in names}
-    return msgspec.structs.replace(field, none=[*field.none, *outer.none], **inherited)
-
-
-def _or_default(read: Read, default: Any) -> Read:
-    if default is None:
-        return read
-
-    def read_or_default(value: Any, order: Any) -> Any:
-        found = read(value, order)
-        return default if found is None else found
-
-    return read_or_default
-
-
-def _cases(outer: Field, kind: Type, keys: Keys, scope: EvaluationScope, needed: str) -> Read:
-    cases = [
-        (
-            compile_conditions(field.when, (*keys, index, "when")),
-            compile_field(
-                _inheriting(msgspec.structs.replace(field, when=None), outer),
-                kind,
-                (*keys, index),
-                scope,
-                needed=needed,
-            ),
-        )
-        for index, field in enumerate(outer.cases or ())
-    ]
+def _cases(field: Field, kind: Type, keys: Keys, scope: EvaluationScope, default: Any, needed: str) -> Read:
+    """Return the closure of the field whose condition holds. The fields inherit the conversions of the whole."""
+    needed = needed if default is None else ""
+    cases = []
+    for index, case in enumerate(field.cases or ()):
+        below = (*keys, "cases", index)
+        holds = compile_conditions(case.when, (*below, "when"))
+        inheriting = _inheriting(msgspec.structs.replace(case, when=None), field)
+        cases.append((holds, compile_field(inheriting, kind, below, scope, needed=needed)))
 
     def read_case(value: Any, order: Any) -> Any:
         for holds, read in cases:
             if holds is None or holds(value, order):
-                return read(value, order)
-        return MissingValue(None, needed, "").value()
+                found = read(value, order)
+                return default if found is None else found
+        return _or_missing(default, needed)
 
     return read_case
+
+
+def _inheriting(field: Field, outer: Field) -> Field:
+    names = [name for name in (*OPTIONS, "type") if not _is_given(getattr(field, name))]
+    inherited = {name: getattr(outer, name) for name in names}
+    return msgspec.structs.replace(field, none=[*field.none, *outer.none], **inherited)
 
 
 def _text_or_child(declared: Declared, keys: Keys, scope: EvaluationScope) -> Read:

@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ingest.domain.toml_errors import Keys
 from ingest.mapping.compiled import conversions
-from ingest.mapping.compiled.currencies import minor_units
 from ingest.mapping.compiled.declaration import NO_VALUE, Field, Type
 from ingest.mapping.compiled.paths import Read, compile_path, single_path
 from ingest.mapping.errors import MappingError, Mismatch
@@ -30,16 +29,8 @@ class EvaluationScope:
     is_attribute: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Contextual:
-    """A conversion that needs more than the value.
-
-    Attributes:
-        convert: takes the value, its source (an order, or one of its lines), and the whole order.
-    """
-
-    convert: Callable[[Any, Any, Any], Any]
-
+Step = Callable[[Any, Any, Any], Any]
+"""Takes a value, its source (an order, or one of its lines), and the whole order. Returns the converted value."""
 
 _BASES: dict[Type, conversions.Convert] = {
     "text": conversions.to_text,
@@ -57,47 +48,42 @@ def base_conversion(kind: Type) -> conversions.Convert:
     return _BASES[kind]
 
 
-def pipeline(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> conversions.Convert | Contextual:
+def pipeline(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Step:
     """Return the conversions of a field, combined into one.
 
     Raises:
         MappingError: an option is invalid.
     """
-    if kind == "text":
-        return _joined(_text_steps(field, keys))
-    if kind == "decimal":
-        return _joined_in_context([conversions.to_decimal, *_decimal_steps(field, keys, scope)])
-    if kind == "timestamp":
-        return _timestamp(field, keys)
-    return _joined([base_conversion(kind), *([conversions.negated] if field.negate else [])])
+    match kind:
+        case "text":
+            steps = [_simple(convert) for convert in _text_conversions(field, keys)]
+        case "decimal":
+            steps = [_simple(conversions.to_decimal), *_decimal_steps(field, keys, scope)]
+        case "timestamp":
+            steps = [_simple(_timestamp(field, keys))]
+        case _:
+            steps = [_simple(base_conversion(kind)), *_negation(field)]
 
-
-def _joined(steps: list[conversions.Convert]) -> conversions.Convert:
     if len(steps) == 1:
         return steps[0]
 
-    def convert(value: Any) -> Any:
+    def convert(value: Any, source: Any, order: Any) -> Any:
         for step in steps:
-            value = step(value)
+            value = step(value, source, order)
         return value
 
     return convert
 
 
-def _joined_in_context(steps: list[conversions.Convert | Contextual]) -> conversions.Convert | Contextual:
-    simple = [step for step in steps if not isinstance(step, Contextual)]
-    if len(simple) == len(steps):
-        return _joined(simple)
-
-    def convert(value: Any, source: Any, order: Any) -> Any:
-        for step in steps:
-            value = step.convert(value, source, order) if isinstance(step, Contextual) else step(value)
-        return value
-
-    return Contextual(convert)
+def _simple(convert: conversions.Convert) -> Step:
+    return lambda value, _source, _order: convert(value)
 
 
-def _text_steps(field: Field, keys: Keys) -> list[conversions.Convert]:
+def _negation(field: Field) -> list[Step]:
+    return [_simple(conversions.negated)] if field.negate else []
+
+
+def _text_conversions(field: Field, keys: Keys) -> list[conversions.Convert]:
     steps: list[conversions.Convert] = [conversions.to_text]
     if field.values is not None:
         steps = [_enumeration(field, keys)]
@@ -138,36 +124,31 @@ def _constant_text(value: Any, keys: Keys) -> str:
         raise MappingError(mismatch.problem, keys) from None
 
 
-def _decimal_steps(field: Field, keys: Keys, scope: EvaluationScope) -> list[conversions.Convert | Contextual]:
-    steps: list[conversions.Convert | Contextual] = []
+def _decimal_steps(field: Field, keys: Keys, scope: EvaluationScope) -> list[Step]:
+    steps: list[Step] = []
     match field.minor_units:
         case None:
             pass
         case "currency":
             steps.append(_by_currency(keys, scope))
         case int() as digits:
-            steps.append(lambda value: conversions.shifted(value, digits))
+            steps.append(_simple(lambda value: conversions.shifted(value, digits)))
     if field.divide_by is not None:
         steps.append(_division(field.divide_by, _DIGITS if field.digits is None else field.digits, keys))
     elif field.digits is not None:
         raise MappingError("`digits` needs `divide_by`", (*keys, "digits"))
-    if field.negate:
-        steps.append(conversions.negated)
-    return steps
+    return steps + _negation(field)
 
 
-def _by_currency(keys: Keys, scope: EvaluationScope) -> Contextual:
+def _by_currency(keys: Keys, scope: EvaluationScope) -> Step:
     currency = scope.currency
     if currency is None:
         raise MappingError("the currency cannot depend on itself", (*keys, "minor_units"))
 
-    def convert(value: Any, _source: Any, order: Any) -> Any:
-        return conversions.shifted(value, minor_units(currency(order, order)))
-
-    return Contextual(convert)
+    return lambda value, _source, order: conversions.in_major_units(value, currency(order, order))
 
 
-def _division(path: str, digits: int, keys: Keys) -> Contextual:
+def _division(path: str, digits: int, keys: Keys) -> Step:
     read = compile_path(single_path(path, (*keys, "divide_by")))
 
     def convert(value: Any, source: Any, order: Any) -> Any:
@@ -176,7 +157,7 @@ def _division(path: str, digits: int, keys: Keys) -> Contextual:
             raise Mismatch("a missing divisor")
         return conversions.divided(value, conversions.to_decimal(divisor), digits)
 
-    return Contextual(convert)
+    return convert
 
 
 def _timestamp(field: Field, keys: Keys) -> conversions.Convert:
