@@ -189,7 +189,7 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
             ]
             ours = [column.name for column in COLUMNS]
             facts.required = [row["attname"] for row in await connection.fetch(_REQUIRED, ours)]
-            types = [column.stored_type or column.argument_type for column in COLUMNS]
+            types = [column.type for column in COLUMNS]
             facts.retyped = [change for (change,) in await connection.fetch(_RETYPED, ours, types)]
     if facts.missing or facts.absent:
         return

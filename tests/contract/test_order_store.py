@@ -68,23 +68,6 @@ def row(
     return OrderRow.of(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
 
 
-async def test_the_statement_is_prepared_before_there_are_orders(dsn: str) -> None:
-    latest = "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-
-    async with OrderStore.open(dsn), connected(dsn) as other:
-        queries = [query.strip() for (query,) in await other.fetch(latest)]
-
-    assert [query.partition(" AS")[0] for query in queries] == ["WITH incoming"]
-
-
-async def test_a_locked_table_does_not_delay_the_start_for_long(dsn: str) -> None:
-    async with connected(dsn) as other, other.transaction():
-        await other.execute("LOCK TABLE orders")
-
-        async with asyncio.timeout(10), OrderStore.open(dsn):
-            pass
-
-
 @pytest.fixture(params=["direct", "pooled"])
 async def store(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[OrderStore]:
     """The store in both its ways of talking: the second is for what stands behind a transaction pooler."""

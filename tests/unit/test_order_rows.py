@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from ingest.domain.orders.order_row import OrderRow
-from ingest.store.orders.columns import SENT, arguments, batch
+from ingest.store.orders.columns import SENT, arguments
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 
@@ -24,12 +24,3 @@ def test_each_column_has_the_values_of_all_rows() -> None:
 
 def test_no_rows_are_a_column_each_without_values() -> None:
     assert list(map(len, arguments([]))) == [0] * len(SENT)
-
-
-def test_optional_columns_in_which_all_rows_have_the_usual_value_are_not_sent() -> None:
-    columns, values = batch([row("a"), row("b")])
-
-    assert [column.name for column in SENT if column not in columns] == [
-        column.name for column in SENT if column.is_optional
-    ]
-    assert len(columns) == len(values)

@@ -18,7 +18,6 @@ LONG = {
     "operations/remap.py",
     "services/worker_parts.py",
     "store/connection.py",
-    "store/orders/order_store.py",
     "store/outbox/outbox.py",
     "upstream/bulk/bulk.py",
     "upstream/quota/quota_share.py",

@@ -15,7 +15,7 @@ from typing import Any
 
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
-from ingest.store.orders.columns import EXPRESSIONS, SENT, arguments, named
+from ingest.store.orders.columns import SENT, arguments, made_from, named
 
 TIMEOUT = 30.0
 """Seconds for one request, as the service allows."""
@@ -23,15 +23,15 @@ TIMEOUT = 30.0
 
 def _insert(parameters: Iterable[str]) -> str:
     """The statement that inserts a row; existing rows stay."""
-    values = (
-        f"{parameter}::{column.cast or column.argument_type}"
+    values = ", ".join(
+        f"{parameter}::{column.argument_type} AS {column.name}"
         for parameter, column in zip(parameters, SENT, strict=True)
     )
     return f"""
 INSERT INTO orders ({named("{}")})
-SELECT {EXPRESSIONS} FROM (VALUES ({", ".join(values)})) AS t ({named("{}", SENT)})
+{made_from(f"SELECT {values}")}
 ON CONFLICT (order_id) DO NOTHING
-"""  # noqa: S608  names of our own columns; all values are parameters
+"""
 
 
 INSERT_ASYNCPG = _insert(f"${number}" for number in range(1, len(SENT) + 1))

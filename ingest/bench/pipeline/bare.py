@@ -22,17 +22,16 @@ from redis.asyncio import Redis
 
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import decode_plain
-from ingest.store.orders.columns import COLUMNS, EXPRESSIONS, arguments, incoming, named
+from ingest.store.orders.columns import COLUMNS, MADE, arguments, named
 
 GROUP = "bare"
 _MOST_AT_ONCE = 500
 
 UPSERT = f"""
 INSERT INTO orders ({named("{}")})
-SELECT {EXPRESSIONS}
-FROM ({incoming()}) AS t
+{MADE}
 ON CONFLICT (order_id) DO UPDATE SET {named("{} = excluded.{}", COLUMNS[1:])}
-"""  # noqa: S608  names of our own columns; all values are parameters
+"""
 
 
 class BareLoop:

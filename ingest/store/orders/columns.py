@@ -29,12 +29,9 @@ class Column(msgspec.Struct, frozen=True):
     Attributes:
         name: name of the column, its argument and its field of `OrderRow`.
         argument_type: SQL type of the argument. Empty if PostgreSQL computes the column.
-        expression: SQL that computes the column from the arguments. The default is the argument of the same name.
+        expression: SQL that computes the column from the arguments. The default is the argument of the same name, in the stored type.
         update: when an existing row takes the new value.
         is_content: whether a different value here makes two versions of an order differ.
-        is_optional: whether it is omitted from a batch in which all rows contain the usual value.
-        usual: the usual value.
-        cast: SQL type that the arguments are converted to before expressions use them.
         stored_type: SQL type in the table. The default is the argument's type.
     """
 
@@ -43,10 +40,12 @@ class Column(msgspec.Struct, frozen=True):
     expression: str = ""
     update: Update = Update.ALWAYS
     is_content: bool = False
-    is_optional: bool = False
-    usual: int | None = None
-    cast: str = ""
     stored_type: str = ""
+
+    @property
+    def type(self) -> str:
+        """SQL type in the table."""
+        return self.stored_type or self.argument_type
 
 
 COLUMNS = (
@@ -56,11 +55,10 @@ COLUMNS = (
     Column("customer_id", "text", is_content=True),
     Column("country", "text", is_content=True),
     Column("placed_at", "timestamptz", is_content=True),
-    Column("updated_at", "timestamptz", is_content=True, is_optional=True),
+    Column("updated_at", "timestamptz", is_content=True),
     Column("line_count", "", "jsonb_array_length(lines)", stored_type="integer"),
-    Column("total", "text", "total::numeric", Update.IF_CONTENT_DIFFERS, stored_type="numeric"),
-    # Cast once, because its length is also computed.
-    Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, cast="jsonb", stored_type="jsonb"),
+    Column("total", "text", update=Update.IF_CONTENT_DIFFERS, stored_type="numeric"),
+    Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, stored_type="jsonb"),
     # The same rule as in `OrderRow.age`.
     Column(
         "version",
@@ -69,7 +67,7 @@ COLUMNS = (
         stored_type="timestamptz",
     ),
     Column("fetched_at", "timestamptz"),
-    Column("attempts", "integer", "coalesce(attempts, 1)", Update.IF_CONTENT_DIFFERS, is_optional=True, usual=1),
+    Column("attempts", "integer", update=Update.IF_CONTENT_DIFFERS),
     Column("enqueued_at", "float8", "to_timestamp(enqueued_at)", Update.IF_CONTENT_DIFFERS, stored_type="timestamptz"),
     Column("ingested_at", "", "statement_timestamp()", Update.IF_CONTENT_DIFFERS, stored_type="timestamptz"),
     Column(
@@ -78,28 +76,15 @@ COLUMNS = (
         "coalesce(attributes::jsonb, '{}')",
         Update.IF_CONTENT_DIFFERS,
         is_content=True,
-        is_optional=True,
         stored_type="jsonb",
     ),
-    Column(
-        "document",
-        "text",
-        "document::jsonb",
-        Update.IF_CONTENT_DIFFERS,
-        is_content=True,
-        is_optional=True,
-        stored_type="jsonb",
-    ),
+    Column("document", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, stored_type="jsonb"),
 )
 
 SENT = tuple(column for column in COLUMNS if column.argument_type)
 ORDER = tuple(takewhile(lambda column: column.name != "version", COLUMNS))
 """The columns of the order itself."""
-EXPRESSIONS = ", ".join(column.expression or column.name for column in COLUMNS)
-"""SQL for the values of all columns, if the arguments are named like the columns."""
-
-
-_TIMES = {column.name for column in COLUMNS if (column.stored_type or column.argument_type) == "timestamptz"}
+_TIMES = {column.name for column in COLUMNS if column.type == "timestamptz"}
 _FIRST = "timestamptz '0001-01-01 00:00:00+00'"
 _LAST = "timestamptz '9999-12-31 23:59:59.999999+00'"
 
@@ -122,38 +107,28 @@ def updated(update: Update) -> list[Column]:
     return [column for column in COLUMNS if column.update is update]
 
 
-def incoming(sent: Sequence[Column] = SENT) -> str:
-    """Return a query for the rows of a batch with one array for each sent column. Other columns are NULL.
+def made_from(sent: str) -> str:
+    """Return a query for the values of all columns, from a query for those of `SENT`."""
+    # Converted here, so that a text is parsed once even if several expressions use it.
+    values = ", ".join(f"{_converted(column)} AS {column.name}" for column in SENT)
+    columns = ", ".join(f"{column.expression or column.name} AS {column.name}" for column in COLUMNS)
+    return f"SELECT {columns} FROM (SELECT {values} FROM ({sent}) AS sent OFFSET 0) AS converted"  # noqa: S608  our own columns
 
-    The arrays are unnested together in the target list, because in FROM each would first be copied to its own table.
-    """
-    elements = ", ".join(
-        f"unnest(${number}::{column.argument_type}[]) AS {column.name}" for number, column in enumerate(sent, 1)
+
+def _converted(column: Column) -> str:
+    return column.name if column.expression else f"{column.name}::{column.type}"
+
+
+# The arrays are unnested together in the target list, because in FROM each would first be copied to its own table.
+MADE = made_from(
+    "SELECT "
+    + ", ".join(
+        f"unnest(${number}::{column.argument_type}[]) AS {column.name}" for number, column in enumerate(SENT, 1)
     )
-    values = ", ".join(_value(column, is_sent=column in sent) for column in SENT)
-    return f"SELECT {values} FROM (SELECT {elements}) AS t OFFSET 0"  # noqa: S608  our own columns
-
-
-def _value(column: Column, *, is_sent: bool) -> str:
-    if not is_sent:
-        return f"NULL::{column.cast or column.argument_type} AS {column.name}"
-    return f"{column.name}::{column.cast} AS {column.name}" if column.cast else column.name
+)
+"""A query for the rows of a batch, with one array for each column of `SENT`."""
 
 
 def arguments(rows: Sequence[OrderRow]) -> list[tuple[Any, ...]]:
     """Return the values of the rows for each column of `SENT`."""
     return list(zip(*map(astuple, rows), strict=True)) if rows else [()] * len(SENT)
-
-
-def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
-    """Return the columns to send for these rows, and the values of each."""
-    columns, values = SENT, arguments(rows)
-    empty = [
-        index
-        for index, column in enumerate(SENT)
-        if column.is_optional and values[index].count(column.usual) == len(rows)
-    ]
-    if empty:
-        columns = tuple(column for index, column in enumerate(SENT) if index not in empty)
-        values = [each for index, each in enumerate(values) if index not in empty]
-    return columns, values

@@ -15,7 +15,7 @@ from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreTooSlow
 from ingest.domain.orders.order_row import OrderRow
 from ingest.store.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_pooler
-from ingest.store.orders.columns import COLUMNS, arguments, incoming, named
+from ingest.store.orders.columns import COLUMNS, MADE, arguments, named
 from ingest.store.orders.order_store import OrderStore
 
 _PAGE = 200
@@ -29,11 +29,9 @@ _KEPT = {"order_id", "fetched_at", "attempts", "enqueued_at", "document"}
 _REPLACED = [column for column in COLUMNS if column.name not in _KEPT]
 _CONTENT = [column for column in COLUMNS if column.is_content and column.name not in _KEPT]
 
-_MADE = f"""
-WITH incoming AS (
-    {incoming()}
-), made AS (
-    SELECT {", ".join(f"{column.expression or column.name} AS {column.name}" for column in COLUMNS)} FROM incoming
+_COMPARED = f"""
+WITH made AS (
+    {MADE}
 ), compared AS (
     SELECT order_id, o.fetched_at = made.fetched_at AS is_same,
            ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}) AS differs
@@ -43,8 +41,8 @@ WITH incoming AS (
 _OUTCOMES = """
 SELECT order_id, CASE WHEN NOT is_same THEN 'newer' WHEN differs THEN 'changed' ELSE 'unchanged' END FROM compared
 """
-_COMPARE = _MADE % "" + _OUTCOMES
-_REPLACE = f"""{_MADE % "FOR UPDATE OF o"}, replaced AS (
+_COMPARE = _COMPARED % "" + _OUTCOMES
+_REPLACE = f"""{_COMPARED % "FOR UPDATE OF o"}, replaced AS (
     UPDATE orders AS o
     SET ({named("{}", _REPLACED)}) = ROW ({named("made.{}", _REPLACED)})
     FROM made JOIN compared USING (order_id)

@@ -4,12 +4,11 @@ The statement is its own transaction, so the rows are committed when `upsert` re
 batch is stored or no row. Sending a batch again changes nothing.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from functools import cache, partial
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import ClassVar, Self
 
 import asyncpg
 import msgspec
@@ -18,22 +17,9 @@ from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable
 from ingest.domain.orders.order_row import OrderRow
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
-from ingest.store.orders.columns import (
-    COLUMNS,
-    EXPRESSIONS,
-    SENT,
-    Column,
-    Update,
-    arguments,
-    batch,
-    incoming,
-    named,
-    updated,
-)
+from ingest.store.orders.columns import COLUMNS, MADE, Update, arguments, named, updated
 from ingest.store.translation import may_be_of_a_row
 
-# Limits the wait if the table is locked.
-_PREPARE_TIMEOUT = 2.0
 # Other batches hold a lock for milliseconds. A transaction that holds one for 2 s (a share of the timeout) may last for hours.
 _LOCK_SHARE = 2 / 15
 # The resolution of PostgreSQL's timestamps.
@@ -50,15 +36,15 @@ _IF_DIFFERS = updated(Update.IF_CONTENT_DIFFERS)
 # is the statement's time, which distinguishes a change from a confirmation. Rows are locked in the order of their keys, so that
 # batches do not deadlock. `xmax` is 0 in an inserted row.
 _UPSERT = f"""
-WITH incoming AS (
-    %s
+WITH made AS (
+    {MADE}
 ), erased AS (
     SELECT order_id FROM erased_orders WHERE order_id = ANY ($1::text[])
 ), written AS (
     INSERT INTO orders AS o
            ({named("{}")})
-    SELECT {EXPRESSIONS}
-    FROM incoming
+    SELECT {named("{}")}
+    FROM made
     WHERE order_id NOT IN (SELECT order_id FROM erased)
     ORDER BY order_id COLLATE "C"
     ON CONFLICT (order_id) DO UPDATE
@@ -79,25 +65,11 @@ SELECT order_id, 'erased' FROM erased
 """  # noqa: S608  names of our own columns; all values are parameters
 
 
-@cache
-def _upsert(sent: tuple[Column, ...]) -> str:
-    """Return the statement for batches with these columns."""
-    return _UPSERT % incoming(sent)
-
-
-def _statement(rows: Sequence[OrderRow]) -> tuple[Any, ...]:
-    """Return the statement that stores rows, and its arguments."""
-    sent, values = batch(rows)
-    return _upsert(sent), *values
-
-
 # Finds rows that a trigger has prevented. It runs after the commit of a statement that did not report them, because a row is also not
 # reported if an equal or newer version is stored, perhaps by another worker.
 _SUPPRESSED = f"""
-WITH incoming AS (
-    %s
-), made AS (
-    SELECT {", ".join(f"{column.expression or column.name} AS {column.name}" for column in COLUMNS)} FROM incoming
+WITH made AS (
+    {MADE}
 )
 SELECT order_id
 FROM made LEFT JOIN orders AS o USING (order_id)
@@ -118,7 +90,6 @@ _SOME_STORED = """
 UNION
 (SELECT order_id FROM orders ORDER BY order_id LIMIT $1 / 2)
 """
-_EFFECTS = {effect.value: effect for effect in Effect}
 
 
 class OrderStore:
@@ -138,18 +109,11 @@ class OrderStore:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str) -> AsyncIterator[Self]:
-        """Open a store with its own connection.
-
-        Except behind a pooler, the statement is prepared in advance, so that the first orders do not wait the 40 ms that this takes.
-        """
-        is_pooled = await is_behind_pooler(dsn)
-        connection = Reconnecting(dsn, pooled=is_pooled, timeout=cls.timeout, lock_timeout=cls.timeout * _LOCK_SHARE)
+        """Open a store with its own connection."""
+        connection = Reconnecting(
+            dsn, pooled=await is_behind_pooler(dsn), timeout=cls.timeout, lock_timeout=cls.timeout * _LOCK_SHARE
+        )
         try:
-            if not is_pooled:
-                # Errors are ignored here, because the first batch meets and handles them.
-                with suppress(TimeoutError, StoreUnavailable, RowsRefused):
-                    async with asyncio.timeout(_PREPARE_TIMEOUT):
-                        await connection.fetch(*_statement([]))
             yield cls(connection)
         finally:
             connection.close()
@@ -182,31 +146,25 @@ class OrderStore:
     async def _upsert(
         self, rows: Sequence[OrderRow], fetch: Callable[..., Awaitable[list[asyncpg.Record]]]
     ) -> list[Effect]:
-        newest = {row.order_id: row for row in rows}
-        if has_several := len(newest) < len(rows):
-            newest = _newest(rows)
+        newest = _newest(rows)
         with _rows_blamed():
-            records = await fetch(*_statement([newest[key] for key in sorted(newest)]))
-        effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
+            records = await fetch(_UPSERT, *arguments([newest[key] for key in sorted(newest)]))
+        effects = {order_id: Effect(effect) for order_id, effect in records}
         suppressed = set()
         if len(effects) < len(newest):
             suppressed = await self._suppressed([row for key, row in newest.items() if key not in effects])
             effects |= dict.fromkeys(suppressed, Effect.SUPPRESSED)
-        unchanged = Effect.UNCHANGED
-        if not has_several:
-            return [effects.get(row.order_id, unchanged) for row in rows]
         return [
-            effects.get(row.order_id, unchanged)
+            effects.get(row.order_id, Effect.UNCHANGED)
             if newest[row.order_id] is row or row.order_id in suppressed
-            else unchanged
+            else Effect.UNCHANGED
             for row in rows
         ]
 
     async def _suppressed(self, rows: Sequence[OrderRow]) -> set[str]:
         """Return the unreported orders that the statement should have stored."""
-        sent, values = batch(rows)
         try:
-            records = await self._connection.fetch(_SUPPRESSED % incoming(sent), *values)
+            records = await self._connection.fetch(_SUPPRESSED, *arguments(rows))
         except StoreLocked as error:
             # A table is locked. `StoreLocked` would mean that no row was stored, which is not the case.
             raise StoreUnavailable(str(error)) from error
@@ -222,8 +180,8 @@ class OrderStore:
         newest = {row.order_id: row for row in sorted(rows, key=lambda row: row.age)}
         later = [msgspec.structs.replace(row, fetched_at=row.fetched_at + _MOMENT) for _, row in sorted(newest.items())]
         with _rows_blamed():
-            records = await self._connection.fetch_rolled_back(*_statement(later))
-        return any(_EFFECTS[effect] is not Effect.ERASED for _, effect in records)
+            records = await self._connection.fetch_rolled_back(_UPSERT, *arguments(later))
+        return any(effect != Effect.ERASED for _, effect in records)
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:
         """Return the stored orders whose rows another transaction has locked, without waiting for them.
@@ -270,4 +228,4 @@ async def plan_upsert(connection: asyncpg.Connection) -> None:
     Raises:
         asyncpg.PostgresError: the statement cannot be run.
     """
-    await connection.fetch(f"EXPLAIN {_upsert(SENT)}", *arguments([]))
+    await connection.fetch(f"EXPLAIN {_UPSERT}", *arguments([]))
