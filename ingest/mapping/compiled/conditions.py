@@ -12,11 +12,7 @@ Holds = Callable[[Any, Any], bool]
 
 
 def compile_conditions(declared: Condition | list[Condition] | None, keys: tuple[str | int, ...]) -> Holds | None:
-    """Compile conditions that must all hold. Return None without conditions.
-
-    Raises:
-        MappingError: a condition is invalid. `keys` is the location of the conditions.
-    """
+    """Compile the conditions at `keys`, which must all hold. Return None without conditions."""
     if declared is None:
         return None
     if isinstance(declared, Condition):

@@ -1,4 +1,4 @@
-"""Converts single values to text, numbers, amounts and timestamps.
+"""Converts single values to text, numbers, amounts and timestamps, or raises `Mismatch`.
 
 Amounts are never converted to a binary float, because the decoder keeps the digits of JSON numbers. A float is always infinite, and
 stands for a number that a decimal cannot represent.
@@ -68,14 +68,10 @@ def to_decimal(value: Any) -> Decimal:
 
 
 def unescaped(text: str) -> str:
-    """Return a text with HTML's character references replaced.
-
-    Raises:
-        Mismatch: a reference is a number of thousands of digits, which Python cannot parse.
-    """
+    """Return a text with HTML's character references replaced."""
     try:
         return html.unescape(text)
-    except ValueError:
+    except ValueError:  # a number of thousands of digits
         raise Mismatch("a character reference out of range") from None
 
 
@@ -161,11 +157,7 @@ def unix_timestamp(unit: str) -> Convert:
 
 
 def shifted(number: Decimal, digits: int) -> Decimal:
-    """Convert an amount from minor units (cents) to major units.
-
-    Raises:
-        Mismatch: it is too large or too small for an amount.
-    """
+    """Convert an amount from minor units (cents) to major units."""
     if not number.is_finite() or abs(number.adjusted()) > MAX_MAGNITUDE:
         raise Mismatch("an amount out of range")
     sign, figures, exponent = number.as_tuple()
@@ -173,11 +165,7 @@ def shifted(number: Decimal, digits: int) -> Decimal:
 
 
 def in_major_units(number: Decimal, currency: str | None) -> Decimal:
-    """Convert an amount from the minor units of a currency to its major units.
-
-    Raises:
-        Mismatch: it is too large or too small for an amount.
-    """
+    """Convert an amount from the minor units of a currency to its major units."""
     return shifted(number, _MINOR_UNITS.get(currency.upper(), 2) if currency else 2)
 
 
@@ -189,11 +177,7 @@ def negated(number: Any) -> Any:
 
 
 def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
-    """Return a quotient, rounded (half to even) to at most `digits` decimals.
-
-    Raises:
-        Mismatch: it cannot be computed.
-    """
+    """Return a quotient, rounded (half to even) to at most `digits` decimals."""
     if not divisor:
         raise Mismatch("a division by zero")
     try:

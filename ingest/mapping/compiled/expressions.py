@@ -97,20 +97,9 @@ def result_of(keys: Keys) -> str:
 
 
 def compile_expression(text: str, keys: Keys) -> Read:
-    """Compile the expression `jmespath` of a field or of lines, which is applied to a line or to the order.
-
-    Args:
-        text: the expression.
-        keys: the location of the field or the lines in the mapping.
-
-    Raises:
-        MappingError: it is not JMESPath.
-    """
+    """Compile the expression `jmespath` of a field or of lines at `keys`, which is applied to a line or to the order."""
     try:
-        parsed = jmespath.compile(text).parsed
-        # JMESPath looks up functions when they run, so an unknown function would fail only with the first order.
-        _check(parsed)
-        compiled = ParsedResult(text, _with_decimals(parsed))
+        compiled = ParsedResult(text, _checked(jmespath.compile(text).parsed))
     except MappingError as error:
         raise error.below(*keys, "jmespath") from None
     except (JMESPathError, RecursionError) as error:
@@ -130,31 +119,26 @@ def compile_expression(text: str, keys: Keys) -> Read:
     return read
 
 
-def _check(node: Any, *, may_be_reference: bool = False) -> None:
-    """Reject unknown functions, and references to expressions (`&key`) outside the functions that take them."""
+def _checked(node: Any, *, may_be_reference: bool = False) -> Any:
+    """Return a copy of a parsed expression, because the package caches the original, with decimals in place of floats.
+
+    JMESPath looks up functions when they run, so an unknown function would fail only with the first order.
+
+    Raises:
+        MappingError: it contains an unknown function, a literal that cannot be stored, or a reference to an expression (`&key`)
+            outside the functions that take references.
+    """
     if node["type"] == "expref" and not may_be_reference:
         raise MappingError("& is only for the functions " + ", ".join(f"{name}()" for name in _TAKE_REFERENCES))
     name = node["value"] if node["type"] == "function_expression" else ""
     if name and name not in ExactFunctions.FUNCTION_TABLE:
         raise MappingError(f"unknown JMESPath function {name}()")
-    for child in node["children"]:
-        if isinstance(child, dict):
-            _check(child, may_be_reference=name in _TAKE_REFERENCES)
-
-
-def _with_decimals(node: Any) -> Any:
-    """Return a copy of a parsed expression, because the package caches the original, with decimals in place of floats.
-
-    Raises:
-        MappingError: a literal cannot be stored.
-    """
-    copy = {
-        **node,
-        "children": [_with_decimals(child) if isinstance(child, dict) else child for child in node["children"]],
-    }
-    if node["type"] == "literal":
-        copy["value"] = _exact(node["value"])
-    return copy
+    children = [
+        _checked(child, may_be_reference=name in _TAKE_REFERENCES) if isinstance(child, dict) else child
+        for child in node["children"]
+    ]
+    value = {"value": _exact(node["value"])} if node["type"] == "literal" else {}
+    return {**node, "children": children, **value}
 
 
 def _exact(literal: Any) -> Any:

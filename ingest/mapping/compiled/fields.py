@@ -25,9 +25,6 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: EvaluationS
         keys: its location in the file.
         scope: the context of conversions in the mapping.
         needed: the name of the order's field, if it requires a value.
-
-    Raises:
-        MappingError: it cannot be used.
     """
     field = _as_field(declared)
     if field.type not in {None, kind, *_INSTEAD.get(kind, ())} and not scope.is_attribute:

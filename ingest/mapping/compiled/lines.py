@@ -18,13 +18,8 @@ ReadLines = Callable[[Any], list[OrderLine]]
 
 
 def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope) -> ReadLines:
-    """Compile one table of `[[lines]]`.
-
-    Raises:
-        MappingError: it cannot be used.
-    """
-    elements = _elements(declared, keys)
-    at = place_of(declared.source) if declared.jmespath is None else result_of(keys)
+    """Compile one table of `[[lines]]`."""
+    elements, at = _elements(declared, keys), _location(declared, keys)
     where = compile_conditions(declared.where, (*keys, "where"))
     sku, quantity, unit_price, description = _fields(declared, keys, scope)
 
@@ -35,16 +30,17 @@ def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope) -> R
         try:
             for index, each in enumerate(found):  # noqa: B007  the index is for errors
                 if where is None or where(each, order):
-                    lines.append(
-                        OrderLine(
-                            sku(each, order), quantity(each, order), unit_price(each, order), description(each, order)
-                        )
-                    )
+                    values = sku(each, order), quantity(each, order), unit_price(each, order), description(each, order)
+                    lines.append(OrderLine(*values))
         except Mismatch as mismatch:
             raise mismatch.below(f"{at}[{index}]" if at else "") from None
         return lines
 
     return read_lines
+
+
+def _location(declared: LineFields, keys: Keys) -> str:
+    return place_of(declared.source) if declared.jmespath is None else result_of(keys)
 
 
 def _fields(declared: LineFields, keys: Keys, scope: EvaluationScope) -> list[Read]:
@@ -62,14 +58,13 @@ def _elements(declared: LineFields, keys: Keys) -> Read:
     if declared.source is not None and declared.jmespath is not None:
         raise MappingError("contains both `from` and `jmespath`: remove one of them", keys)
     if declared.source is not None:
-        path = checked_path(declared.source, (*keys, "from"))
-        return _list(compile_path(path), place_of(declared.source), is_optional=declared.optional)
-    if declared.jmespath is not None:
-        return _list(compile_expression(declared.jmespath, keys), result_of(keys), is_optional=declared.optional)
-    return lambda order, _: [order]
+        read = compile_path(checked_path(declared.source, (*keys, "from")))
+    elif declared.jmespath is not None:
+        read = compile_expression(declared.jmespath, keys)
+    else:
+        return lambda order, _: [order]
+    at = _location(declared, keys)
 
-
-def _list(read: Read, at: str, *, is_optional: bool) -> Read:
     def read_list(value: Any, order: Any) -> Any:
         try:
             found = read(value, order)
@@ -77,7 +72,7 @@ def _list(read: Read, at: str, *, is_optional: bool) -> Read:
             raise mismatch.with_path(at) from None
         if found.__class__ is list:
             return found
-        if found is None and is_optional:
+        if found is None and declared.optional:
             return []
         raise Mismatch("no value for `lines`" if found is None else f"expected `array`, got {type_name(found)}", at)
 

@@ -38,11 +38,6 @@ class Path:
     is_absolute: bool
 
     @property
-    def text(self) -> str:
-        """The path as text, to be appended to another."""
-        return ("$" if self.is_absolute else "") + text_of(self.steps)
-
-    @property
     def is_list(self) -> bool:
         """Whether it leads to a list of values."""
         return EACH in self.steps
@@ -54,11 +49,7 @@ def text_of(steps: tuple[str | int, ...]) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """Parse a path.
-
-    Raises:
-        MappingError: it is not a path.
-    """
+    """Parse a path."""
     is_absolute = text == "$" or text.startswith(("$.", "$["))
     rest = text[1:] if is_absolute else text
     steps: list[str | int] = []
@@ -76,11 +67,7 @@ def parse_path(text: str) -> Path:
 
 
 def single_path(text: str, keys: tuple[str | int, ...]) -> Path:
-    """Parse the path of a single value.
-
-    Raises:
-        MappingError: it is not a path, or leads to a list.
-    """
+    """Parse the path at `keys` in the file, which must lead to a single value."""
     path = checked_path(text, keys)
     if path.is_list:
         raise MappingError("a path with [] leads to a list of values, but a single value is required", keys)
@@ -88,11 +75,7 @@ def single_path(text: str, keys: tuple[str | int, ...]) -> Path:
 
 
 def checked_path(text: str, keys: tuple[str | int, ...]) -> Path:
-    """Parse the path at `keys` in the file.
-
-    Raises:
-        MappingError: it is not a path.
-    """
+    """Parse the path at `keys` in the file."""
     try:
         return parse_path(text)
     except MappingError as error:
@@ -108,25 +91,21 @@ def place_of(path: str | None) -> str:
 
 def compile_path(path: Path) -> Read:
     """Compile a path."""
-    read = _compile(path.steps)
-    return _from_order(read) if path.is_absolute else read
-
-
-def _from_order(read: Read) -> Read:
-    def read_order(_: Any, order: Any) -> Any:
-        try:
-            return read(order, order)
-        except Mismatch as mismatch:
-            raise mismatch.below("$") from None
-
-    return read_order
-
-
-def _compile(steps: tuple[str | int, ...]) -> Read:
+    steps = path.steps
+    if path.is_absolute:
+        return lambda _, order: _walk_order(order, steps)
     if len(steps) != 1 or not isinstance(steps[0], str):
         return lambda value, _: walk(value, steps)
+    # The usual path, without the cost of `walk`.
     key = steps[0]
     return lambda value, _: value.get(key) if value.__class__ is dict else walk(value, steps)
+
+
+def _walk_order(order: Any, steps: tuple[str | int, ...]) -> Any:
+    try:
+        return walk(order, steps)
+    except Mismatch as mismatch:
+        raise mismatch.below("$") from None
 
 
 def walk(value: Any, steps: tuple[str | int, ...]) -> Any:

@@ -49,11 +49,7 @@ def base_conversion(kind: Type) -> conversions.Convert:
 
 
 def pipeline(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Step:
-    """Return the conversions of a field, combined into one.
-
-    Raises:
-        MappingError: an option is invalid.
-    """
+    """Return the conversions of a field, combined into one."""
     match kind:
         case "text":
             steps = [_simple(convert) for convert in _text_conversions(field, keys)]
