@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -71,7 +70,7 @@ class ChildProcess:
         return child
 
     async def _load(self, start: Start) -> None:
-        reply = await self._exchange(framed(pickle.dumps(start)), _START_TIMEOUT)
+        reply = await self.call(framed(start), _START_TIMEOUT)
         if reply.error:
             raise ConfigError(reply.error)
 
@@ -88,7 +87,19 @@ class ChildProcess:
             ProcessEnded: if the process ends during the call.
             TookTooLong: if it does not reply in time.
         """
-        return await self._exchange(task, timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                self._writer.write(task)
+                [size] = HEADER.unpack(await self._reader.readexactly(HEADER.size))
+                if size > LARGEST_REPLY:
+                    raise ConnectionError("a reply that is too large")
+                return decode_reply(await self._reader.readexactly(size))
+        except TimeoutError as error:
+            raise TookTooLong(f"took longer than {timeout:g} s") from error
+        except (asyncio.IncompleteReadError, OSError, msgspec.MsgspecError) as error:
+            code = await self.end()
+            cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise ProcessEnded(f"ended its process ({cause})") from error
 
     async def end(self) -> int:
         """Kill the process, reap it, and return its exit code, negative for a signal.
@@ -101,27 +112,6 @@ class ChildProcess:
             self._writer.close()
             self._exit_code = await asyncio.to_thread(_ended, self._process, _TO_DIE if has_closed else 0.0)
         return self._exit_code
-
-    async def _exchange(self, request: bytes, timeout: float) -> Reply:  # noqa: ASYNC109
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                self._writer.write(request)
-                return decode_reply(await self._frame())
-        except TimeoutError as error:
-            raise TookTooLong(f"took longer than {timeout:g} s") from error
-        except (asyncio.IncompleteReadError, OSError, msgspec.MsgspecError) as error:
-            raise ProcessEnded(f"ended its process ({_cause(await self.end())})") from error
-
-    async def _frame(self) -> bytes:
-        [size] = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-        if size > LARGEST_REPLY:
-            raise ConnectionError("a reply that is too large")
-        return await self._reader.readexactly(size)
-
-
-def _cause(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> int:

@@ -49,8 +49,9 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 
 
-def framed(payload: bytes) -> bytes:
-    """Return a payload prefixed with its length."""
+def framed(message: Start | Reply | tuple[Order, bytes]) -> bytes:
+    """Return the frame of a message."""
+    payload = msgspec.msgpack.encode(message) if isinstance(message, Reply) else pickle.dumps(message)
     return HEADER.pack(len(payload)) + payload
 
 
@@ -61,14 +62,9 @@ def task_frame(order: Order, body: bytes) -> bytes:
         TransformFailed: the attributes of the order are nested too deeply.
     """
     try:
-        return framed(pickle.dumps((order, body)))
+        return framed((order, body))
     except RecursionError:
         raise TransformFailed("the attributes of the order are nested too deeply") from None
-
-
-def reply_frame(reply: Reply) -> bytes:
-    """Return the frame of a reply."""
-    return framed(msgspec.msgpack.encode(reply))
 
 
 def unpickled(payload: bytes) -> Any:

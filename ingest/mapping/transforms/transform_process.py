@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.mapping.transforms.functions import Function, described, is_exhausted, load_function, returned_orders
-from ingest.mapping.transforms.messages import HEADER, Reply, Start, reply_frame, unpickled
+from ingest.mapping.transforms.messages import HEADER, Reply, Start, framed, unpickled
 
 if TYPE_CHECKING:
     import asyncio
@@ -75,16 +75,16 @@ def _serve(connection: socket.socket, start: Start) -> None:
     try:
         calls = _Calls(load_function(start.function))
     except ConfigError as error:
-        connection.sendall(reply_frame(Reply(error=str(error), ends=True)))
+        connection.sendall(framed(Reply(error=str(error), ends=True)))
         return
-    connection.sendall(reply_frame(Reply()))
+    connection.sendall(framed(Reply()))
     own = os.getpid()
     while (task := _received(connection)) is not None:
         reply = calls.reply_to(task)
         if os.getpid() != own:
             # The function has forked and returned in both processes. A second reply would be read as the next order's reply.
             os._exit(0)
-        connection.sendall(reply_frame(reply))
+        connection.sendall(framed(reply))
         if reply.ends:
             return
 
