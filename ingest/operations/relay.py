@@ -108,7 +108,7 @@ class Relay:
                 await self._wait_for(announced.unavailable, stop)
                 continue
             self._available()
-            if announced.done or announced.refused or announced.unnumbered:
+            if announced.done or announced.refused:
                 await self._count(outbox)
             else:
                 self._metrics.pending.set(0)
@@ -181,9 +181,7 @@ class Relay:
 
     def _note(self, announced: OutboxOrder) -> None:
         self._metrics.announced.inc(len(announced.done))
-        self._metrics.refused.inc(len(announced.refused) + announced.unnumbered)
-        if announced.unnumbered:
-            _log.error("outbox_rows_refused", rows=announced.unnumbered, first=None)
+        self._metrics.refused.inc(len(announced.refused))
         if announced.refused:
             # The reasons are in the rows and not in the log, because an invalid order ID may be any text.
             _log.error("outbox_rows_refused", rows=len(announced.refused), first=min(announced.refused))

@@ -217,24 +217,6 @@ async def test_rows_without_an_identity_are_marked_rather_than_taken_for_one_ano
         assert await eventually(marked) == [("A-1", why), ("A-1", why)]
 
 
-async def test_rows_without_an_id_are_marked_and_not_announced(shop: Shop) -> None:
-    await shop.sql.execute("ALTER TABLE order_outbox ALTER id DROP IDENTITY, DROP CONSTRAINT order_outbox_pkey")
-    await shop.sql.execute("ALTER TABLE order_outbox ALTER id DROP NOT NULL")
-    await shop.sql.execute("INSERT INTO order_outbox (id, order_id) VALUES (NULL, 'A-1'), (NULL, 'A-2'), (7, 'A-3')")
-
-    async with shop.relaying():
-
-        async def marked() -> list[Any]:
-            rows = await shop.sql.fetch("SELECT order_id, error FROM order_outbox")
-            return sorted(map(tuple, rows)) if len(rows) == 2 and all(row["error"] for row in rows) else []
-
-        why = "id is null: omit it, the column has a default"
-        assert await eventually(marked) == [("A-1", why), ("A-2", why)]
-        await shop.sql.execute("UPDATE order_outbox SET id = 8, error = NULL WHERE order_id = 'A-1'")
-        await shop.sql.execute("INSERT INTO order_outbox (id, order_id) VALUES (9, 'A-4')")
-        await shop.until_queued("A-3", "A-1", "A-4")
-
-
 async def test_documents_and_lanes_are_kept(shop: Shop) -> None:
     pushed = {"id": "A-1", "total": "2.50"}
     await shop.sql.execute(

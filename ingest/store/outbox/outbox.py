@@ -66,13 +66,11 @@ class OutboxOrder:
         done: numbers of queued rows.
         refused: reasons why rows can never be queued, or not be deleted, by number.
         unavailable: reason why the rest could not be queued now.
-        unnumbered: number of rejected rows without an `id`, in an altered table.
     """
 
     done: Sequence[int] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
     unavailable: Unavailable | None = None
-    unnumbered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +108,6 @@ class Outbox:
         self._refuse = (
             f"UPDATE {quoted} AS row SET error = refused.error"  # noqa: S608  as above
             " FROM unnest($1::bigint[], $2::text[]) AS refused (id, error) WHERE row.id = refused.id"
-        )
-        self._refuse_unnumbered = (
-            f"UPDATE {quoted} SET error = 'id is null: omit it, the column has a default'"  # noqa: S608  as above
-            " WHERE id IS NULL AND error IS NULL AND ctid = ANY(ARRAY("
-            f"SELECT ctid FROM {quoted} WHERE id IS NULL AND error IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED))"
         )
         self._kept = f"SELECT id FROM {quoted} WHERE error IS NULL AND id = ANY($1::bigint[])"  # noqa: S608  as above
         self._count = (
@@ -154,20 +147,12 @@ class Outbox:
                 await self._connection.execute(self._lock)
             except asyncpg.LockNotAvailableError:
                 return None
-            records = await self._read(most)
-            rows = [_row(record) for record in records if record["id"] is not None]
-            if records and not rows:
-                # NULLs sort last, so no other row waits. Without a number, a single queued row could not be deleted.
-                tag = await self._connection.execute(self._refuse_unnumbered, most)
-                return OutboxOrder(unnumbered=_count_of(tag))
+            # Under the lock, after deletions by the previous relay.
+            with _table_blamed():  # locked rows are skipped
+                rows = [_row(record) for record in await self._connection.fetch(self._select, most)]
             announced = await announce(rows) if rows else OutboxOrder()
             # Only queued rows are deleted. After a crash before the commit, they are enqueued again under the same key.
             return await self._settle(announced)
-
-    async def _read(self, most: int) -> list[asyncpg.Record]:
-        """Read the first rows under the lock, after deletions by the previous relay."""
-        with _table_blamed():  # locked rows are skipped
-            return await self._connection.fetch(self._select, most)
 
     async def backlog(self) -> OutboxBacklog:
         """Count the waiting rows.
@@ -278,8 +263,9 @@ class Outbox:
             else:
                 if parts:
                     await self._connection.execute("RELEASE SAVEPOINT part")
-                if not _affected(tag, part):
-                    kept |= await self._waiting(part)
+                # By a command tag such as `DELETE 3`. A trigger or rule of the program may have marked the other rows instead.
+                if int(tag.rpartition(" ")[2]) < len(part):
+                    kept |= {record["id"] for record in await self._connection.fetch(self._kept, part)}
                 continue
             await self._connection.execute("ROLLBACK TO SAVEPOINT part; RELEASE SAVEPOINT part")
             if len(part) == 1:
@@ -287,10 +273,6 @@ class Outbox:
             else:
                 parts += (part[len(part) // 2 :], part[: len(part) // 2])
         return refused, kept
-
-    async def _waiting(self, numbers: Sequence[int]) -> set[int]:
-        """Return the rows that still wait. A trigger or rule of the program may have marked the others instead."""
-        return {record["id"] for record in await self._connection.fetch(self._kept, numbers)}
 
     def _wake(self, *_: object) -> None:
         self.changed.set()
@@ -315,15 +297,6 @@ def channel_of(table: str) -> str:
     return table.rpartition(".")[2]
 
 
-def _affected(tag: str, numbers: Sequence[int]) -> bool:
-    """Return whether a statement has affected all of these rows, by a command tag such as `DELETE 3`."""
-    return _count_of(tag) >= len(numbers)
-
-
-def _count_of(tag: str) -> int:
-    return int(tag.rpartition(" ")[2])
-
-
 def _select(quoted: str) -> str:
     # The stored sizes, which are cheap to read, limit how many documents are converted to text and measured. The measured sizes limit
     # how many are sent. OFFSET 0 prevents further conversions.
@@ -337,7 +310,7 @@ def _select(quoted: str) -> str:
         " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS stored_before"
         " FROM (SELECT *, coalesce(pg_column_size(document), 0)::bigint"
         f" * CASE WHEN pg_column_compression(document) IS NULL THEN 1 ELSE {_USUAL_COMPRESSION} END AS size"
-        f" FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT $1"
+        f" FROM {quoted} WHERE error IS NULL AND id IS NOT NULL ORDER BY id LIMIT $1"
         # An open transaction on a row delays only that row.
         " FOR UPDATE SKIP LOCKED) AS first_rows) AS stored"
         f" WHERE stored_before < {_BATCH_BYTES} OFFSET 0) AS measured) AS written"
