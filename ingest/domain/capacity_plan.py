@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ingest.domain.worker_memory import worker_memory
 
 _DAY = 86_400.0
+# CPU seconds of an order without any other in the process.
+_SINGLE_ORDER = 1_526e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +25,24 @@ class ClientCost:
     Attributes:
         least: seconds at the highest rate.
         fastest: orders per second of one process at that rate.
-        power: the exponent by which the time rises as the rate falls.
-        most: seconds of a single order.
+        power: the exponent by which the time rises as the rate falls, up to `_SINGLE_ORDER`.
     """
 
     least: float
     fastest: float
     power: float
-    most: float
 
     def of(self, rate: float) -> float:
         """Return the CPU seconds of one order in a process with this rate."""
-        if rate <= 0:
-            return self.most
-        return min(self.most, self.least * math.pow(self.fastest / min(rate, self.fastest), self.power))
+        return min(_SINGLE_ORDER, self.least * math.pow(self.fastest / min(rate, self.fastest), self.power))
 
 
 CLIENTS: Mapping[str, ClientCost] = {
     # docs/explanation/performance.md, "At a fast API", row "service" of the table for one process.
-    "native": ClientCost(56e-6, 17_629.0, 0.48, 1_526e-6),
+    "native": ClientCost(56e-6, 17_629.0, 0.48),
     # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1 --client aiohttp --vs bare --runs 3 on a slower
     # machine, converted by the bare loop of the same run and of that table: 177e-6 * 87 / 136, 6,443 * 12,429 / 8,282.
-    "aiohttp": ClientCost(113e-6, 9_670.0, 0.45, 1_526e-6),
+    "aiohttp": ClientCost(113e-6, 9_670.0, 0.45),
 }
 # Share of a core that a process may use. The rest is for peaks, and for reclaiming after a failure.
 _BUSY = 0.7
@@ -168,8 +166,11 @@ def plan(demand: PlannedDemand) -> CapacityPlan:
     slots = slots_for(rate, demand.latency)
     if demand.quota_concurrency:
         slots = min(slots, demand.quota_concurrency * demand.bulk)
-    processes = _processes(rate, slots, demand)
+    by_cpu = math.ceil(rate / process_rate(demand.client, demand.speed))
+    # At least two, so that work continues while one is restarted.
+    processes = max(2, by_cpu, math.ceil(slots / _MOST_IN_FLIGHT))
     concurrency = max(math.ceil(slots / processes), demand.bulk)
+    slowest = demand.latency_p99 if demand.latency_p99 is not None else 3 * demand.latency
     in_host = min(processes, demand.processes_per_host)
     backlog = demand.rate * demand.outage
     return CapacityPlan(
@@ -178,7 +179,7 @@ def plan(demand: PlannedDemand) -> CapacityPlan:
         slots=slots,
         processes=processes,
         concurrency=concurrency,
-        timeout=_timeout(demand),
+        timeout=max(5.0, float(math.ceil(3 * slowest))),
         hosts=math.ceil(processes / demand.processes_per_host),
         api_connections=math.ceil(processes * concurrency / demand.bulk),
         redis_connections=processes * _REDIS_CONNECTIONS,
@@ -193,11 +194,6 @@ def plan(demand: PlannedDemand) -> CapacityPlan:
         postgres_bytes_a_day=round(rate * _DAY * stored_bytes(demand.order_bytes)),
         limits=limits,
     )
-
-
-def throughput(in_flight: int, latency: float) -> float:
-    """Return the orders per second with this many constantly in flight (Little's law)."""
-    return in_flight / latency
 
 
 def slots_for(rate: float, latency: float) -> int:
@@ -219,39 +215,23 @@ def process_rate(client: str, speed: float = 1.0) -> float:
     return speed * min(cost.fastest, math.pow(_BUSY / fixed, 1 / (1 - cost.power)))
 
 
-def _processes(rate: float, slots: int, demand: PlannedDemand) -> int:
-    by_cpu = math.ceil(rate / process_rate(demand.client, demand.speed))
-    # At least two, so that work continues while one is restarted.
-    return max(2, by_cpu, math.ceil(slots / _MOST_IN_FLIGHT))
-
-
-def _timeout(demand: PlannedDemand) -> float:
-    slowest = demand.latency_p99 if demand.latency_p99 is not None else 3 * demand.latency
-    return max(5.0, float(math.ceil(3 * slowest)))
-
-
 def _redis_order(demand: PlannedDemand) -> float:
     return (_REDIS_ORDER + _REDIS_ANNOUNCEMENT / demand.announced) / demand.speed
 
 
 def _limits(demand: PlannedDemand) -> list[Limit]:
     grouping = f"in lists of {demand.announced:,}" if demand.announced > 1 else "one by one"
+    # By Little's law, or by its share of a core.
+    of_a_process = min(_MOST_IN_FLIGHT / demand.latency, process_rate(demand.client, demand.speed))
     limits = [
         Limit(f"Redis' core, with orders enqueued {grouping}", _BUSY / _redis_order(demand)),
         Limit(
             f"{demand.postgres_connections:,} connections to PostgreSQL, one for each process",
-            demand.postgres_connections * _process_limit(demand),
+            demand.postgres_connections * of_a_process,
         ),
     ]
     if demand.quota:
         limits.append(Limit("the API's requests per second", demand.quota * demand.bulk))
     if demand.quota_concurrency:
-        limits.append(
-            Limit("the API's concurrent requests", throughput(demand.quota_concurrency, demand.latency) * demand.bulk)
-        )
+        limits.append(Limit("the API's concurrent requests", demand.quota_concurrency / demand.latency * demand.bulk))
     return limits
-
-
-def _process_limit(demand: PlannedDemand) -> float:
-    by_latency = throughput(_MOST_IN_FLIGHT, demand.latency)
-    return min(process_rate(demand.client, demand.speed), by_latency)

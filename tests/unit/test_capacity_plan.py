@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan, process_rate, slots_for, stored_bytes, throughput
+from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan, process_rate, stored_bytes
 from ingest.domain.worker_memory import worker_memory
 
 PERFORMANCE = Path(__file__).parents[2] / "docs" / "explanation" / "performance.md"
@@ -98,10 +98,3 @@ def test_a_tiny_rate_and_a_huge_one_have_a_plan() -> None:
 def test_the_timeout_is_several_times_the_slowest_usual_answer() -> None:
     assert plan(PlannedDemand(rate=1, latency=0.1)).timeout == 5
     assert plan(PlannedDemand(rate=1, latency=0.8, latency_p99=4)).timeout == 12
-
-
-def test_slots_and_throughput_are_each_others_inverse_but_for_what_is_spare() -> None:
-    slots = slots_for(1000, 0.25)
-
-    assert 250 < slots < 300
-    assert throughput(slots, 0.25) > 1000

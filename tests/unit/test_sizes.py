@@ -13,7 +13,6 @@ LINES, METHODS, PORT_METHODS = 250, 12, 5
 LONG = {
     "api/http/connection.py",
     "cli/__init__.py",
-    "domain/capacity_plan.py",
     "operations/orders.py",
     "operations/remap.py",
     "services/worker_parts.py",
