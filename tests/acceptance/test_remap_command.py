@@ -74,12 +74,15 @@ async def test_stored_orders_are_made_again(cli: Cli, dsn: str, own_code: dict[s
     assert set((await statuses(dsn)).values()) == {"better"}
 
 
+# The first page has been counted when the transform receives an order of the second one.
 WAITS = """
 import asyncio
+from pathlib import Path
 from msgspec.structs import replace
 
 async def transform(order, document):
     if order.id == "order-0249":
+        Path(__file__).with_name("is_waiting").touch()
         await asyncio.Event().wait()
     return replace(order, status="better")
 """
@@ -123,15 +126,13 @@ async def test_an_interrupted_run_says_where_to_go_on(
 
     running = cli.start("remap", *options, env=env)
 
-    async def is_waiting() -> bool:
-        return list((await statuses(dsn)).values()).count("better") == 200
-
-    await eventually(is_waiting)
+    await eventually((tmp_path / "is_waiting").exists)
     running.send_signal(number)
     _, told = await asyncio.to_thread(running.communicate)
 
     assert running.returncode == 128 + number
     assert told == f"200 orders done; go on with: {how} --after order-0199\nstopped\n"
+    assert list((await statuses(dsn)).values()).count("better") == 200
 
 
 @pytest.mark.parametrize(
