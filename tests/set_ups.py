@@ -13,7 +13,8 @@ from support import connected, with_database
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.operations.doctor import Area, Finding, Level, examine
+from ingest.operations.doctor.examine import examine
+from ingest.operations.doctor.finding import Area, Finding, Level
 from ingest.settings import load_settings
 from ingest.sources.doctor_subject import subject_of
 from ingest.store.schema import migrate, migrations
@@ -70,8 +71,7 @@ class SetUp:
         given = {**self.settings, **settings}
         for name in {"redis_url", "postgres_dsn", "outbox_dsn"} & given.keys():
             given[name] = SecretStr(given[name])
-        diagnosis = await examine(subject_of(load_settings(**given), order_id, os.environ), self.within)
-        return list(diagnosis.findings)
+        return await examine(subject_of(load_settings(**given), order_id, os.environ), self.within)
 
     async def faults(self, area: Area, **settings: Any) -> list[str]:
         """What is at fault; nothing outside of the area is."""

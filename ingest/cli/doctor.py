@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,7 @@ from ingest.cli.terminal.text import counted, printable, printable_json
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.operations.doctor import Diagnosis, Finding
+    from ingest.operations.doctor.finding import Finding
 
 EPILOG = f"""
 Examples:
@@ -49,7 +49,7 @@ def doctor(
 
     The exit code is 1 if there is an error, and 2 if a setting cannot be used. Warnings leave it 0.
     """
-    from ingest.operations.doctor import examine
+    from ingest.operations.doctor.examine import examine
     from ingest.settings import load_settings
     from ingest.sources.doctor_subject import subject_of
     from ingest.telemetry.logs import setup_logs
@@ -62,13 +62,13 @@ def doctor(
 
         run_interruptible(check_function(settings.transform, settings.transform_memory))
     subject = subject_of(settings, _checked(order_id), os.environ)
-    diagnosis = run_interruptible(examine(subject, timeout))
+    findings = run_interruptible(examine(subject, timeout))
     if as_json:
         with standard_output() as stream:
-            print(printable_json(json.dumps(_report(diagnosis), ensure_ascii=False)), file=stream)
+            print(printable_json(json.dumps(_report(findings), ensure_ascii=False)), file=stream)
     else:
-        _print(diagnosis, show_all=show_all)
-    raise typer.Exit(0 if diagnosis.is_clean else 1)
+        _print(findings, show_all=show_all)
+    raise typer.Exit(1 if _counts(findings)["error"] else 0)
 
 
 def _checked(order_id: str | None) -> str | None:
@@ -80,30 +80,25 @@ def _checked(order_id: str | None) -> str | None:
         raise typer.BadParameter(str(error), param_hint="'--order-id'") from None
 
 
-def _counts(diagnosis: "Diagnosis") -> dict[str, int]:
-    from ingest.operations.doctor import Level
-
-    return {level.value: diagnosis.count(level) for level in Level}
+def _counts(findings: Sequence["Finding"]) -> dict[str, int]:
+    return {level: sum(finding.level == level for finding in findings) for level in _COLOURS}
 
 
-def _report(diagnosis: "Diagnosis") -> dict[str, object]:
-    return {
-        "clean": diagnosis.is_clean,
-        **_counts(diagnosis),
-        "findings": [asdict(each) for each in diagnosis.findings],
-    }
+def _report(findings: Sequence["Finding"]) -> dict[str, object]:
+    counts = _counts(findings)
+    return {"clean": not counts["error"], **counts, "findings": [asdict(each) for each in findings]}
 
 
-def _print(diagnosis: "Diagnosis", *, show_all: bool) -> None:
+def _print(findings: Sequence["Finding"], *, show_all: bool) -> None:
     from ingest.cli.terminal.width import width_of
 
     # The one command that writes colours itself: only on a terminal that wants them.
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    for finding in diagnosis.findings:
+    for finding in findings:
         if show_all or finding.level != "ok":
             for line in _lines(finding, width_of(sys.stdout), is_coloured=is_coloured):
                 typer.echo(line)
-    typer.echo(_summary(diagnosis))
+    typer.echo(_summary(findings))
 
 
 def _lines(finding: "Finding", width: int, *, is_coloured: bool) -> Iterator[str]:
@@ -125,8 +120,8 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(one_line, max(width, 20), break_long_words=False, break_on_hyphens=False)
 
 
-def _summary(diagnosis: "Diagnosis") -> str:
-    counts = _counts(diagnosis)
+def _summary(findings: Sequence["Finding"]) -> str:
+    counts = _counts(findings)
     passed = counted(counts["ok"], "check")
     if not counts["error"] and not counts["warning"]:
         return f"no errors, no warnings: {passed} passed"

@@ -2,23 +2,16 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import document_of
 from ingest.domain.orders.order import Order
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Upstream
-from ingest.operations.backends import Backends
-from ingest.operations.doctor import (
-    CONNECTIONS_OF_A_PROCESS,
-    Configured,
-    Machine,
-    OutboxSubject,
-    RedisNeeds,
-    Subject,
-    UpstreamSubject,
-)
+from ingest.operations.doctor.examine import Subject
+from ingest.operations.doctor.settings import Machine
+from ingest.operations.doctor.upstream import UpstreamSubject
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
 from ingest.sources.documents import decoder_of
 from ingest.sources.from_settings import check_files, source_of
@@ -29,7 +22,7 @@ from ingest.upstream.client import UpstreamClient, require
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredApi:
-    """Implements the port `ingest.operations.doctor.Api` with the parts of a worker."""
+    """Implements the port `ingest.operations.doctor.upstream.Api` with the parts of a worker."""
 
     client: UpstreamClient
     upstream: Upstream
@@ -69,22 +62,11 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
         ):
             yield ConfiguredApi(client, fetching.upstream, decoder)
 
-    configured = Configured(**{field.name: getattr(settings, field.name) for field in fields(Configured)})
     return Subject(
-        backends=Backends.of(settings),
-        quota=source.quota_name,
-        outbox=OutboxSubject(
-            None if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value(), settings.outbox_table
-        ),
-        redis=RedisNeeds(
-            connections=settings.processes * CONNECTIONS_OF_A_PROCESS,
-            durability=settings.durability,
-            replicas=settings.durability_replicas,
-            stream=settings.stream,
-            has_quota=source.has_quota,
-        ),
-        upstream=UpstreamSubject(source.endpoint, open_api, order_id, source.mapping is not None, source.limits.total),
-        configured=configured,
-        unknown=unknown_settings(environ, names_in_dot_env()),
-        host=Machine.here(),
+        settings,
+        unknown_settings(environ, names_in_dot_env()),
+        source.quota_name,
+        source.has_quota,
+        UpstreamSubject(source.endpoint, open_api, order_id, source.mapping is not None, source.limits.total),
+        Machine.here(),
     )

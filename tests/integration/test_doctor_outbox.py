@@ -7,7 +7,7 @@ from set_ups import SetUp, database, role
 from support import connected
 
 from ingest.lab.servers import EmbeddedServers
-from ingest.operations.doctor import Area, Finding
+from ingest.operations.doctor.finding import Area, Finding
 from ingest.store.outbox.outbox_schema import create_outbox
 
 TABLE = "order_outbox"

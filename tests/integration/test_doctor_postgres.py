@@ -12,7 +12,7 @@ from support import connected, with_database
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.operations.doctor import Area
+from ingest.operations.doctor.finding import Area
 from ingest.store.schema import migrate, migrations
 
 

@@ -23,7 +23,7 @@ from support import eventually
 
 import ingest.queue
 from ingest.lab.servers import EmbeddedServers
-from ingest.operations.doctor import Area, Finding, Level
+from ingest.operations.doctor.finding import Area, Finding, Level
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection import PROBED, inspect
 

@@ -15,7 +15,7 @@ from set_ups import SetUp, database
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.operations.doctor import Area, Level
+from ingest.operations.doctor.finding import Area, Level
 from ingest.queue.layout.keys import Keys
 
 NOW = datetime.now(UTC)

@@ -15,7 +15,7 @@ from set_ups import SetUp
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.operations.doctor import Level
+from ingest.operations.doctor.finding import Level
 
 Answer = Callable[[], web.Response]
 PAGE = "<!doctype html><title>Log in</title>"

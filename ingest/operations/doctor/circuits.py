@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.errors import QueueUnavailable
 from ingest.operations.backends import Backends
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.queue.operate.monitor import CircuitState, Monitor
@@ -16,17 +16,16 @@ _DECIDE = (
 
 
 async def open_circuits(backends: Backends) -> Sequence[CircuitState]:
-    """Return the open circuits of live processes. Empty if Redis fails, which another check reports."""
-    try:
-        async with control_client(backends.redis_url) as client:
-            consumers = await Monitor(client, backends.stream, backends.group).consumers()
-    except (Unavailable, UserError):
-        return ()
+    """Return the open circuits of live processes. Raises `QueueUnavailable`."""
+    async with control_client(backends.redis_url) as client:
+        consumers = await Monitor(client, backends.stream, backends.group).consumers()
     return [consumer.circuit for consumer in consumers if consumer.circuit is not None]
 
 
-def findings(circuits: Sequence[CircuitState]) -> Iterator[Finding]:
+def findings(circuits: Sequence[CircuitState] | QueueUnavailable) -> Iterator[Finding]:
     """Report open circuits, one finding for each error."""
+    if isinstance(circuits, QueueUnavailable):
+        return  # reported by the check of Redis
     for error in sorted({circuit.error for circuit in circuits}):
         alike = [circuit for circuit in circuits if circuit.error == error]
         longest = max(circuit.open_for for circuit in alike)

@@ -1,24 +1,26 @@
 """Runs the checks of all areas concurrently, so that an unavailable server hides no finding about the others."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import circuits, outbox, postgres, redis, settings, upstream
-from ingest.operations.doctor.finding import Diagnosis, Finding
-from ingest.operations.doctor.host import Machine
-from ingest.operations.doctor.outbox import OutboxSubject
-from ingest.operations.doctor.redis import RedisNeeds
-from ingest.operations.doctor.settings import Configured
+from ingest.operations.doctor import circuits, outbox, postgres, redis, upstream
+from ingest.operations.doctor import settings as settings_checks
+from ingest.operations.doctor.finding import Finding
+from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
 from ingest.queue.operate import inspection as queue_inspection
 from ingest.queue.operate.inspection import RedisFacts
+from ingest.settings import Settings
 from ingest.store import inspection as store_inspection
 from ingest.store.inspection import PostgresFacts
 from ingest.store.outbox.outbox_inspection import inspect_outbox
+
+_Facts = TypeVar("_Facts")
+_Problem = TypeVar("_Problem", QueueUnavailable, StoreUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,104 +28,68 @@ class Subject:
     """A set-up to examine.
 
     Attributes:
-        backends: Redis and PostgreSQL.
-        quota: the name of the quota of the external API.
-        outbox: the location of the outbox, if any.
-        redis: requirements of Redis that follow from the settings.
-        upstream: the external API.
-        configured: the settings.
+        settings: of the service.
         unknown: a line for each variable that looks like a setting but is unknown.
+        quota: the name of the quota of the external API.
+        has_quota: whether processes share that quota.
+        upstream: the external API.
         host: the machine that the workers will run on.
     """
 
-    backends: Backends
-    quota: str
-    outbox: OutboxSubject
-    redis: RedisNeeds
-    upstream: UpstreamSubject
-    configured: Configured
+    settings: Settings
     unknown: Sequence[str]
+    quota: str
+    has_quota: bool
+    upstream: UpstreamSubject
     host: Machine
 
 
-async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
+async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     """Run all checks, each with a time limit of `within` seconds.
 
     Raises:
         ConfigError: a setting is unusable.
     """
-    asking_redis = asyncio.create_task(_redis(subject, within))
-    asking_postgres = asyncio.create_task(_postgres(subject, within))
-    asking_outbox = asyncio.create_task(_outbox(subject, within))
-    asking_circuits = asyncio.create_task(_circuits(subject, within))
+    settings, servers = subject.settings, Backends.of(subject.settings)
+    outbox_dsn = servers.postgres_dsn if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value()
+    inspecting_redis = asyncio.create_task(
+        _facts(
+            queue_inspection.inspect(servers.redis_url, servers.stream, servers.group, subject.quota),
+            *(within, QueueUnavailable),
+        )
+    )
+    inspecting_postgres = asyncio.create_task(
+        _facts(store_inspection.inspect(servers.postgres_dsn), within, StoreUnavailable)
+    )
+    inspecting_outbox = asyncio.create_task(
+        _facts(inspect_outbox(outbox_dsn, settings.outbox_table), within, StoreUnavailable)
+    )
+    reading_circuits = asyncio.create_task(_facts(circuits.open_circuits(servers), within, QueueUnavailable))
 
     async def known_order() -> str | None:
-        queue, store = await asyncio.gather(asking_redis, asking_postgres)
+        queue, store = await asyncio.gather(inspecting_redis, inspecting_postgres)
         queued = queue.newest if isinstance(queue, RedisFacts) else None
         return queued or (store.some_order if isinstance(store, PostgresFacts) else None)
 
-    asking_upstream = asyncio.create_task(upstream.findings(subject.upstream, known_order, within))
-    await _all_done(asking_redis, asking_postgres, asking_outbox, asking_upstream, asking_circuits)
-    queue, store = asking_redis.result(), asking_postgres.result()
-    processes = subject.configured.processes
-    return Diagnosis(
-        [
-            *([queue] if isinstance(queue, Finding) else redis.findings(queue, subject.redis)),
-            *([store] if isinstance(store, Finding) else postgres.findings(store, processes)),
-            *asking_outbox.result(),
-            *asking_upstream.result(),
-            *asking_circuits.result(),
-            *settings.findings(subject.configured, subject.unknown, subject.host),
-        ]
-    )
+    checking_upstream = asyncio.create_task(upstream.findings(subject.upstream, known_order, within))
+    running = (inspecting_redis, inspecting_postgres, inspecting_outbox, reading_circuits, checking_upstream)
+    await asyncio.gather(*running, return_exceptions=True)
+    return [
+        *redis.findings(inspecting_redis.result(), settings, has_quota=subject.has_quota),
+        *postgres.findings(inspecting_postgres.result(), settings.processes),
+        *outbox.findings(inspecting_outbox.result(), is_configured=settings.outbox_dsn is not None),
+        *checking_upstream.result(),
+        *circuits.findings(reading_circuits.result()),
+        *settings_checks.findings(settings, subject.unknown, subject.host),
+    ]
 
 
-async def _redis(subject: Subject, within: float) -> RedisFacts | Finding:
-    backends = subject.backends
+async def _facts(inspecting: Coroutine[Any, Any, _Facts], within: float, problem: type[_Problem]) -> _Facts | _Problem:
+    """Return the facts, or the problem that prevents reading them."""
     try:
         async with asyncio.timeout(within):
-            return await queue_inspection.inspect(backends.redis_url, backends.stream, backends.group, subject.quota)
-    except QueueUnavailable as error:
-        return redis.unusable(error)
+            return await inspecting
+    except problem as error:
+        return error
     except TimeoutError:
-        return redis.unusable(QueueUnavailable(f"no answer within {within:g} s"))
-
-
-async def _postgres(subject: Subject, within: float) -> PostgresFacts | Finding:
-    try:
-        async with asyncio.timeout(within):
-            return await store_inspection.inspect(subject.backends.postgres_dsn)
-    except StoreUnavailable as error:
-        return postgres.unusable(error)
-    except TimeoutError:
-        return postgres.unusable(StoreUnavailable(f"no answer within {within:g} s"))
-
-
-async def _outbox(subject: Subject, within: float) -> list[Finding]:
-    configured = subject.outbox.dsn
-    try:
-        async with asyncio.timeout(within):
-            facts = await inspect_outbox(configured or subject.backends.postgres_dsn, subject.outbox.table)
-    except TimeoutError:
-        problem = StoreUnavailable(f"no answer within {within:g} s")
-    except StoreUnavailable as error:
-        problem = error
-    else:
-        return list(outbox.findings(facts, is_configured=configured is not None))
-    # Without its own DSN, the outbox is looked for in the orders' database, whose check already reports the problem.
-    return [] if configured is None else [outbox.unusable(problem)]
-
-
-async def _circuits(subject: Subject, within: float) -> list[Finding]:
-    try:
-        async with asyncio.timeout(within):
-            return list(circuits.findings(await circuits.open_circuits(subject.backends)))
-    except TimeoutError:
-        return []  # reported by the check of Redis
-
-
-async def _all_done(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until all tasks have ended, then raise the exception of the first that failed."""
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
+        return problem(f"no answer within {within:g} s")

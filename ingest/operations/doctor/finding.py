@@ -1,8 +1,14 @@
 """The result of a check: one line for an operator, with advice."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from ingest.domain.errors import StoreUnavailable
+from ingest.store.translation import StoreRefused
+
+# Leases and heartbeats are compared by one clock, so a difference is harmless by itself. It misleads readers of timestamps.
+LARGEST_CLOCK_DIFFERENCE = 5.0
+_SLOW = 0.1
 
 
 class Area(StrEnum):
@@ -56,18 +62,26 @@ class Checks:
         """Report that the service does not work with this set-up, or loses data."""
         return Finding(self.area, Level.ERROR, what, advice)
 
+    def unusable_database(self, error: StoreUnavailable, setting: str) -> Finding:
+        """Report that the PostgreSQL of this setting cannot be used at all."""
+        if isinstance(error, StoreRefused):
+            return self.error(str(error), f"check user, password and database in {setting}")
+        return self.error(f"unavailable: {error}", f"start it, or check {setting} and the network between")
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """All findings, by area."""
+    def round_trip(self, seconds: float, advice: str) -> Finding:
+        """Report how long a server takes to respond."""
+        if seconds > _SLOW:
+            return self.warning(f"a round trip takes {seconds * 1000:.0f} ms", advice)
+        return self.ok(f"a round trip takes {seconds * 1000:.1f} ms")
 
-    findings: Sequence[Finding]
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether no check found an error."""
-        return not self.count(Level.ERROR)
-
-    def count(self, level: Level) -> int:
-        """Count the findings of this level."""
-        return sum(finding.level is level for finding in self.findings)
+    def clock(self, server: str, ahead: float | None) -> Finding:
+        """Report by how many seconds a server's clock is ahead of ours. None if the time is not permitted to be read."""
+        if ahead is None:
+            return self.warning(f"the clock of {server} may not be read", "grant the right to read the time")
+        if abs(ahead) <= LARGEST_CLOCK_DIFFERENCE:
+            return self.ok(f"its clock differs by {abs(ahead) * 1000:.0f} ms from this machine's")
+        direction = "ahead of" if ahead > 0 else "behind"
+        return self.warning(
+            f"its clock is {abs(ahead):,.0f} s {direction} this machine's",
+            "synchronize both by NTP, because due times, ages and versions of orders follow these clocks",
+        )

@@ -1,12 +1,10 @@
 """Checks the outbox of `ingest relay`, if any: its table, the rights of the relay's role, and the age of its rows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.store.outbox.outbox_inspection import OutboxFacts
-from ingest.store.translation import StoreRefused
 
 _OF = Checks(Area.OUTBOX)
 
@@ -14,33 +12,18 @@ _OF = Checks(Area.OUTBOX)
 _LONG = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxSubject:
-    """The outbox to examine.
-
-    Attributes:
-        dsn: of the outbox's database. None if no outbox is configured, and then the orders' database is checked for one.
-        table: name of the table.
-    """
-
-    dsn: str | None
-    table: str
-
-
-def unusable(error: StoreUnavailable) -> Finding:
-    """Report that the outbox's database cannot be used at all."""
-    if isinstance(error, StoreRefused):
-        return _OF.error(str(error), "check user, password and database in INGEST_OUTBOX_DSN")
-    return _OF.error(f"unavailable: {error}", "start it, or check INGEST_OUTBOX_DSN and the network between")
-
-
-def findings(facts: OutboxFacts, *, is_configured: bool) -> Iterator[Finding]:
+def findings(facts: OutboxFacts | StoreUnavailable, *, is_configured: bool) -> Iterator[Finding]:
     """Report problems that these facts imply for the relay.
 
     Args:
         facts: of the outbox.
         is_configured: whether a DSN is set. If not, the outbox is optional, and our role needs no rights on it.
     """
+    if isinstance(facts, StoreUnavailable):
+        # Without its own DSN, the outbox is looked for in the orders' database, whose check already reports the problem.
+        if is_configured:
+            yield _OF.unusable_database(facts, "INGEST_OUTBOX_DSN")
+        return
     if not is_configured and (not facts.exists or facts.missing):
         return
     if not facts.exists:

@@ -4,38 +4,26 @@ from collections.abc import Iterator
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.operations.doctor.redis import clock_finding
 from ingest.store.inspection import PostgresFacts
-from ingest.store.translation import StoreRefused
 
 _OF = Checks(Area.POSTGRES)
 
 _OLDEST = 150_000
-_SLOW = 0.1
 # Values of synchronous_commit that confirm a commit after it is on the disk.
 _CONFIRMED_ON_DISK = {"on", "local", "remote_write", "remote_apply"}
 
 
-def unusable(error: StoreUnavailable) -> Finding:
-    """Report that PostgreSQL cannot be used at all."""
-    if isinstance(error, StoreRefused):
-        return _OF.error(str(error), "check user, password and database in INGEST_POSTGRES_DSN")
-    return _OF.error(f"unavailable: {error}", "start it, or check INGEST_POSTGRES_DSN and the network between")
-
-
-def findings(facts: PostgresFacts, connections: int) -> Iterator[Finding]:
-    """Report problems that these facts imply for the service.
-
-    Args:
-        facts: facts about the server.
-        connections: number of connections that one `ingest worker` opens.
-    """
+def findings(facts: PostgresFacts | StoreUnavailable, connections: int) -> Iterator[Finding]:
+    """Report problems that these facts imply for an `ingest worker` that opens this many connections."""
+    if isinstance(facts, StoreUnavailable):
+        yield _OF.unusable_database(facts, "INGEST_POSTGRES_DSN")
+        return
     yield _version(facts)
-    yield _speed(facts)
+    yield _OF.round_trip(facts.round_trip, "run the workers near PostgreSQL, or check its load")
     yield _role(facts)
     yield from _writes(facts)
     yield from _durability(facts)
-    yield clock_finding(_OF, "PostgreSQL", facts.clock_ahead)
+    yield _OF.clock("PostgreSQL", facts.clock_ahead)
     yield _connections(facts, connections)
     yield from _schema(facts)
 
@@ -46,14 +34,6 @@ def _version(facts: PostgresFacts) -> Finding:
     if facts.is_pooled:
         return _OF.ok(f"PostgreSQL {facts.version} behind a pooler, which is recognized")
     return _OF.ok(f"PostgreSQL {facts.version}")
-
-
-def _speed(facts: PostgresFacts) -> Finding:
-    if facts.round_trip > _SLOW:
-        return _OF.warning(
-            f"a round trip takes {facts.round_trip * 1000:.0f} ms", "run the workers near PostgreSQL, or check its load"
-        )
-    return _OF.ok(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
 
 
 def _role(facts: PostgresFacts) -> Finding:

@@ -1,21 +1,18 @@
 """Checks Redis: connection, version, writes, rights on commands and keys, and durability."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.queue.operate.inspection import RedisFacts
 from ingest.queue.redis.connection import QueueRefused
+from ingest.settings import Settings
 
 _OF = Checks(Area.REDIS)
 
 # A worker process opens at most this many connections, see docs/explanation/performance.md, "Cost of the queue in Redis".
-CONNECTIONS_OF_A_PROCESS = 6
-# Leases and heartbeats are compared by one clock, so a difference is harmless by itself. It misleads readers of timestamps.
-LARGEST_CLOCK_DIFFERENCE = 5.0
-_SLOW = 0.1
+_CONNECTIONS_OF_A_PROCESS = 6
 _FULL = 0.8
 # Keys that one line names.
 _NAMED = 3
@@ -29,55 +26,40 @@ _RUNNING = {
 _RIGHTS = "give its user the rights in deploy/redis/users.acl"
 
 
-@dataclass(frozen=True, slots=True)
-class RedisNeeds:
-    """Requirements of Redis that follow from the settings.
+def findings(facts: RedisFacts | QueueUnavailable, settings: Settings, *, has_quota: bool) -> Iterator[Finding]:
+    """Report problems that these facts imply for the service, whose processes may share a quota."""
+    if isinstance(facts, QueueUnavailable):
+        yield _unusable(facts)
+        return
+    yield from _version(facts)
+    yield _OF.round_trip(
+        facts.round_trip, "run the workers near Redis, because an order without a backlog takes several round trips"
+    )
+    if facts.no_writes:
+        yield _no_writes(facts)
+    else:
+        yield from _commands(facts)
+    yield from _keys(facts, settings.stream, has_quota=has_quota)
+    yield _OF.clock("Redis", facts.clock_ahead)
+    if facts.info:
+        yield from _policy(facts)
+        yield from _persistence(facts, settings.durability)
+        yield from _memory(facts)
+        yield from _replication(facts, settings)
+        yield from _connections(facts, settings.processes * _CONNECTIONS_OF_A_PROCESS)
+    else:
+        yield _OF.warning(
+            "INFO is not permitted: version, persistence, policy and memory are unknown", "grant INFO, and check again"
+        )
 
-    Attributes:
-        connections: number of connections of one `ingest worker`.
-        durability: guarantee that the HTTP API gives when it confirms orders.
-        replicas: number of replicas that must confirm, if orders are replicated.
-        stream: name of the queue.
-        has_quota: whether processes share a quota.
-    """
 
-    connections: int
-    durability: Durability
-    replicas: int
-    stream: str
-    has_quota: bool
-
-
-def unusable(error: QueueUnavailable) -> Finding:
-    """Report that Redis cannot be used at all."""
+def _unusable(error: QueueUnavailable) -> Finding:
     if isinstance(error, QueueRefused):
         return _OF.error(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
     advice = "start it, or check INGEST_REDIS_URL and the network between"
     return _OF.error(
         f"unavailable: {error}", next((advice for words, advice in _RUNNING.items() if words in str(error)), advice)
     )
-
-
-def findings(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
-    """Report problems that these facts imply for the service."""
-    yield from _version(facts)
-    yield _speed(facts)
-    if facts.no_writes:
-        yield _no_writes(facts)
-    else:
-        yield from _commands(facts)
-    yield from _keys(facts, needs)
-    yield _clock(facts)
-    if facts.info:
-        yield from _policy(facts)
-        yield from _persistence(facts, needs)
-        yield from _memory(facts)
-        yield from _replication(facts, needs)
-        yield from _connections(facts, needs)
-    else:
-        yield _OF.warning(
-            "INFO is not permitted: version, persistence, policy and memory are unknown", "grant INFO, and check again"
-        )
 
 
 def _version(facts: RedisFacts) -> Iterator[Finding]:
@@ -95,15 +77,6 @@ def _version(facts: RedisFacts) -> Iterator[Finding]:
         yield _OF.error(f"{name} {text} is too old", f"use {name} {needed} or newer")
     else:
         yield _OF.ok(f"{name} {text}")
-
-
-def _speed(facts: RedisFacts) -> Finding:
-    if facts.round_trip > _SLOW:
-        return _OF.warning(
-            f"a round trip takes {facts.round_trip * 1000:.0f} ms",
-            "run the workers near Redis, because an order without a backlog takes several round trips",
-        )
-    return _OF.ok(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
 
 
 def _no_writes(facts: RedisFacts) -> Finding:
@@ -142,7 +115,7 @@ def _commands(facts: RedisFacts) -> Iterator[Finding]:
         yield _OF.ok(f"newer commands in use: {found or 'none, each is substituted'}")
 
 
-def _keys(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+def _keys(facts: RedisFacts, stream: str, *, has_quota: bool) -> Iterator[Finding]:
     quota = [key for key in facts.closed_keys if ":{quota:" in key]
     if own := [key for key in facts.closed_keys if key not in quota]:
         others = f", nor {len(own) - _NAMED:,} others" if len(own) > _NAMED else ""
@@ -151,31 +124,12 @@ def _keys(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
             f"{_RIGHTS}, with the name of your queue",
         )
     for key in quota:
-        if needs.has_quota:
+        if has_quota:
             yield _OF.error(f"the user may not use the key {key} of the quota", _RIGHTS)
         else:
             yield _OF.warning(f"the user may not use {key}, so processes cannot share a pause of the API", _RIGHTS)
     for key in facts.other_types:
-        yield _OF.error(
-            f"the key {key} is of another type", f"remove that key, or choose another queue than {needs.stream}"
-        )
-
-
-def _clock(facts: RedisFacts) -> Finding:
-    return clock_finding(_OF, "Redis", facts.clock_ahead)
-
-
-def clock_finding(of: Checks, server: str, ahead: float | None) -> Finding:
-    """Report by how many seconds a server's clock is ahead of ours. None if the time is not permitted to be read."""
-    if ahead is None:
-        return of.warning(f"the clock of {server} may not be read", "grant the right to read the time")
-    if abs(ahead) <= LARGEST_CLOCK_DIFFERENCE:
-        return of.ok(f"its clock differs by {abs(ahead) * 1000:.0f} ms from this machine's")
-    direction = "ahead of" if ahead > 0 else "behind"
-    return of.warning(
-        f"its clock is {abs(ahead):,.0f} s {direction} this machine's",
-        "synchronize both by NTP, because due times, ages and versions of orders follow these clocks",
-    )
+        yield _OF.error(f"the key {key} is of another type", f"remove that key, or choose another queue than {stream}")
 
 
 def _policy(facts: RedisFacts) -> Iterator[Finding]:
@@ -191,11 +145,11 @@ def _policy(facts: RedisFacts) -> Iterator[Finding]:
         yield _OF.ok(f"maxmemory-policy is {policy}")
 
 
-def _persistence(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+def _persistence(facts: RedisFacts, durability: Durability) -> Iterator[Finding]:
     info = facts.info
     if not info.get("aof_enabled"):
         lost = "appendonly is off: a restart loses orders accepted since the last snapshot"
-        if needs.durability is Durability.FSYNC:
+        if durability is Durability.FSYNC:
             yield _OF.error(f"{lost}, so INGEST_DURABILITY=fsync cannot be guaranteed", "set appendonly to yes")
         else:
             yield _OF.warning(lost, "set appendonly to yes")
@@ -220,26 +174,26 @@ def _memory(facts: RedisFacts) -> Iterator[Finding]:
         yield _OF.ok(what)
 
 
-def _replication(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+def _replication(facts: RedisFacts, settings: Settings) -> Iterator[Finding]:
     if facts.info.get("role") == "slave" and not facts.no_writes:
         yield _OF.error(
             "is a replica that accepts writes, which are lost",
             "give INGEST_REDIS_URL an address that always leads to the primary",
         )
     replicas = int(facts.info.get("connected_slaves", 0))
-    if needs.durability is Durability.REPLICATED and replicas < needs.replicas:
+    if settings.durability is Durability.REPLICATED and replicas < settings.durability_replicas:
         yield _OF.error(
-            f"{replicas} replicas are connected, and INGEST_DURABILITY=replicated waits for {needs.replicas}",
+            f"{replicas} replicas are connected, and INGEST_DURABILITY=replicated waits for {settings.durability_replicas}",
             "connect replicas, or lower INGEST_DURABILITY_REPLICAS",
         )
 
 
-def _connections(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+def _connections(facts: RedisFacts, needed: int) -> Iterator[Finding]:
     limit, now = int(facts.info.get("maxclients", 0)), int(facts.info.get("connected_clients", 0))
     if not limit:
         return
-    what = f"{now:,} of {limit:,} connections are in use, and a worker needs up to {needs.connections:,}"
-    if now + needs.connections > limit:
+    what = f"{now:,} of {limit:,} connections are in use, and a worker needs up to {needed:,}"
+    if now + needed > limit:
         yield _OF.error(what, "raise maxclients, or lower INGEST_PROCESSES")
     else:
         yield _OF.ok(what)

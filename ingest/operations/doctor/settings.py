@@ -1,62 +1,63 @@
 """Checks the settings against each other and against this machine. Each one was validated when it was read."""
 
+import os
+import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 from ingest.domain.worker_memory import WorkerMemory
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.operations.doctor.host import Machine
+from ingest.settings import Settings
 
 _OF = Checks(Area.SETTINGS)
 
 # Connections to servers, logs and pipes, in addition to connections to the external API. The same as in `ingest.process.lifecycle`.
 _OTHER_FILES = 128
+# Version 2 of control groups, and version 1.
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configured:
-    """Settings by name without the prefix. Durations are in seconds, sizes in bytes."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The resources that a process may use on this machine or in this container.
 
-    processes: int
-    concurrency: int
-    heartbeat_ttl: float
-    claim_idle: float
-    loop_block_warning: float
-    shutdown_grace: float
-    batch_bytes: int
-    upstream_body_limit: int
-    upstream_connect_timeout: float
-    upstream_read_timeout: float
-    upstream_timeout: float
-    upstream_concurrency: int
-    upstream_rate: float
-    upstream_burst: int
-    api_port: int
-    api_metrics_port: int
-    metrics_port: int
-    relay_metrics_port: int
+    Attributes:
+        memory: bytes, or None if unknown.
+        open_files: limit of one process, or None if unlimited.
+    """
+
+    memory: int | None
+    open_files: int | None
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return the limits that apply to this process."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        return cls(_memory_here(), None if files == resource.RLIM_INFINITY else files)
 
 
-def findings(configured: Configured, unknown: Sequence[str], host: Machine) -> Iterator[Finding]:
+def findings(settings: Settings, unknown: Sequence[str], host: Machine) -> Iterator[Finding]:
     """Report contradictory settings and missing resources.
 
     Args:
-        configured: the settings.
+        settings: the settings.
         unknown: a line for each variable that looks like a setting but is unknown.
         host: the machine that the workers will run on.
     """
     for line in unknown:
         yield _OF.warning(line, "correct or remove it. It is ignored")
-    yield _files(configured, host)
-    yield from _memory(configured, host)
-    contradictions = [*_timeouts(configured), *_leases(configured), *_limits(configured), *_ports(configured)]
+    yield _files(settings, host)
+    yield from _memory(settings, host)
+    contradictions = [*_timeouts(settings), *_leases(settings), *_limits(settings), *_ports(settings)]
     yield from contradictions
     if not contradictions:
         yield _OF.ok("no settings contradict each other")
 
 
-def _files(configured: Configured, host: Machine) -> Finding:
-    needed = configured.concurrency + _OTHER_FILES
+def _files(settings: Settings, host: Machine) -> Finding:
+    needed = settings.concurrency + _OTHER_FILES
     if host.open_files is not None and host.open_files < needed:
         return _OF.error(
             f"a process may open {host.open_files:,} files, and needs up to {needed:,}",
@@ -65,11 +66,12 @@ def _files(configured: Configured, host: Machine) -> Finding:
     return _OF.ok(f"a process may open the {needed:,} files that it needs")
 
 
-def _memory(configured: Configured, host: Machine) -> Iterator[Finding]:
+def _memory(settings: Settings, host: Machine) -> Iterator[Finding]:
     if host.memory is None:
         return
-    settings = configured.processes, configured.concurrency, configured.batch_bytes, configured.upstream_body_limit
-    memory = WorkerMemory.of(*settings)
+    memory = WorkerMemory.of(
+        settings.processes, settings.concurrency, settings.batch_bytes, settings.upstream_body_limit
+    )
     here = f"{host.memory / 1e6:,.0f} MB are available"
     if memory.typical > host.memory:
         yield _OF.error(
@@ -88,55 +90,72 @@ def _memory(configured: Configured, host: Machine) -> Iterator[Finding]:
         )
 
 
-def _timeouts(configured: Configured) -> Iterator[Finding]:
+def _timeouts(settings: Settings) -> Iterator[Finding]:
     for name, value in (
-        ("INGEST_UPSTREAM_CONNECT_TIMEOUT", configured.upstream_connect_timeout),
-        ("INGEST_UPSTREAM_READ_TIMEOUT", configured.upstream_read_timeout),
+        ("INGEST_UPSTREAM_CONNECT_TIMEOUT", settings.upstream_connect_timeout),
+        ("INGEST_UPSTREAM_READ_TIMEOUT", settings.upstream_read_timeout),
     ):
-        if value > configured.upstream_timeout:
+        if value > settings.upstream_timeout:
             yield _OF.warning(
-                f"{name} ({value:g} s) is longer than INGEST_UPSTREAM_TIMEOUT ({configured.upstream_timeout:g} s), which ends"
+                f"{name} ({value:g} s) is longer than INGEST_UPSTREAM_TIMEOUT ({settings.upstream_timeout:g} s), which ends"
                 " a request first",
                 f"lower {name}, or raise INGEST_UPSTREAM_TIMEOUT",
             )
 
 
-def _leases(configured: Configured) -> Iterator[Finding]:
-    ttl = configured.heartbeat_ttl
-    if configured.claim_idle < 2 * ttl:
+def _leases(settings: Settings) -> Iterator[Finding]:
+    ttl = settings.heartbeat_ttl
+    if settings.claim_idle < 2 * ttl:
         yield _OF.warning(
-            f"INGEST_CLAIM_IDLE ({configured.claim_idle:g} s) is less than twice INGEST_HEARTBEAT_TTL ({ttl:g} s), so an order of a"
+            f"INGEST_CLAIM_IDLE ({settings.claim_idle:g} s) is less than twice INGEST_HEARTBEAT_TTL ({ttl:g} s), so an order of a"
             " live worker may be delivered again",
             "set it to several times INGEST_HEARTBEAT_TTL. The defaults are 30 s and 6 s",
         )
-    if configured.loop_block_warning >= ttl:
+    if settings.loop_block_warning >= ttl:
         yield _OF.warning(
-            f"INGEST_LOOP_BLOCK_WARNING ({configured.loop_block_warning:g} s) is not below INGEST_HEARTBEAT_TTL ({ttl:g} s),"
+            f"INGEST_LOOP_BLOCK_WARNING ({settings.loop_block_warning:g} s) is not below INGEST_HEARTBEAT_TTL ({ttl:g} s),"
             " so the process counts as dead before it warns",
             "lower INGEST_LOOP_BLOCK_WARNING. The default is 1 s",
         )
 
 
-def _limits(configured: Configured) -> Iterator[Finding]:
-    if configured.upstream_burst and not configured.upstream_rate:
+def _limits(settings: Settings) -> Iterator[Finding]:
+    if settings.upstream_burst and not settings.upstream_rate:
         yield _OF.warning(
             "INGEST_UPSTREAM_BURST has no effect without INGEST_UPSTREAM_RATE", "set the rate, or remove the burst"
         )
-    if configured.upstream_body_limit > configured.batch_bytes:
+    if settings.upstream_body_limit > settings.batch_bytes:
         yield _OF.warning(
-            f"INGEST_UPSTREAM_BODY_LIMIT ({configured.upstream_body_limit:,}) is larger than INGEST_BATCH_BYTES"
-            f" ({configured.batch_bytes:,}): a document of this size is stored by itself, and exceeds the memory for batches",
+            f"INGEST_UPSTREAM_BODY_LIMIT ({settings.upstream_body_limit:,}) is larger than INGEST_BATCH_BYTES"
+            f" ({settings.batch_bytes:,}): a document of this size is stored by itself, and exceeds the memory for batches",
             "raise INGEST_BATCH_BYTES, or lower INGEST_UPSTREAM_BODY_LIMIT",
         )
 
 
-def _ports(configured: Configured) -> Iterator[Finding]:
+def _ports(settings: Settings) -> Iterator[Finding]:
     names: dict[int, list[str]] = {}
     for name in ("api_port", "api_metrics_port", "metrics_port", "relay_metrics_port"):
-        names.setdefault(getattr(configured, name), []).append(f"INGEST_{name.upper()}")
+        names.setdefault(getattr(settings, name), []).append(f"INGEST_{name.upper()}")
     for port, shared in names.items():
         if port and len(shared) > 1:
             yield _OF.warning(
                 f"{' and '.join(shared)} are both {port}: on one host, only one of them starts",
                 "choose a different port for each",
             )
+
+
+def _memory_here() -> int | None:
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    return min([physical, *filter(None, map(_limit, _LIMITS))])
+
+
+def _limit(path: Path) -> int | None:
+    """Return a control group's limit. A word or a very large number in the file means unlimited."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(text) if text.isdigit() and int(text) else None
