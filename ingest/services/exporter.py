@@ -30,7 +30,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     stop = asyncio.Event()
     stop_on_signals(lambda _: stop.set())
     shared_metrics = SharedMetrics((LOOP_LAG,), 1)
-    lag = shared_metrics.row(0).histogram(LOOP_LAG)[""]
+    lag = shared_metrics.series(0, LOOP_LAG)
     liveness = ProcessLiveness(shared_metrics, settings.heartbeat_ttl)
     with watching_loop(lag, settings.loop_block_warning):
         async with (

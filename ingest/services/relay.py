@@ -19,7 +19,8 @@ from ingest.store.outbox.outbox import Outbox
 from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
-from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
+from ingest.telemetry.relay_metrics import RELAY_METRICS, RelayMetrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 _log = get_logger("relay")
 
@@ -67,7 +68,7 @@ async def _check_durability(settings: Settings) -> None:
 async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -> None:
     shutdown = Shutdown(settings.shutdown_grace)
     stop_on_signals(shutdown.request)
-    shared_metrics = relay_shared_metrics()
+    shared_metrics = SharedMetrics(RELAY_METRICS, 1)
     metrics = RelayMetrics.on(shared_metrics)
     async with AsyncExitStack() as stack:
         stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))

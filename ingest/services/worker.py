@@ -76,7 +76,7 @@ def run_worker(settings: "Settings") -> int:
         children.append(Child("metrics", serve, listener=listener))
     code = Supervisor(children, settings.shutdown_grace).run()
     # A process that stops by itself reports its own. A killed process has left its gauge unchanged.
-    if orphans := int(shared_metrics.total(IN_FLIGHT.name, 0)[0]):
+    if orphans := int(shared_metrics.total(IN_FLIGHT)[0]):
         _log.error("orphans", entries=orphans)
     return code
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ingest.domain.api_key import Denial
+from ingest.domain.webhook_result import WebhookResult
 from ingest.telemetry.metrics import LOOP_LAG, RESTARTS
 from ingest.telemetry.shared_metrics import Counter, Histogram, SharedMetrics, Spec
-from ingest.telemetry.webhook_metrics import webhook_counters, webhooks_spec
 
 # Enqueueing an order takes a millisecond, a long NDJSON body takes seconds.
 _REQUEST_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
@@ -58,49 +58,48 @@ class ApiSeries:
         webhooks: Sequence[str] = (),
     ) -> None:
         self._routes = [*routes, NO_ROUTE]
-        self._requests = Spec(
-            "ingest_api_request_seconds", "histogram", "Requests to the HTTP API, until the response is ready.",
-            "route,method,code", tuple(f"{path},{method},{code}" for path, method in self._routes for code in CODES),
-            _REQUEST_BOUNDS, is_sparse=True,
-        )  # fmt: skip
-        self._accepted = Spec(
-            "ingest_api_accepted_total", "counter", "Orders that the HTTP API has enqueued.", "source",
-            tuple(sources),
-        )  # fmt: skip
-        self._webhooks = webhooks_spec(webhooks)
-        self._denied = Spec(
-            "ingest_api_denied_total", "counter", "Requests to the HTTP API that were not admitted.", "reason",
-            tuple(Denial),
-        )  # fmt: skip
-        self._bodies_rejected = Spec(
-            "ingest_api_bodies_rejected_total", "counter",
-            "Requests rejected because there was no memory for their bodies: slow ones ended for others, busy ones refused.",
-            "reason", ("slow", "busy"),
-        )  # fmt: skip
         self.specs = (
-            self._requests,
-            self._accepted,
-            self._denied,
-            self._bodies_rejected,
-            self._webhooks,
+            Spec(
+                "ingest_api_request_seconds", "histogram", "Requests to the HTTP API, until the response is ready.",
+                "route,method,code", tuple(f"{path},{method},{code}" for path, method in self._routes for code in CODES),
+                _REQUEST_BOUNDS, is_sparse=True,
+            ),
+            Spec(
+                "ingest_api_accepted_total", "counter", "Orders that the HTTP API has enqueued.", "source",
+                tuple(sources),
+            ),
+            Spec(
+                "ingest_api_denied_total", "counter", "Requests to the HTTP API that were not admitted.", "reason",
+                tuple(Denial),
+            ),
+            Spec(
+                "ingest_api_bodies_rejected_total", "counter",
+                "Requests rejected because there was no memory for their bodies: slow ones ended for others, busy ones refused.",
+                "reason", ("slow", "busy"),
+            ),
+            Spec(
+                "ingest_webhooks_total", "counter", "Webhooks, by source and result.", "source,result",
+                tuple(f"{source},{result}" for source in webhooks for result in WebhookResult),
+            ),
             LOOP_LAG,
             RESTARTS,
-        )
+        )  # fmt: skip
         self.shared_metrics = SharedMetrics(self.specs, processes)
 
     def of(self, slot: int) -> ApiMetrics:
         """Return the series of the process in `slot`."""
-        row = self.shared_metrics.row(slot)
-        requests = row.histogram(self._requests)
+        requests, accepted, denied, bodies_rejected, webhooks, loop_lag, restarts = (
+            self.shared_metrics.series(slot, spec) for spec in self.specs
+        )
         return ApiMetrics(
             requests={
                 (path, method): {code: requests[f"{path},{method},{code}"] for code in CODES}
                 for path, method in self._routes
             },
-            accepted=row.counter(self._accepted),
-            webhooks=webhook_counters(row, self._webhooks),
-            denied=row.counter(self._denied),
-            bodies_rejected=row.counter(self._bodies_rejected),
-            loop_lag=row.histogram(LOOP_LAG)[""],
-            restarts=row.counter(RESTARTS)[""],
+            accepted=accepted,
+            webhooks={tuple(labels.split(",")): counter for labels, counter in webhooks.items()},
+            denied=denied,
+            bodies_rejected=bodies_rejected,
+            loop_lag=loop_lag,
+            restarts=restarts,
         )

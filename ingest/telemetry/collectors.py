@@ -23,7 +23,7 @@ class SharedMetricsCollector(Collector):
             labels = spec.label.split(",") if spec.label else []
             family = _family(spec, labels)
             for index, value in enumerate(spec.values):
-                cells = self._shared_metrics.total(spec.name, index)
+                cells = self._shared_metrics.total(spec, index)
                 if spec.is_sparse and not any(cells):
                     continue
                 named = value.split(",", len(labels) - 1) if labels else []

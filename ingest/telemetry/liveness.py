@@ -47,7 +47,7 @@ class ProcessLiveness:
     def starting(self) -> list[int]:
         """Return the slots of the processes that have not reached their servers since they started."""
         slots = range(self._shared_metrics.slots if self._has_readiness else 0)
-        return [slot for slot in slots if not self._shared_metrics.cells(READY.name, 0, slot)[0]]
+        return [slot for slot in slots if not self._shared_metrics.cells(READY, 0, slot)[0]]
 
 
 class _Watched:
@@ -73,9 +73,9 @@ class _Watched:
         return [slot for slot, (_, since) in enumerate(self._seen) if now - since > self._limit]
 
     def _count(self, slot: int) -> float:
-        return sum(self._of(spec, index, slot) for spec in self._specs for index in range(len(spec.values)))
-
-    def _of(self, spec: Spec, index: int, slot: int) -> float:
-        cells = self._shared_metrics.cells(spec.name, index, slot)
         # The last cell of a histogram is the sum of its values.
-        return sum(cells[:-1]) if spec.kind == "histogram" else cells[0]
+        return sum(
+            sum(self._shared_metrics.cells(spec, index, slot)[: -1 if spec.kind == "histogram" else None])
+            for spec in self._specs
+            for index in range(len(spec.values))
+        )

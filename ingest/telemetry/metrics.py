@@ -88,10 +88,31 @@ ACTIVITY = Spec(
 )
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Processes that died and were restarted.")
 
-WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, TEXTS_REPLACED, VERSIONS_AHEAD, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, CIRCUIT_UNPROVEN, REDELIVERIES,
-    RETRIES, LOOP_LAG, RESTARTS, RATE_LIMIT_WAIT, UPSTREAM_QUOTA, READY, ACTIVITY,
-)  # fmt: skip
+# By the field of `WorkerMetrics`.
+WORKER_METRICS = {
+    "orders": ORDERS,
+    "order_latency": ORDER_LATENCY,
+    "upstream_request": UPSTREAM_REQUEST,
+    "transform": TRANSFORM,
+    "documents_not_kept": DOCUMENTS_NOT_KEPT,
+    "texts_replaced": TEXTS_REPLACED,
+    "versions_ahead": VERSIONS_AHEAD,
+    "store": STORE,
+    "store_rows": STORE_ROWS,
+    "last_success": LAST_SUCCESS,
+    "in_flight": IN_FLIGHT,
+    "concurrency_limit": CONCURRENCY_LIMIT,
+    "circuit_open": CIRCUIT_OPEN,
+    "circuit_unproven": CIRCUIT_UNPROVEN,
+    "redeliveries": REDELIVERIES,
+    "retries": RETRIES,
+    "loop_lag": LOOP_LAG,
+    "restarts": RESTARTS,
+    "rate_limit_wait": RATE_LIMIT_WAIT,
+    "upstream_quota": UPSTREAM_QUOTA,
+    "ready": READY,
+    "activity": ACTIVITY,
+}
 
 
 class WorkerMetrics(msgspec.Struct, frozen=True):
@@ -123,33 +144,9 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     @classmethod
     def on(cls, shared_metrics: SharedMetrics, slot: int) -> "WorkerMetrics":
         """Return the series of the process in `slot`."""
-        row = shared_metrics.row(slot)
-        return cls(
-            orders=row.counter(ORDERS),
-            order_latency=row.histogram(ORDER_LATENCY)[""],
-            upstream_request=row.histogram(UPSTREAM_REQUEST),
-            transform=row.histogram(TRANSFORM)[""],
-            documents_not_kept=row.counter(DOCUMENTS_NOT_KEPT)[""],
-            texts_replaced=row.counter(TEXTS_REPLACED)[""],
-            versions_ahead=row.counter(VERSIONS_AHEAD)[""],
-            store=row.histogram(STORE)[""],
-            store_rows=row.histogram(STORE_ROWS)[""],
-            last_success=row.gauge(LAST_SUCCESS),
-            in_flight=row.gauge(IN_FLIGHT),
-            concurrency_limit=row.gauge(CONCURRENCY_LIMIT),
-            circuit_open=row.gauge(CIRCUIT_OPEN),
-            circuit_unproven=row.gauge(CIRCUIT_UNPROVEN),
-            redeliveries=row.counter(REDELIVERIES),
-            retries=row.counter(RETRIES),
-            loop_lag=row.histogram(LOOP_LAG)[""],
-            restarts=row.counter(RESTARTS)[""],
-            rate_limit_wait=row.histogram(RATE_LIMIT_WAIT)[""],
-            upstream_quota=row.gauges(UPSTREAM_QUOTA),
-            ready=row.gauge(READY),
-            activity=row.counter(ACTIVITY)[""],
-        )
+        return cls(**{name: shared_metrics.series(slot, spec) for name, spec in WORKER_METRICS.items()})
 
 
 def worker_shared_metrics(processes: int) -> SharedMetrics:
     """Create the shared-memory metrics for this many worker processes."""
-    return SharedMetrics(WORKER_METRICS, processes)
+    return SharedMetrics(tuple(WORKER_METRICS.values()), processes)

@@ -29,11 +29,6 @@ class RelayMetrics:
     @classmethod
     def on(cls, shared_metrics: SharedMetrics) -> Self:
         """Return the series in the memory."""
-        row = shared_metrics.row(0)
-        rows = row.counter(ROWS)
-        return cls(rows["announced"], rows["refused"], row.gauge(PENDING), row.gauge(LAG), row.histogram(LOOP_LAG)[""])
-
-
-def relay_shared_metrics() -> SharedMetrics:
-    """Create the shared-memory metrics of one relay."""
-    return SharedMetrics(RELAY_METRICS, 1)
+        rows = shared_metrics.series(0, ROWS)
+        pending, lag, loop_lag = (shared_metrics.series(0, spec) for spec in (PENDING, LAG, LOOP_LAG))
+        return cls(rows["announced"], rows["refused"], pending, lag, loop_lag)

@@ -12,7 +12,7 @@ import mmap
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -122,10 +122,19 @@ class SharedMetrics:
         self._row = at
         self._cells = memoryview(mmap.mmap(-1, max(1, at * self.slots) * _CELL)).cast("d")
 
-    def row(self, slot: int) -> "Row":
-        """Return the row that the process in `slot` writes."""
-        start = slot * self._row
-        return Row(self, self._cells[start : start + self._row])
+    def series(self, slot: int, spec: Spec) -> Any:
+        """Return the `Counter`, `Gauge` or `Histogram` that the process in `slot` writes, or a dict of them by label value."""
+        start = slot * self._row + self._offsets[spec.name]
+        made: dict[str, Counter | Gauge | Histogram] = {}
+        for at, value in enumerate(spec.values):
+            match spec.kind:
+                case "counter":
+                    made[value] = Counter(self._cells, start + at)
+                case "gauge":
+                    made[value] = Gauge(self._cells, start + at)
+                case _:
+                    made[value] = Histogram(self._cells, start + at * spec.width, spec.bounds)
+        return made if spec.label else made[""]
 
     def clear_gauges(self, slot: int) -> None:
         """Set the summed gauges of `slot` to zero after its process has ended."""
@@ -134,50 +143,13 @@ class SharedMetrics:
                 for index in range(len(spec.values)):
                     self._cells[slot * self._row + self._offsets[spec.name] + index] = 0.0
 
-    def total(self, name: str, index: int) -> list[float]:
+    def total(self, spec: Spec, index: int = 0) -> list[float]:
         """Return the cells of series number `index` of a metric, combined over all slots."""
-        rows = [self.cells(name, index, slot) for slot in range(self.slots)]
-        combine = max if self._spec(name).combine == "max" else sum
+        rows = [self.cells(spec, index, slot) for slot in range(self.slots)]
+        combine = max if spec.combine == "max" else sum
         return [combine(cells) for cells in zip(*rows, strict=True)]
 
-    def cells(self, name: str, index: int, slot: int) -> list[float]:
+    def cells(self, spec: Spec, index: int, slot: int) -> list[float]:
         """Return the cells of series number `index` of a metric, of one slot."""
-        spec = self._spec(name)
-        start = slot * self._row + self._offsets[name] + index * spec.width
+        start = slot * self._row + self._offsets[spec.name] + index * spec.width
         return list(self._cells[start : start + spec.width])
-
-    def _spec(self, name: str) -> Spec:
-        return next(spec for spec in self.specs if spec.name == name)
-
-    def offset(self, name: str) -> int:
-        """Return the position of a metric's first cell within a row."""
-        return self._offsets[name]
-
-
-class Row(msgspec.Struct, frozen=True):
-    """The cells of one process, and the series in them."""
-
-    shared_metrics: SharedMetrics
-    cells: "memoryview[float]"
-
-    def counter(self, spec: Spec) -> dict[str, Counter]:
-        """Return the counters of a metric by label value."""
-        at = self.shared_metrics.offset(spec.name)
-        return {value: Counter(self.cells, at + index) for index, value in enumerate(spec.values)}
-
-    def gauge(self, spec: Spec) -> Gauge:
-        """Return the gauge of a metric without labels."""
-        return Gauge(self.cells, self.shared_metrics.offset(spec.name))
-
-    def gauges(self, spec: Spec) -> dict[str, Gauge]:
-        """Return the gauges of a metric by label value."""
-        at = self.shared_metrics.offset(spec.name)
-        return {value: Gauge(self.cells, at + index) for index, value in enumerate(spec.values)}
-
-    def histogram(self, spec: Spec) -> dict[str, Histogram]:
-        """Return the histograms of a metric by label value."""
-        at = self.shared_metrics.offset(spec.name)
-        return {
-            value: Histogram(self.cells, at + index * spec.width, spec.bounds)
-            for index, value in enumerate(spec.values)
-        }

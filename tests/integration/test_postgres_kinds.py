@@ -25,7 +25,8 @@ from ingest.store.orders.order_store import OrderStore
 from ingest.store.outbox.outbox import Outbox
 from ingest.store.outbox.outbox_schema import create_outbox
 from ingest.store.schema import migrate, migrations
-from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
+from ingest.telemetry.relay_metrics import RELAY_METRICS, RelayMetrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 pytestmark = pytest.mark.long
 
@@ -206,7 +207,7 @@ async def test_the_relay_announces_each_row_of_an_outbox_once(databases: tuple[s
             backlog_limit=0,
             batch=50,
             poll_interval=0.05,
-            metrics=RelayMetrics.on(relay_shared_metrics()),
+            metrics=RelayMetrics.on(SharedMetrics(RELAY_METRICS, 1)),
         )
         running = asyncio.create_task(relay.run(stop))
         order_ids = ids(120)

@@ -26,7 +26,8 @@ from ingest.store.connection import connect
 from ingest.store.outbox.outbox import Outbox, OutboxBacklog, OutboxOrder, OutboxRow
 from ingest.store.outbox.outbox_schema import create_outbox, outbox_sql
 from ingest.store.translation import StoreRefused
-from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
+from ingest.telemetry.relay_metrics import PENDING, RELAY_METRICS, ROWS, RelayMetrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 TABLE = "order_outbox"
 # No test waits for it: who passes has been told.
@@ -43,7 +44,7 @@ class Shop:
         self.redis = redis
         self.sql = sql
         self.keys = Keys.of(queue)
-        self.metrics = RelayMetrics.on(shared := relay_shared_metrics())
+        self.metrics = RelayMetrics.on(shared := SharedMetrics(RELAY_METRICS, 1))
         self.shared_metrics = shared
 
     async def add(self, *order_ids: str) -> None:
@@ -116,7 +117,7 @@ async def test_rows_are_announced_in_their_order_and_deleted(shop: Shop) -> None
         await shop.until_queued(*names)
         await shop.until_empty()
 
-    assert shop.shared_metrics.total("ingest_relay_rows_total", 0) == [1_200]
+    assert shop.shared_metrics.total(ROWS, 0) == [1_200]
 
 
 async def test_a_waiting_relay_is_told_of_new_rows(shop: Shop) -> None:
@@ -345,7 +346,7 @@ async def test_over_the_backlog_limit_rows_stay_until_there_is_room(shop: Shop) 
         taken += await shop.queued()
 
     assert taken == names[:8]
-    assert shop.shared_metrics.total("ingest_relay_pending", 0) == [6]
+    assert shop.shared_metrics.total(PENDING) == [6]
 
 
 @pytest.mark.parametrize(
@@ -564,7 +565,7 @@ async def test_rows_that_are_kept_are_reported_and_relayed_when_they_can_be(
     written += "".join(capsys.readouterr())
     assert written.count("relay_waits") == 1
     assert "error" in next(line for line in written.splitlines() if "relay_waits" in line)
-    assert [shop.shared_metrics.total("ingest_relay_rows_total", place) for place in (0, 1)] == [[3], [1]]
+    assert [shop.shared_metrics.total(ROWS, place) for place in (0, 1)] == [[3], [1]]
 
 
 REFUSE = {
@@ -606,7 +607,7 @@ async def test_rows_whose_deletion_is_refused_are_marked_and_stop_nothing(
     written = "".join(capsys.readouterr())
     assert written.count("outbox_rows_refused") == 1
     assert "relay_waits" not in written
-    assert [shop.shared_metrics.total("ingest_relay_rows_total", place) for place in (0, 1)] == [[6], [2]]
+    assert [shop.shared_metrics.total(ROWS, place) for place in (0, 1)] == [[6], [2]]
 
 
 async def test_a_row_that_can_neither_be_deleted_nor_marked_is_named_and_delays_no_other(shop: Shop) -> None:

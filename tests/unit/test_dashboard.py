@@ -61,7 +61,8 @@ RULES = [(name, rule["expr"]) for name, rule in rules()]
 # What Prometheus itself puts on every series.
 ON_ALL = {"job", "instance"}
 METRICS = {
-    spec.name: spec for spec in (*WORKER_METRICS, *ApiSeries([("/v1/orders", "POST")], ["api"], 1, ["shop"]).specs)
+    spec.name: spec
+    for spec in (*WORKER_METRICS.values(), *ApiSeries([("/v1/orders", "POST")], ["api"], 1, ["shop"]).specs)
 }
 LABELS = {spec.label for spec in METRICS.values() if spec.label and "," not in spec.label}
 VALUES = {
@@ -228,7 +229,7 @@ def test_no_exporter_is_counted_as_a_worker() -> None:
 
     (asked,) = selectors(filled(up.expr, AS_THEY_ARE))
 
-    assert asked.metric in {spec.name for spec in WORKER_METRICS if spec is not LOOP_LAG}
+    assert asked.metric in {spec.name for spec in WORKER_METRICS.values() if spec is not LOOP_LAG}
 
 
 def test_colours_name_series_that_there_can_be() -> None:

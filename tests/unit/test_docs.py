@@ -35,7 +35,7 @@ def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
     page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
     gauges = [*QueueCollector("x", QueueState()).collect(), *BuildCollector().collect()]
 
-    for spec in (*WORKER_METRICS, *RELAY_METRICS):
+    for spec in (*WORKER_METRICS.values(), *RELAY_METRICS):
         label = f"`{spec.label}` = {', '.join(spec.values)}" if spec.label else ""
         assert f"| `{spec.name}` | {spec.kind} | {label} | {spec.help} |" in page
     for metric in gauges:

@@ -331,7 +331,7 @@ async def test_the_gauges_show_nothing_granted_of_a_quota_that_is_not_set(
 
     async with fleet.process("a", measuring=WorkerMetrics.on(granted, 0)):
         await asyncio.sleep(5.0)
-        values = [granted.total(UPSTREAM_QUOTA.name, index)[0] for index in range(len(UPSTREAM_QUOTA.values))]
+        values = [granted.total(UPSTREAM_QUOTA, index)[0] for index in range(len(UPSTREAM_QUOTA.values))]
 
     assert [kind for kind, value in zip(UPSTREAM_QUOTA.values, values, strict=True) if value] == list(shown)
 

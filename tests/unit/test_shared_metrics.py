@@ -44,10 +44,9 @@ def test_new_shared_metrics_show_every_series_as_zero(shared_metrics: SharedMetr
 
 def test_the_counts_of_several_processes_are_summed(shared_metrics: SharedMetrics) -> None:
     for slot in range(3):
-        row = shared_metrics.row(slot)
-        row.counter(EVENTS)["good"].inc()
-        row.counter(EVENTS)["bad"].inc(slot)
-        row.gauge(HELD).set(10 + slot)
+        shared_metrics.series(slot, EVENTS)["good"].inc()
+        shared_metrics.series(slot, EVENTS)["bad"].inc(slot)
+        shared_metrics.series(slot, HELD).set(10 + slot)
 
     samples = shown(shared_metrics)
 
@@ -58,9 +57,9 @@ def test_the_counts_of_several_processes_are_summed(shared_metrics: SharedMetric
 
 def test_the_gauges_of_an_ended_process_are_cleared_and_its_counts_stay(shared_metrics: SharedMetrics) -> None:
     for slot in range(2):
-        shared_metrics.row(slot).counter(EVENTS)["good"].inc(5)
-        shared_metrics.row(slot).histogram(SECONDS)[""].observe(0.5)
-        shared_metrics.row(slot).gauge(HELD).set(7)
+        shared_metrics.series(slot, EVENTS)["good"].inc(5)
+        shared_metrics.series(slot, SECONDS).observe(0.5)
+        shared_metrics.series(slot, HELD).set(7)
 
     shared_metrics.clear_gauges(0)
 
@@ -72,9 +71,9 @@ def test_the_gauges_of_an_ended_process_are_cleared_and_its_counts_stay(shared_m
 
 def test_buckets_are_cumulative_and_include_their_bound(shared_metrics: SharedMetrics) -> None:
     for slot, value in enumerate((0.05, 0.1, 0.11)):
-        shared_metrics.row(slot).histogram(SECONDS)[""].observe(value)
+        shared_metrics.series(slot, SECONDS).observe(value)
     for value in (1.0, 1.5, 100.0):
-        shared_metrics.row(0).histogram(SECONDS)[""].observe(value)
+        shared_metrics.series(0, SECONDS).observe(value)
 
     samples = shown(shared_metrics)
 
@@ -89,7 +88,7 @@ def test_no_observation_reaches_another_series(observations: list[tuple[int, str
     shared_metrics = SharedMetrics(SPECS, slots=3)
 
     for slot, of, value in observations:
-        shared_metrics.row(slot).histogram(SIZES)[of].observe(value)
+        shared_metrics.series(slot, SIZES)[of].observe(value)
 
     samples = shown(shared_metrics)
     for of in ("x", "y"):
@@ -104,21 +103,20 @@ from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 spec, held = Spec("events_total", "counter", "", "kind", ("good",)), Spec("held", "gauge", "")
 board = SharedMetrics((spec, held), 2)
-board.row(1).counter(spec)["good"].inc()
+board.series(1, spec)["good"].inc()
 
 def child():
-    row = board.row(0)
-    row.counter(spec)["good"].inc(41)
-    row.gauge(held).set(3)
+    board.series(0, spec)["good"].inc(41)
+    board.series(0, held).set(3)
     os.kill(os.getpid(), signal.SIGKILL)
 
 if (pid := os.fork()) == 0:
     child()
 _, status = os.waitpid(pid, 0)
-before = board.total("events_total", 0)[0], board.total("held", 0)[0]
+before = board.total(spec)[0], board.total(held)[0]
 board.clear_gauges(0)
-board.row(0).counter(spec)["good"].inc()  # its successor in the slot goes on
-print(json.dumps([os.waitstatus_to_exitcode(status), *before, board.total("events_total", 0)[0], board.total("held", 0)[0]]))
+board.series(0, spec)["good"].inc()  # its successor in the slot goes on
+print(json.dumps([os.waitstatus_to_exitcode(status), *before, board.total(spec)[0], board.total(held)[0]]))
 """
 
 
