@@ -16,19 +16,28 @@ from ingest.api.health import Health
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.requests import BodyLimits, read_body
 from ingest.api.http.server import RouteGroup, all_routes
+from ingest.api.operations.dead_letter_routes import DeadLetterRoutes, refuse_to_wait
+from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
 from ingest.api.orders.announcing import Announcing
 from ingest.api.orders.idempotency import Idempotency
+from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
 from ingest.api.webhooks.load import load_sources
 from ingest.api.webhooks.routes import WebhookRoutes
 from ingest.api.webhooks.sources import WebhookSource
+from ingest.operations.backends import Backends
+from ingest.operations.orders import Orders
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.retries import Retries
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
-from ingest.services.api_operations import Operated, open_operated, operation_groups
 from ingest.settings import Settings, load_settings
 from ingest.sources.documents import decoder_of, mapping_of
+from ingest.store.audit import AuditLog
+from ingest.store.pool import Pool
 from ingest.telemetry.shared_metrics import Counter
 
 # From where orders are announced, as metrics name it.
@@ -37,24 +46,21 @@ SOURCES = ("api", "webhook")
 
 @dataclass(frozen=True, slots=True)
 class RouteConnections:
-    """The connections of the routes, which are made when they are first used.
-
-    Attributes:
-        producer: takes orders into the queue.
-        calls: remember requests with an idempotency key.
-        redis: for everything else.
-        operated: orders and operations.
-    """
+    """The connections of the routes, which are made when they are first used."""
 
     producer: Producer
     calls: IdempotentCalls
     redis: Redis
-    operated: Operated
+    orders: Orders
+    monitor: Monitor
+    retries: Retries
+    dead_letters: DeadLetters
+    audit_log: AuditLog
 
     @classmethod
     def none(cls) -> Self:
         """Nothing: for routes that are described, and not called."""
-        return cls(*(cast("Any", None),) * 3, Operated.none())
+        return cls(*(cast("Any", None),) * 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +90,23 @@ def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
 @asynccontextmanager
 async def open_connections(settings: Settings) -> AsyncIterator[RouteConnections]:
     """The connections of one process."""
-    url = settings.redis_url.get_secret_value()
+    servers = Backends.of(settings)
     async with (
-        control_client(url) as redis,
+        control_client(servers.redis_url) as redis,
         open_producer(settings) as producer,
-        open_operated(settings, redis) as operated,
+        Orders.open(servers) as orders,
+        Pool.open(servers.postgres_dsn, size=2) as pool,
     ):
-        yield RouteConnections(producer, IdempotentCalls(redis, settings.stream), redis, operated)
+        yield RouteConnections(
+            producer,
+            IdempotentCalls(redis, servers.stream),
+            redis,
+            orders,
+            Monitor(redis, servers.stream, servers.group),
+            Retries(redis, servers.stream, servers.group),
+            DeadLetters(redis, servers.stream, group=servers.group, on_wait=refuse_to_wait),
+            AuditLog(pool),
+        )
 
 
 def webhook_sources(settings: Settings) -> Sequence[WebhookSource]:
@@ -137,7 +153,10 @@ def groups(
         Health({"redis": redis_answers}),
         Announcing(queueing, Idempotency(connections.calls), limits),
         Pushing(queueing, decoder_of(mapping_of(settings)), limits),
-        *operation_groups(connections.operated, limits),
+        OrderRoutes(connections.orders),
+        QueueRoutes(connections.monitor),
+        RetryRoutes(connections.retries, connections.audit_log, limits),
+        DeadLetterRoutes(connections.dead_letters, connections.audit_log, limits),
         *([of_webhooks] if webhooks.sources else []),
     ]
     return [*described, OpenApi(all_routes(described))]

@@ -1,6 +1,5 @@
 """The composition root of `ingest relay`: one process, put together from the settings."""
 
-import asyncio
 import socket
 from contextlib import AsyncExitStack
 from functools import partial
@@ -11,7 +10,7 @@ from ingest.flow.shutdown import Shutdown
 from ingest.operations.relay import Relay
 from ingest.probes.metrics_page import serving
 from ingest.process.interrupt import run_interruptible
-from ingest.process.lifecycle import listen, run_to_the_end, stop_on_signals
+from ingest.process.lifecycle import listen, run_to_the_end, stop_on_signals, unless
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.settings import Settings
@@ -94,18 +93,5 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
             metrics=metrics,
         )
         _log.info("relaying", table=settings.outbox_table, queue=settings.stream)
-        await _until_stopped(relay, shutdown)
-
-
-async def _until_stopped(relay: Relay, shutdown: Shutdown) -> None:
-    """Relay. A batch that has not ended when the stop is overdue, because a server does not respond, is abandoned."""
-    running = asyncio.create_task(relay.run(shutdown.requested))
-    overdue = asyncio.create_task(shutdown.overdue.wait())
-    try:
-        await asyncio.wait([running, overdue], return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            await running
-    finally:
-        overdue.cancel()
-        running.cancel()
-        await asyncio.wait([running, overdue])
+        # A batch that has not ended when the stop is overdue, because a server does not respond, is abandoned.
+        await unless(shutdown.overdue, relay.run(shutdown.requested))
