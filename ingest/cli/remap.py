@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,9 @@ from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.operations.remap import DocumentSelection, RemapReport
+    from ingest.operations.remap import RemapReport
     from ingest.settings import Settings
+    from ingest.store.orders.documents import DocumentSelection
 
 EPILOG = """
 Examples:
@@ -63,7 +65,7 @@ def remap(
     with _resumable(report, has_options=bool(ids or since or until or dry_run)):
         run_interruptible(_run(start(), selection, report, dry_run=dry_run))
     if as_json:
-        typer.echo(json.dumps(report.as_dict() | {"dry_run": dry_run}))
+        typer.echo(json.dumps(asdict(report) | {"dry_run": dry_run}))
     else:
         _print(report, dry_run=dry_run)
     raise typer.Exit(1 if report.failed else 0)
@@ -74,7 +76,7 @@ def _checked(after: str | None) -> str | None:
 
 
 def _selection(ids: Sequence[str], since: str | None, until: str | None) -> "DocumentSelection":
-    from ingest.operations.remap import DocumentSelection
+    from ingest.store.orders.documents import DocumentSelection
 
     now = datetime.now(UTC)
     try:

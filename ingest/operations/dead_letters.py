@@ -4,29 +4,15 @@ Replaying, dropping and surveying wait while Redis is unavailable or full. Findi
 process dies here, each dead letter is either moved or untouched.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetterPage, DeadLetters, Survey
-
-__all__ = [
-    "PAGE",
-    "Change",
-    "Survey",
-    "WrittenDeadLetters",
-    "as_object",
-    "drop",
-    "export",
-    "find",
-    "read",
-    "replay",
-    "survey",
-]
+from ingest.queue.operate.dead_letters import Change, DeadLetterPage, DeadLetters, Survey
 
 Write = Callable[[Sequence[DeadLetterEntry]], None]
 """Called with each page of matches. Pages are not kept, so that many large dead letters take little memory."""
@@ -106,7 +92,7 @@ async def _write(
             write(entries)
             if len(entries) < len(page.entries):
                 return WrittenDeadLetters(count + len(entries), has_more=True, missing=frozenset())
-            named |= _named(selection, entries)
+            named.update(*(selection.names(entry) for entry in entries))
             count += len(entries)
             examined += page.examined
             on_progress(examined, total)
@@ -159,35 +145,27 @@ def as_object(entry: DeadLetterEntry) -> dict[str, Any]:
         "reason": entry.reason,
         "error": entry.error,
         "attempts": entry.attempts,
-        "dead_at": _time(entry.dead_at),
-        "first_enqueued_at": _time(entry.first_enqueued_at),
+        "dead_at": json_time(entry.dead_at),
+        "first_enqueued_at": json_time(entry.first_enqueued_at),
         "worker": entry.worker,
         "replays": entry.replays,
-        "replayed_at": _time(entry.replayed_at),
+        "replayed_at": json_time(entry.replayed_at),
         "fields": texts(entry.fields),
     }
 
 
 def texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
     """Decode an entry's fields. Bytes that are not UTF-8 become backslash escapes."""
-    return {_text(name): _text(value) for name, value in fields.items()}
+    return {
+        name.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
+        for name, value in fields.items()
+    }
 
 
-@asynccontextmanager
-async def _open(backends: Backends, on_wait: Callable[[str], None] = _ignore) -> AsyncIterator[DeadLetters]:
-    async with DeadLetters.connect(
-        backends.redis_url, backends.stream, group=backends.group, on_wait=on_wait
-    ) as dead_letters:
-        yield dead_letters
+def json_time(moment: datetime | None) -> str | None:
+    """Convert a time for JSON: in UTC, with milliseconds."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _named(selection: Selection, entries: Sequence[DeadLetterEntry]) -> frozenset[str]:
-    return frozenset[str]().union(*(selection.names(entry) for entry in entries))
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="backslashreplace")
+def _open(backends: Backends, on_wait: Callable[[str], None] = _ignore) -> AbstractAsyncContextManager[DeadLetters]:
+    return DeadLetters.connect(backends.redis_url, backends.stream, group=backends.group, on_wait=on_wait)

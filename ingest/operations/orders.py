@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.orders.order_state import IngestionState, OrderState, QueueEntry
+from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
 from ingest.operations.shared_calls import SharedCalls
@@ -22,8 +22,6 @@ from ingest.store.audit import AuditLog
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderFilter, OrderReader, StoredState
 from ingest.store.pool import Pool
-
-__all__ = ["Erased", "IngestionState", "OrderFilter", "OrderState", "Orders", "as_object", "erase", "locate"]
 
 ERASE = "orders.erase"
 # Limits the cost of a request. Longer lanes, retry sets and lists of dead letters are not searched.

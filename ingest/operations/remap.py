@@ -6,9 +6,8 @@ process dies here, the previous pages are done, and repeating them changes nothi
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from ingest.domain.deliveries.delivery import DeadReason, Effect
 from ingest.domain.errors import RowsRefused, RowSuppressed, StoreLocked, TransformFailed
@@ -17,8 +16,6 @@ from ingest.domain.orders.order import InvalidDocument, document_id
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.store.orders.documents import Documents, DocumentSelection, Remapped, StoredDocument
-
-__all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
 
 MAX_EXAMPLES = 20
 # Largest number of bytes and rows that are sent or decoded together.
@@ -37,13 +34,6 @@ class Decoder(Protocol):
 _Some = TypeVar("_Some")
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
-
-
-class _Unlocked(Protocol):
-    """Calls a method of `Documents`, and repeats the call while another transaction holds a lock."""
-
-    async def __call__(self, call: Callable[[_Argument], Awaitable[_Result]], given: _Argument, /) -> _Result:
-        """Return the result of the call."""
 
 
 Identify = Callable[[bytes], str | None]
@@ -84,10 +74,6 @@ class RemapReport:
     failed: int = 0
     failures: list[Failure] = field(default_factory=list)
     last: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report for a script."""
-        return asdict(self)
 
     def add_failure(self, failure: Failure) -> None:
         """Count a row that cannot be rebuilt."""
@@ -130,9 +116,8 @@ async def remap(
     """
     async with Documents.open(dsn, selection) as documents:
         total = await documents.count(report.last or "")
-        waiting = partial(_unlocked, lambda: on_locked(report.last or ""))
-        run = _Run(documents, decoder, identify, report, waiting, dry_run=dry_run)
-        while page := await waiting(documents.page, report.last or ""):
+        run = _Run(documents, decoder, identify, report, on_locked, dry_run=dry_run)
+        while page := await run.unlocked(documents.page, report.last or ""):
             # PostgreSQL compresses documents, so the documents of a page may be large together.
             for portion in _portions(page, lambda stored: len(stored.document)):
                 await run.remap_page(portion)
@@ -146,7 +131,7 @@ class _Run:
         decoder: Decoder,
         identify: Identify,
         report: RemapReport,
-        unlocked: "_Unlocked",
+        on_locked: Callable[[str], None],
         *,
         dry_run: bool,
     ) -> None:
@@ -154,7 +139,7 @@ class _Run:
         self._decoder = decoder
         self._identify = identify
         self._report = report
-        self._unlocked = unlocked
+        self._on_locked = on_locked
         self._dry_run = dry_run
         # Each part of a split order yields the new orders, perhaps pages later, and a dry run does not store them.
         self._would_be_new: set[str] = set()
@@ -172,7 +157,7 @@ class _Run:
             self._report.skipped += not own_rows
             own += own_rows
             others[stored.order_id] = [row for row in rows if row.order_id != stored.order_id]
-        await self._replace(own)
+        await self._store(self._replace, own)
         # An order erased during the run must not return under another ID.
         present = await self._documents.present([order_id for order_id, rows in others.items() if rows])
         newest: dict[str, OrderRow] = {}
@@ -181,7 +166,7 @@ class _Run:
             if row.order_id not in newest or newest[row.order_id].age < row.age:
                 newest[row.order_id] = row
         for portion in _portions(list(newest.values()), _size_of):
-            await self._insert(portion)
+            await self._store(self._insert, portion)
         self._report.examined += len(page)
         self._report.last = page[-1].order_id
 
@@ -202,59 +187,49 @@ class _Run:
         ]
 
     async def _replace(self, rows: Sequence[OrderRow]) -> None:
-        """Replace rows together, or one by one to find the rows that PostgreSQL rejects."""
-        if not rows:
-            return
         replace = self._documents.compare if self._dry_run else self._documents.replace
-        try:
-            outcomes = await self._unlocked(replace, rows)
-        except RowsRefused as error:
-            if len(rows) == 1:
-                self._report.add_failure(Failure(rows[0].order_id, DeadReason.UNSTORABLE.value, str(error)))
-                return
-            for row in rows:
-                await self._replace([row])
-            return
+        outcomes = await self.unlocked(replace, rows)
         self._report.add([outcomes.get(row.order_id) for row in rows])
         self._add_suppressed(row for row in rows if outcomes.get(row.order_id) is Remapped.SUPPRESSED)
 
     async def _insert(self, rows: Sequence[OrderRow]) -> None:
+        if self._dry_run:
+            there = await self.unlocked(self._documents.compare, rows)
+            self._would_be_new |= {row.order_id for row in rows} - there.keys()
+            self._report.inserted = len(self._would_be_new)
+            return
+        effects = await self.unlocked(self._documents.insert, rows)
+        self._report.inserted += effects.count(Effect.INSERTED)
+        of_each = zip(rows, effects, strict=True)
+        self._add_suppressed(row for row, effect in of_each if effect is Effect.SUPPRESSED)
+
+    async def _store(self, store: Callable[[Sequence[OrderRow]], Awaitable[None]], rows: Sequence[OrderRow]) -> None:
+        """Store rows together, or one by one to find the rows that PostgreSQL rejects."""
         if not rows:
             return
         try:
-            if self._dry_run:
-                there = await self._unlocked(self._documents.compare, rows)
-                self._would_be_new |= {row.order_id for row in rows} - there.keys()
-                self._report.inserted = len(self._would_be_new)
-            else:
-                effects = await self._unlocked(self._documents.insert, rows)
-                self._report.inserted += effects.count(Effect.INSERTED)
-                of_each = zip(rows, effects, strict=True)
-                self._add_suppressed(row for row, effect in of_each if effect is Effect.SUPPRESSED)
+            await store(rows)
         except RowsRefused as error:
             if len(rows) == 1:
                 self._report.add_failure(Failure(rows[0].order_id, DeadReason.UNSTORABLE.value, str(error)))
                 return
             for row in rows:
-                await self._insert([row])
+                await self._store(store, [row])
+
+    async def unlocked(self, call: Callable[[_Argument], Awaitable[_Result]], given: _Argument) -> _Result:
+        """Repeat a call until no other transaction holds a lock. Each call waits for a few seconds."""
+        is_locked = False
+        while True:
+            try:
+                return await call(given)
+            except StoreLocked:
+                if not is_locked:
+                    self._on_locked(self._report.last or "")
+                is_locked = True
 
     def _add_suppressed(self, rows: Iterable[OrderRow]) -> None:
         for order_id in dict.fromkeys(row.order_id for row in rows):
             self._report.add_failure(Failure(order_id, DeadReason.UNSTORABLE.value, str(RowSuppressed())))
-
-
-async def _unlocked(
-    on_locked: Callable[[], None], call: Callable[[_Argument], Awaitable[_Result]], given: _Argument
-) -> _Result:
-    """Repeat the call until no other transaction holds a lock. Each call waits for a few seconds."""
-    is_locked = False
-    while True:
-        try:
-            return await call(given)
-        except StoreLocked:
-            if not is_locked:
-                on_locked()
-            is_locked = True
 
 
 def _portions(all_of_them: Sequence[_Some], size_of: Callable[[_Some], int]) -> Iterator[Sequence[_Some]]:

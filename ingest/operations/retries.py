@@ -5,26 +5,13 @@ Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
-from ingest.queue.operate.retries import PAGE, Position, Retries, RetryPage, RetrySurvey
-
-__all__ = [
-    "PAGE",
-    "FoundRetries",
-    "Position",
-    "RetryPage",
-    "RetrySurvey",
-    "as_object",
-    "dead_letter",
-    "find",
-    "run_now",
-    "survey",
-]
+from ingest.operations.dead_letters import json_time
+from ingest.queue.operate.retries import Retries, RetrySurvey
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +84,9 @@ def as_object(entry: RetryEntry) -> dict[str, Any]:
     return {
         "id": entry.entry_id,
         "order_id": entry.order_id,
-        "next_try_at": _time(entry.next_try_at),
+        "next_try_at": json_time(entry.next_try_at),
         "attempt": entry.attempt,
         "reason": entry.reason,
         "error": entry.error,
-        "announced_at": _time(entry.announced_at),
+        "announced_at": json_time(entry.announced_at),
     }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

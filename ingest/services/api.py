@@ -22,7 +22,7 @@ from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.files.watch import WatchedFiles, watching
 from ingest.flow.shutdown import Shutdown
-from ingest.operations.keys_file import read_keys
+from ingest.operations.api_keys import read_keys
 from ingest.process.lifecycle import (
     OTHER_FILES,
     allow_connections,

@@ -15,7 +15,7 @@ from support import Cli, eventually
 
 from ingest.domain.api_key import Scope
 from ingest.operations import api_keys
-from ingest.operations.keys_file import limit_of
+from ingest.operations.api_keys import limit_of
 
 ORDERS = {"order_ids": ["536365"]}
 
@@ -34,7 +34,7 @@ def metrics_port() -> int:
 @pytest.fixture
 def limited(path: Path) -> str:
     """A key that may be used ten times."""
-    return api_keys.create(path, "limited", [Scope.ENQUEUE], limit_of(0.001, 10)).text
+    return api_keys.create(path, "limited", [Scope.ENQUEUE], limit_of(0.001, 10))[0]
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ async def test_only_keys_in_force_are_admitted_and_no_key_is_logged(
     api: WorkerCommand, http: aiohttp.ClientSession, path: Path, metrics_port: int
 ) -> None:
     # A process that knows the second key has read the first one, too.
-    reader = api_keys.create(path, "reader", [Scope.READ], None).text
-    key = api_keys.create(path, "later", [Scope.ENQUEUE], None).text
+    reader = api_keys.create(path, "reader", [Scope.READ], None)[0]
+    key = api_keys.create(path, "later", [Scope.ENQUEUE], None)[0]
 
     await answered(http, key, 202)
     assert await status(http, reader) == 403
@@ -132,7 +132,7 @@ async def test_only_keys_in_force_are_admitted_and_no_key_is_logged(
 async def test_a_file_that_cannot_be_used_leaves_the_keys_in_force_and_is_reported(
     api: WorkerCommand, http: aiohttp.ClientSession, path: Path
 ) -> None:
-    key = api_keys.create(path, "later", [Scope.ENQUEUE], None).text
+    key = api_keys.create(path, "later", [Scope.ENQUEUE], None)[0]
 
     await answered(http, key, 202)
     append(path, '{"name": "broken"}')
@@ -154,7 +154,7 @@ async def test_a_process_that_restarts_beside_a_broken_file_does_not_serve_with_
     api: WorkerCommand, http: aiohttp.ClientSession, path: Path, limited: str
 ) -> None:
     api_keys.revoke(path, ["limited"])
-    key = api_keys.create(path, "later", [Scope.ENQUEUE], None).text
+    key = api_keys.create(path, "later", [Scope.ENQUEUE], None)[0]
 
     await answered(http, key, 202)
     append(path, "{}")

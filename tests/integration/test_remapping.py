@@ -15,8 +15,8 @@ from ingest.domain.orders.order import Order, decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.mapping.transforms.transform import InLoop, Transform
-from ingest.operations.remap import DocumentSelection, RemapReport, remap
-from ingest.store.orders.documents import Documents
+from ingest.operations.remap import RemapReport, remap
+from ingest.store.orders.documents import Documents, DocumentSelection
 from ingest.store.orders.order_store import OrderStore
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ingest.domain.api_key import ApiKey, RateLimit, Scope, digest_of
-from ingest.operations import keys_file
-from ingest.operations.keys_file import CannotChangeKeys, InvalidKeysFile, add_key, read_keys, remove_keys
+from ingest.operations import api_keys
+from ingest.operations.api_keys import CannotChangeKeys, InvalidKeysFile, add_key, read_keys, remove_keys
 
 SHA = "ab" * 32
 OTHER = "cd" * 32
@@ -111,7 +111,7 @@ def test_what_is_no_file_of_keys_is_refused(tmp_path: Path) -> None:
     large.write_bytes(b"\n" * (1024 * 1024 + 1))
     many = tmp_path / "many"
     many.write_text(
-        "".join(f'{{"name":"a{i}","sha256":"{i:064x}","scopes":["read"]}}\n' for i in range(keys_file.MOST_KEYS + 1))
+        "".join(f'{{"name":"a{i}","sha256":"{i:064x}","scopes":["read"]}}\n' for i in range(api_keys.MOST_KEYS + 1))
     )
 
     refused = {}

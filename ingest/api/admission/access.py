@@ -22,7 +22,7 @@ from ingest.api.http.routing import Caller, Scope
 from ingest.domain.api_key import ApiKey, Denial, digest_of, has_valid_checksum
 from ingest.domain.errors import ConfigError
 from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
-from ingest.operations.keys_file import SETTING, read_keys
+from ingest.operations.api_keys import SETTING, read_keys
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 

@@ -13,7 +13,8 @@ from ingest.api.http.requests import while_connected
 from ingest.api.http.routing import Caller, Route, Scope
 from ingest.api.orders.pushing import order_id_of
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-from ingest.operations.orders import OrderFilter, Orders, as_object
+from ingest.operations.orders import Orders, as_object
+from ingest.store.orders.order_reading import OrderFilter
 
 _LIMIT, _MOST = 100, 500
 _FILTERS = ("status", "country", "currency", "customer_id", "placed_from", "placed_to", "updated_from")

@@ -74,14 +74,13 @@ def create(
         )
     limit = _limit(rate, burst)
     path = keys_file(file)
-    new = api_keys.create(path, name, scope, limit)
-    text = json.dumps({"key": new.text, **api_keys.as_object(new.key)}) if as_json else new.text
-    _show(text, path, new.key.key_id)
-    say(f"created the key {name} (ID {new.key.key_id}; {scopes_of(new.key)}; {limit_of(new.key)}), shown only here")
+    text, key = api_keys.create(path, name, scope, limit)
+    _show(json.dumps({"key": text, **api_keys.as_object(key)}) if as_json else text, path, key.key_id)
+    say(f"created the key {name} (ID {key.key_id}; {scopes_of(key)}; {limit_of(key)}), shown only here")
 
 
 def _limit(rate: float | None, burst: int | None) -> RateLimit | None:
-    from ingest.operations.keys_file import limit_of
+    from ingest.operations.api_keys import limit_of
 
     try:
         return limit_of(rate, burst)

@@ -34,7 +34,7 @@ def list_(
     from ingest.cli.terminal.output import standard_output
     from ingest.operations import api_keys
 
-    keys = api_keys.list_keys(keys_file(file))
+    keys = api_keys.read_keys(keys_file(file))
     lines = [json.dumps(api_keys.as_object(key)) for key in keys] if as_json else _table(keys)
     with standard_output() as stream:
         stream.writelines(line + "\n" for line in lines)

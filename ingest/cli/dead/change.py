@@ -16,8 +16,8 @@ from ingest.cli.terminal.text import counted, printable
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
-from ingest.operations.dead_letters import PAGE, Change, Survey
 from ingest.process.interrupt import run_interruptible
+from ingest.queue.operate.dead_letters import PAGE, Change, Survey
 
 _NOUN = "dead letter"
 

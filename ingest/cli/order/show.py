@@ -9,8 +9,8 @@ from ingest.cli.order.ids import Ids, parse_ids
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
+    from ingest.domain.orders.order_state import OrderState
     from ingest.operations.backends import Backends
-    from ingest.operations.orders import OrderState
 
 EPILOG = """
 Examples:

@@ -15,8 +15,9 @@ from ingest.cli.terminal.text import printable
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.backends import Backends
-from ingest.operations.retries import PAGE, RetrySurvey, survey
+from ingest.operations.retries import survey
 from ingest.process.interrupt import run_interruptible
+from ingest.queue.operate.retries import PAGE, RetrySurvey
 
 Apply = Callable[[Backends, RetrySurvey, Callable[[int], None]], Awaitable[int]]
 

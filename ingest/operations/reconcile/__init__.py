@@ -12,12 +12,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from itertools import islice
 
 from ingest.domain.orders.order import parse_order_id
-from ingest.domain.orders.reconciliation import ListedOrders, ReconciliationReport
+from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders, ReconciliationReport
 from ingest.operations.backends import Backends
-from ingest.operations.reconcile.ledger import Ledger, LedgerClaim, open_ledger
-from ingest.operations.reconcile.report import find_unexpected, report
+from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.scan import Ask, Expected, Scan
-from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.operate.scanner import Location, QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
 
@@ -64,11 +63,11 @@ async def reconcile(
             scanner = QueueScanner(client, backends.stream, backends.group)
             scan = Scan(ledger, scanner, rows, _as_function(expected), on_progress)
             await _look_repeatedly(ledger, scan)
-            unexpected = await find_unexpected(ledger, rows) if complete else ListedOrders()
+            unexpected = await _find_unexpected(ledger, rows) if complete else ListedOrders()
         if on_lost is not None:
             for order_id in ledger.lost():
                 on_lost(order_id)
-        return report(ledger, scan, unexpected)
+        return _report(ledger, scan, unexpected)
 
 
 async def _fill(ledger: Ledger, ids: Ids, claim: LedgerClaim) -> None:
@@ -110,3 +109,43 @@ async def _chunks(ids: Ids) -> AsyncIterator[list[str]]:
     rest = iter(ids)
     while chunk := list(islice(rest, _CHUNK)):
         yield chunk
+
+
+def _report(ledger: Ledger, scan: Scan, unexpected: ListedOrders) -> ReconciliationReport:
+    """Count the orders by location."""
+    accepted, unconfirmed = ledger.tally(LedgerClaim.ACCEPTED), ledger.tally(LedgerClaim.UNCONFIRMED)
+    in_both = Seen.STORED | Seen.DEAD
+
+    def having(mask: Seen, seen: Seen) -> int:
+        return sum(count for flags, count in accepted.items() if flags & mask == seen)
+
+    return ReconciliationReport(
+        accepted=accepted.total(),
+        stored=having(in_both, Seen.STORED),
+        dead=having(in_both, Seen.DEAD),
+        both=having(in_both, in_both),
+        erased=having(in_both | Seen.ERASED, Seen.ERASED),
+        queued=having(SOMEWHERE, Seen.QUEUED),
+        lost=ledger.listed((LedgerClaim.ACCEPTED, LedgerClaim.ACCEPTED), SOMEWHERE, Seen(0)),
+        unconfirmed=unconfirmed.total(),
+        arrived=sum(count for flags, count in unconfirmed.items() if flags & SOMEWHERE),
+        waiting=scan.entries[Location.WAITING],
+        pending=scan.entries[Location.PENDING],
+        retrying=scan.entries[Location.RETRYING],
+        dead_letters=dict(scan.dead_letters),
+        compared=sum(count for flags, count in (accepted + unconfirmed).items() if flags & Seen.COMPARED),
+        wrong=ledger.listed((LedgerClaim.UNCONFIRMED, LedgerClaim.ACCEPTED), Seen.WRONG, Seen.WRONG),
+        unexpected=unexpected,
+    )
+
+
+async def _find_unexpected(ledger: Ledger, rows: Rows) -> ListedOrders:
+    """Find the orders with a row or a dead letter that were not accepted. Orders with a row come first."""
+    count, examples = 0, list[str]()
+    async for page in rows.all_ids():
+        unexpected = ledger.unexpected(page)
+        ledger.mark(unexpected, Seen.STORED)
+        count += len(unexpected)
+        examples += unexpected[: MAX_EXAMPLES - len(examples)]
+    without_row = ledger.listed((LedgerClaim.NONE, LedgerClaim.NONE), Seen.STORED, Seen(0))
+    return ListedOrders(count + without_row.count, (*examples, *without_row.examples)[:MAX_EXAMPLES])
