@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
@@ -20,18 +21,6 @@ _C = TypeVar("_C")
 _T = TypeVar("_T")
 _CLOSED = "is closed"
 files("ingest")  # imports as well, when it is first used
-# How often the process and its ancestors have been forked: a process ID may be that of an ancestor that has ended, or, in another
-# namespace, of one that has not.
-_forks = 0
-
-
-def _forked() -> None:
-    global _forks  # noqa: PLW0603  it is the process's
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 class Background(Generic[_C]):
@@ -47,30 +36,22 @@ class Background(Generic[_C]):
     def __init__(
         self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, unavailable: Callable[[str], Exception]
     ) -> None:
-        self._connect = connect
-        self._name = name
-        self._unavailable = unavailable
+        self._new = partial(_LoopThread, connect, name, unavailable)
         # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked: each
         # process has its own of everything. The parent's stays referenced, as nothing of it must be closed here.
-        self._by_process: dict[tuple[int, int], _LoopThread[_C]] = {}
+        self._by_process: dict[int, _LoopThread[_C]] = {}
 
     def run(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> _T:
         """The result of a call in the loop; Ctrl-C interrupts the wait and cancels the call."""
-        process = _process()
-        thread = self._by_process.get(process)
-        if thread is None:
-            thread = self._by_process.setdefault(process, _LoopThread(self._connect, self._name, self._unavailable))
+        process = os.getpid()
+        # Threads that make the first call together get the same.
+        thread = self._by_process.get(process) or self._by_process.setdefault(process, self._new())
         return thread.run(call)
 
     def close(self) -> None:
         """Close this process's; calls that still wait raise what `unavailable` makes. A later call opens it again."""
-        if (thread := self._by_process.pop(_process(), None)) is not None:
+        if (thread := self._by_process.pop(os.getpid(), None)) is not None:
             thread.stop()
-
-
-def _process() -> tuple[int, int]:
-    # The process ID as well: what forks without Python's knowledge does not count.
-    return os.getpid(), _forks
 
 
 class _LoopThread(Generic[_C]):

@@ -20,7 +20,6 @@ from ingest.settings.packed import LoadedSettings, pack_settings, unpack_setting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.cli.work import Work
     from ingest.settings import Settings
 
 
@@ -93,10 +92,6 @@ def _become_command_line(written: int) -> NoReturn:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
-        # To find plugins, of which settings need none, it would read what each installed package declares.
-        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-        if sys.argv[1:] == ["worker"]:
-            _without_options(hand_over)
         from ingest.cli import main as run  # noqa: PLC0415  what this process is for
 
         run(hand_over)
@@ -108,17 +103,3 @@ def _become_command_line(written: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _without_options(work: "Work") -> NoReturn:
-    """What the command line does without options; to parse them would take a tenth of this process's time more."""
-    try:
-        from ingest.settings import load_settings, names_in_dot_env, unknown_settings  # noqa: PLC0415  only this process
-
-        settings = load_settings()
-        code = work(settings, unknown_settings(os.environ, names_in_dot_env()))
-    except BaseException as error:  # noqa: BLE001  as in `main`
-        from ingest.cli import ended_by  # noqa: PLC0415  as in `main`
-
-        ended_by(error)
-    sys.exit(code)

@@ -1,13 +1,10 @@
 """The parts that the processes of every long-running command share: their listeners, their stop signals, their ends."""
 
 import asyncio
-import fcntl
-import os
 import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -158,13 +155,3 @@ def allow_connections(count: int, setting: str) -> None:
         _log.warning("few_open_files", allowed=hard, wanted=wanted, setting=setting)
     if soft != unlimited and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == unlimited else min(wanted, hard), hard))
-
-
-def reserve_connections(count: int) -> None:
-    """Let the kernel make room for this many connections. Call it in a process with a single thread.
-
-    Linux doubles a process's table of open files whenever that is full: at the 64th, the 128th, the 256th and so on. With
-    several threads the process stops for 10 to 20 ms each time, as the kernel waits for an RCU grace period (`expand_fdtable`).
-    """
-    with suppress(OSError):  # more than the limit of open files
-        os.close(fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, count + OTHER_FILES))

@@ -28,7 +28,6 @@ from ingest.process.lifecycle import (
     allow_connections,
     done_unless_stopped,
     listen,
-    reserve_connections,
     run_to_the_end,
     stop_on,
 )
@@ -204,7 +203,6 @@ def _api_process(
             ):
                 await shutdown.requested.wait()
 
-    reserve_connections(_connections(settings))
     return run_to_the_end(main)
 
 

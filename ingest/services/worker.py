@@ -17,7 +17,6 @@ from ingest.process.lifecycle import (
     allow_connections,
     done_unless_stopped,
     listen,
-    reserve_connections,
     run_to_the_end,
     stop_on,
     unless,
@@ -127,7 +126,6 @@ def _worker_process(
                     metrics.ready.set(1.0)
                     await worker.run(shutdown)
 
-    reserve_connections(settings.concurrency)
     return run_to_the_end(main)
 
 

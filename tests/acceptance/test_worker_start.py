@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 RUN = "import sys; sys.argv = ['ingest', 'worker', '--metrics-port', '0']; import ingest.__main__ as m\n"
-WITHOUT_OPTIONS = "import sys; sys.argv = ['ingest', 'worker']; import ingest.__main__ as m\n"
 NO_SERVER = {"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none", "INGEST_REDIS_URL": "redis://127.0.0.1:1/0"}
 
 
@@ -43,16 +42,6 @@ def test_if_the_process_that_reads_the_settings_is_killed_the_command_says_so(tm
     assert errors == "ingest: the process that reads the settings was killed by SIGKILL\n"
 
 
-def test_without_options_there_is_no_command_line_to_parse(tmp_path: Path) -> None:
-    without_parser = f"import sys; sys.modules['typer'] = None\n{WITHOUT_OPTIONS}m.main()"
-    worker = started(tmp_path, without_parser, {"INGEST_METRICS_PORT": "0"})
-
-    assert "unavailable" in said(worker)
-    worker.send_signal(signal.SIGTERM)
-    worker.communicate(timeout=60)
-    assert worker.returncode == 0
-
-
 def test_it_starts_below_a_program_that_ignores_the_end_of_its_children(tmp_path: Path) -> None:
     ignoring = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
     worker = started(tmp_path, f"{ignoring}{RUN}m.main()", {})
@@ -63,7 +52,6 @@ def test_it_starts_below_a_program_that_ignores_the_end_of_its_children(tmp_path
     assert worker.returncode == 0
 
 
-@pytest.mark.parametrize("run", [RUN, WITHOUT_OPTIONS], ids=["options", "none"])
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -74,19 +62,16 @@ def test_it_starts_below_a_program_that_ignores_the_end_of_its_children(tmp_path
         ),
     ],
 )
-def test_an_invalid_setting_is_one_line_with_and_without_options(
-    tmp_path: Path, run: str, settings: dict[str, str], line: str
-) -> None:
-    worker = started(tmp_path, f"{run}m.main()", {"INGEST_METRICS_PORT": "0", **settings})
+def test_an_invalid_setting_is_one_line(tmp_path: Path, settings: dict[str, str], line: str) -> None:
+    worker = started(tmp_path, f"{RUN}m.main()", settings)
 
     output, errors = worker.communicate(timeout=60)
 
     assert (worker.returncode, output, errors) == (2, "", f"ingest: {line}\n")
 
 
-@pytest.mark.parametrize("run", [RUN, WITHOUT_OPTIONS], ids=["options", "none"])
-def test_an_unknown_setting_is_a_warning_with_and_without_options(tmp_path: Path, run: str) -> None:
-    worker = started(tmp_path, f"{run}m.main()", {"INGEST_METRICS_PORT": "0", "INGEST_CONCURENCY": "5"})
+def test_an_unknown_setting_is_a_warning(tmp_path: Path) -> None:
+    worker = started(tmp_path, f"{RUN}m.main()", {"INGEST_CONCURENCY": "5"})
 
     line = said(worker)
     worker.send_signal(signal.SIGTERM)
@@ -109,7 +94,7 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 """
-    worker = started(tmp_path, f"{program}{WITHOUT_OPTIONS}m.main()", {})
+    worker = started(tmp_path, f"{program}{RUN}m.main()", {})
     errors = worker.communicate(timeout=60)[1]
 
     assert (worker.returncode, errors) == (130, "stopped\n")

@@ -149,40 +149,6 @@ def test_forked_processes_go_on_each_with_its_own_connection(
     assert Counter(queued(plain_redis, keys.stream)) == Counter(expected)
 
 
-REUSED_PROCESS_ID = """
-import os, sys
-from ingest import SyncProducer
-
-# As for a process that gets the ID of an ancestor that has ended, or that starts a namespace.
-os.getpid = lambda: 1
-producer = SyncProducer(sys.argv[1], sys.argv[2])
-producer.enqueue("parent")
-if (child := os.fork()) == 0:
-    if (grandchild := os.fork()) == 0:
-        producer.enqueue("grandchild")
-        producer.close()
-        producer.enqueue("grandchild")
-        os._exit(0)
-    os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-def test_a_process_with_the_id_of_an_ancestor_has_its_own_connection(
-    plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", REUSED_PROCESS_ID, redis_url, queue_name],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert queued(plain_redis, keys.stream) == ["parent", "grandchild", "grandchild"]
-
-
 FIRST_CALL = """
 import sys
 from ingest import SyncProducer
