@@ -79,42 +79,31 @@ __all__ = [
     "replay",
 ]
 
-# Imported when they are asked for: the commands start without what they do not use.
-_MODULES = {
-    "Accepted": "ingest.domain.deliveries.accepted",
-    "Announcement": "ingest.domain.deliveries.announcement",
-    "ApiError": "ingest.client.errors",
-    "ApiUnavailable": "ingest.client.errors",
-    "Backends": "ingest.operations.backends",
-    "BacklogFull": "ingest.queue.produce.producer_errors",
-    "CannotConfirm": "ingest.queue.produce.producer_errors",
-    "Client": "ingest.client.client",
-    "Durability": "ingest.domain.deliveries.accepted",
-    "EnqueueTimeout": "ingest.queue.produce.producer_errors",
-    "Forbidden": "ingest.client.errors",
-    "FoundOrder": "ingest.client.found_order",
-    "IdempotencyKeyReused": "ingest.queue.produce.producer_errors",
-    "Invalid": "ingest.client.errors",
-    "InvalidAnnouncement": "ingest.domain.deliveries.announcement",
-    "InvalidIdempotencyKey": "ingest.queue.produce.producer_errors",
-    "InvalidOrderId": "ingest.domain.orders.order",
-    "NotFound": "ingest.client.errors",
-    "Order": "ingest.domain.orders.order",
-    "OrderLine": "ingest.domain.orders.order",
-    "Producer": "ingest.queue.produce.producer",
-    "QueueRefused": "ingest.queue.redis.connection",
-    "QueueUnavailable": "ingest.domain.errors",
-    "RateLimited": "ingest.client.errors",
-    "RequestInProgress": "ingest.client.errors",
-    "Selection": "ingest.domain.deliveries.dead_letter",
-    "SyncClient": "ingest.client.sync_client",
-    "SyncProducer": "ingest.queue.produce.sync_producer",
-    "Unauthorized": "ingest.client.errors",
-    "UnexpectedAnswer": "ingest.client.errors",
-    "load_settings": "ingest.settings",
-    "reconcile": "ingest.operations.reconcile",
-    "replay": "ingest.operations.dead_letters",
+# Imported when they are used: the commands start without the parts that they do not need.
+_NAMES = {
+    "ingest.client.client": "Client",
+    "ingest.client.errors": (
+        "ApiError ApiUnavailable Forbidden Invalid NotFound RateLimited RequestInProgress Unauthorized UnexpectedAnswer"
+    ),
+    "ingest.client.found_order": "FoundOrder",
+    "ingest.client.sync_client": "SyncClient",
+    "ingest.domain.deliveries.accepted": "Accepted Durability",
+    "ingest.domain.deliveries.announcement": "Announcement InvalidAnnouncement",
+    "ingest.domain.deliveries.dead_letter": "Selection",
+    "ingest.domain.errors": "QueueUnavailable",
+    "ingest.domain.orders.order": "InvalidOrderId Order OrderLine",
+    "ingest.operations.backends": "Backends",
+    "ingest.operations.dead_letters": "replay",
+    "ingest.operations.reconcile": "reconcile",
+    "ingest.queue.produce.producer": "Producer",
+    "ingest.queue.produce.producer_errors": (
+        "BacklogFull CannotConfirm EnqueueTimeout IdempotencyKeyReused InvalidIdempotencyKey"
+    ),
+    "ingest.queue.produce.sync_producer": "SyncProducer",
+    "ingest.queue.redis.connection": "QueueRefused",
+    "ingest.settings": "load_settings",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,13 +9,14 @@ The module of each topic declares and validates its settings. `loading` combines
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ingest.settings.prefix import PREFIX
-
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings, effective, load_settings, unknown_settings
     from ingest.settings.sources import names_in_dot_env
 
 __all__ = ["PREFIX", "Settings", "effective", "load_settings", "names_in_dot_env", "unknown_settings"]
+
+PREFIX = "INGEST_"
+"""The start of the name of every setting."""
 
 # Imported lazily, because a process that receives the settings does not need the code that reads them.
 _MODULES = {

@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.settings.topic import Topic
-from ingest.settings.types import OnOff, lower
+from ingest.settings.types import OnOff, Topic, lower
 
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from ingest.settings.topic import Topic
+from ingest.settings.types import Topic
 from ingest.settings.urls import (
     require_encoded_password,
     require_files,

@@ -12,11 +12,10 @@ from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSe
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
+from ingest.settings import PREFIX
 from ingest.settings.api import ApiSettings
 from ingest.settings.connections import ConnectionSettings
-from ingest.settings.prefix import PREFIX
 from ingest.settings.processing import ProcessingSettings
-from ingest.settings.quota import QuotaSettings
 from ingest.settings.sources import DOT_ENV, NamedFiles, files_of
 from ingest.settings.telemetry import TelemetrySettings
 from ingest.settings.upstream import UpstreamSettings
@@ -31,7 +30,6 @@ class Settings(
     TelemetrySettings,
     WorkerSettings,
     ProcessingSettings,
-    QuotaSettings,
     UpstreamSettings,
     ConnectionSettings,
 ):
@@ -59,10 +57,8 @@ class Settings(
         del file_secret_settings
         variables = dotenv_settings.env_vars if isinstance(dotenv_settings, DotEnvSettingsSource) else {}
         in_environment = NamedFiles(settings_cls, os.environ, "")
-        sources = (init_settings, env_settings, in_environment)
-        if not variables:
-            return sources  # looking up each setting in an empty file takes half of the time
-        return *sources, dotenv_settings, NamedFiles(settings_cls, variables, f"{DOT_ENV}: ")
+        in_dot_env = NamedFiles(settings_cls, variables, f"{DOT_ENV}: ")
+        return init_settings, env_settings, in_environment, dotenv_settings, in_dot_env
 
     def file_of(self, name: str) -> Path | None:
         """Return the file that the value of a setting was read from, or None."""

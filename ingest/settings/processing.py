@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from ingest.settings.topic import Topic
-from ingest.settings.types import OnOff, Seconds
+from ingest.settings.types import OnOff, Seconds, Topic
 
 _FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 

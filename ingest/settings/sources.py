@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from ingest.domain.errors import ConfigError
 from ingest.files.regular import read_once
-from ingest.settings.prefix import PREFIX
+from ingest.settings import PREFIX
 
 DOT_ENV = ".env"
 # The value of a setting is small, and a wrong file is not to be read to its end.

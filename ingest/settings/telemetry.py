@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from ingest.settings.topic import Topic
-from ingest.settings.types import LONGEST, lower
+from ingest.settings.types import LONGEST, Topic, lower
 
 # Frequent checks for shorter blocks would cost too much. The lag histogram shows them.
 _SHORTEST_BLOCK = 0.1

@@ -1,8 +1,9 @@
-"""Types that settings share."""
+"""The base class and the types that the settings of all topics share."""
 
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LONGEST = 1e9
 """Seconds of the longest duration, about thirty years. System calls cannot wait for ten times as long."""
@@ -28,3 +29,9 @@ def upper(value: object) -> object:
 
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(lower)]
 """A switch."""
+
+
+class Topic(BaseSettings):
+    """The settings of one topic. Only `Settings` builds a validator, which takes milliseconds."""
+
+    model_config = SettingsConfigDict(defer_build=True)

@@ -11,8 +11,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from ingest.domain.fetch.request_headers import check_header_name, check_secret, check_token, parse_headers
 from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
-from ingest.settings.topic import Topic
-from ingest.settings.types import MemberPath, Positive, Seconds, lower, upper
+from ingest.settings.types import KeyPart, MemberPath, OnOff, Positive, Seconds, Topic, lower, upper
 from ingest.settings.urls import require_scheme, require_template
 
 
@@ -24,7 +23,7 @@ def _client(value: object) -> object:
 
 
 class UpstreamSettings(Topic):
-    """The address of the external API, and the form of requests.
+    """The address of the external API, and the form, the rate and the concurrency of requests.
 
     Settings with `repr=False` are not secrets. Errors do not show their values, in case a secret is set there by mistake.
     """
@@ -98,6 +97,24 @@ class UpstreamSettings(Topic):
         description="Path of the list in the response, such as data.orders (default: the response itself, or its only list)",
     )
     upstream_bulk_id: MemberPath = Field("id", description="Path of the order ID in each document of that list")
+
+    upstream_adaptive: OnOff = Field(
+        "off",
+        description="on: adapt the concurrency to the external API's capacity, within INGEST_CONCURRENCY",
+    )
+    upstream_rate: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = Field(
+        0.0, description="Requests per second to the external API over all processes (0: unlimited)"
+    )
+    upstream_burst: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0,
+        description="Requests that may be sent together after a pause (0: the requests of 10 ms)",
+    )
+    upstream_concurrency: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Concurrent requests to the external API over all processes (0: unlimited)"
+    )
+    upstream_quota: KeyPart | None = Field(
+        None, description="Name of the quota, for services that share one (default: the host of the external API)"
+    )
 
     @field_validator("upstream_token")
     @classmethod

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ingest.settings.topic import Topic
-from ingest.settings.types import LONGEST, KeyPart, Positive, Seconds
+from ingest.settings.types import LONGEST, KeyPart, Positive, Seconds, Topic
 
 
 class WorkerSettings(Topic):

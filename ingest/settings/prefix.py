@@ -1,3 +1,0 @@
-"""What the name of every setting begins with."""
-
-PREFIX = "INGEST_"
