@@ -198,7 +198,7 @@ def _read(path: Path) -> bytes:
     try:
         with open_regular(path) as file:
             content = file.read(_LARGEST + 1)
-    except NotRegular:
+    except (NotRegular, IsADirectoryError):
         raise InvalidKeysFile(f"{SETTING}: {path} is not a regular file") from None
     if len(content) > _LARGEST:
         raise InvalidKeysFile(f"{SETTING}: {path} is larger than {_LARGEST:,} bytes")

@@ -30,14 +30,9 @@ def check_worker(host: str, port: int, *, timeout: float) -> str:
             connection.request("GET", "/healthz")
             response = connection.getresponse()
             text = response.read(1000).decode(errors="replace").strip()
-    except UnicodeError as error:
-        raise Unhealthy(f"no response from {target}:{port}: the host is not a name or an address") from error
-    except OSError as error:
-        raise Unhealthy(
-            f"no response from {target}:{port}: {error.strerror or str(error) or type(error).__name__}"
-        ) from error
-    except HTTPException as error:
-        raise Unhealthy(f"no response from {target}:{port}: {str(error) or type(error).__name__}") from error
+    except (OSError, HTTPException, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Unhealthy(f"no response from {target}:{port}: {reason}") from error
     if response.status != 200:
         raise Unhealthy(f"{text} (HTTP {response.status})")
     return text

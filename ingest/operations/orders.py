@@ -153,7 +153,7 @@ class Orders:
         self._reader, self._lister = OrderReader(pool), OrderReader(lists)
         self._audit_log = AuditLog(pool)
         self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=self._rest)
-        self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE, at_once=4)
+        self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE)
         self._cleared = SharedCalls(eraser.erase, most=MOST_ORDERS)
         self._examined = 0
         # Each erasure opens its own connection.

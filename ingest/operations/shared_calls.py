@@ -17,7 +17,6 @@ class SharedCalls(Generic[_K, _V]):
     Args:
         call: returns a result for every key.
         most: maximum number of keys of a call.
-        at_once: maximum number of concurrent calls.
         rest: returns the seconds to pause after each call, to limit the load on the server.
     """
 
@@ -26,45 +25,37 @@ class SharedCalls(Generic[_K, _V]):
         call: Callable[[Sequence[_K]], Awaitable[Mapping[_K, _V]]],
         *,
         most: int,
-        at_once: int = 1,
         rest: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._call = call
         self._most = most
-        self._at_once = at_once
         self._rest = rest
         self._waiting: dict[_K, list[asyncio.Future[_V]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._running = 0
+        self._calling: asyncio.Task[None] | None = None
 
     def __call__(self, key: _K) -> "asyncio.Future[_V]":
         """Return a future for the result of a key. It raises the exception of the call, and may be cancelled."""
         result: asyncio.Future[_V] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(result)
-        if self._running < self._at_once:
-            self._running += 1
-            task = asyncio.create_task(self._make_calls())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if self._calling is None:
+            self._calling = asyncio.create_task(self._make_calls())
         return result
 
     async def close(self) -> None:
         """Make no more calls, and cancel waiting requests."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if (calling := self._calling) is not None:
+            calling.cancel()
+            await asyncio.wait([calling])
         for results in self._waiting.values():
             for result in results:
                 result.cancel()
 
     async def _make_calls(self) -> None:
-        # Not counted by the set of tasks, because a task leaves the set a moment after its last check for requests.
         try:
             await self._until_none_wait()
         finally:
-            self._running -= 1
+            # No await lies between this and the last check for requests, so that the next request starts a task.
+            self._calling = None
 
     async def _until_none_wait(self) -> None:
         while self._waiting:

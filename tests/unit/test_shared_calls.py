@@ -47,11 +47,10 @@ async def test_what_is_asked_during_a_call_is_asked_together_by_the_next() -> No
     assert server.asked == [["a"], ["a", "b"]]
 
 
-async def test_a_call_has_no_more_keys_than_it_may_and_some_are_made_at_once() -> None:
+async def test_a_call_has_no_more_keys_than_it_may() -> None:
     server = Server()
-    calls = SharedCalls(server, most=2, at_once=2)
+    calls = SharedCalls(server, most=2)
     tasks = [asyncio.ensure_future(calls(str(number))) for number in range(7)]
-    await until_asked(server, 2)
     server.may_answer.set()
 
     await asyncio.gather(*tasks)
