@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from ingest.telemetry.loopblocks import BlockWatch
@@ -14,8 +14,7 @@ _EVERY = 0.5
 @contextmanager
 def watching_loop(lag: Histogram, block_warning: float) -> Iterator[None]:
     """Measure the lag of the running loop, and warn when it is blocked for longer than `block_warning` seconds (0: never)."""
-    every = _EVERY
-    expect: Callable[[float], None] = _ignore
+    every, watch = _EVERY, None
     with ExitStack() as stack:
         if block_warning:
             # A block counts from the time the loop was due, so a block of 1.5 times the threshold is always reported.
@@ -23,19 +22,15 @@ def watching_loop(lag: Histogram, block_warning: float) -> Iterator[None]:
             watch = BlockWatch(block_warning)
             watch.start()
             stack.callback(watch.stop)
-            expect = watch.expect
-        measuring = asyncio.create_task(_measure(lag, every, expect))
+        measuring = asyncio.create_task(_measure(lag, every, watch))
         stack.callback(measuring.cancel)
         yield
 
 
-async def _measure(lag: Histogram, every: float, expect: Callable[[float], None]) -> None:
+async def _measure(lag: Histogram, every: float, watch: BlockWatch | None) -> None:
     while True:
         due = time.monotonic() + every
-        expect(due)
+        if watch is not None:
+            watch.expect(due)
         await asyncio.sleep(every)
         lag.observe(max(0.0, time.monotonic() - due))
-
-
-def _ignore(_due: float) -> None:
-    """Ignore check-ins when there is no watchdog."""

@@ -4,6 +4,8 @@ Worker processes count the `WORKER_METRICS` in shared memory. The state of the q
 (see `ingest.domain.deliveries.queue_state`).
 """
 
+from typing import Annotated, get_type_hints
+
 import msgspec
 
 from ingest.domain.deliveries.delivery import RetryReason
@@ -88,63 +90,43 @@ ACTIVITY = Spec(
 )
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Processes that died and were restarted.")
 
-# By the field of `WorkerMetrics`.
-WORKER_METRICS = {
-    "orders": ORDERS,
-    "order_latency": ORDER_LATENCY,
-    "upstream_request": UPSTREAM_REQUEST,
-    "transform": TRANSFORM,
-    "documents_not_kept": DOCUMENTS_NOT_KEPT,
-    "texts_replaced": TEXTS_REPLACED,
-    "versions_ahead": VERSIONS_AHEAD,
-    "store": STORE,
-    "store_rows": STORE_ROWS,
-    "last_success": LAST_SUCCESS,
-    "in_flight": IN_FLIGHT,
-    "concurrency_limit": CONCURRENCY_LIMIT,
-    "circuit_open": CIRCUIT_OPEN,
-    "circuit_unproven": CIRCUIT_UNPROVEN,
-    "redeliveries": REDELIVERIES,
-    "retries": RETRIES,
-    "loop_lag": LOOP_LAG,
-    "restarts": RESTARTS,
-    "rate_limit_wait": RATE_LIMIT_WAIT,
-    "upstream_quota": UPSTREAM_QUOTA,
-    "ready": READY,
-    "activity": ACTIVITY,
-}
-
 
 class WorkerMetrics(msgspec.Struct, frozen=True):
-    """The metrics of one worker process, with every series looked up once."""
+    """The series of one worker process. The type of each contains the declaration of its metric."""
 
-    orders: dict[str, Counter]
-    order_latency: Histogram
-    upstream_request: dict[str, Histogram]
-    transform: Histogram
-    documents_not_kept: Counter
-    texts_replaced: Counter
-    versions_ahead: Counter
-    store: Histogram
-    store_rows: Histogram
-    last_success: Gauge
-    in_flight: Gauge
-    concurrency_limit: Gauge
-    circuit_open: Gauge
-    circuit_unproven: Gauge
-    redeliveries: dict[str, Counter]
-    retries: dict[str, Counter]
-    loop_lag: Histogram
-    restarts: Counter
-    rate_limit_wait: Histogram
-    upstream_quota: dict[str, Gauge]
-    ready: Gauge
-    activity: Counter
+    orders: Annotated[dict[str, Counter], ORDERS]
+    order_latency: Annotated[Histogram, ORDER_LATENCY]
+    upstream_request: Annotated[dict[str, Histogram], UPSTREAM_REQUEST]
+    transform: Annotated[Histogram, TRANSFORM]
+    documents_not_kept: Annotated[Counter, DOCUMENTS_NOT_KEPT]
+    texts_replaced: Annotated[Counter, TEXTS_REPLACED]
+    versions_ahead: Annotated[Counter, VERSIONS_AHEAD]
+    store: Annotated[Histogram, STORE]
+    store_rows: Annotated[Histogram, STORE_ROWS]
+    last_success: Annotated[Gauge, LAST_SUCCESS]
+    in_flight: Annotated[Gauge, IN_FLIGHT]
+    concurrency_limit: Annotated[Gauge, CONCURRENCY_LIMIT]
+    circuit_open: Annotated[Gauge, CIRCUIT_OPEN]
+    circuit_unproven: Annotated[Gauge, CIRCUIT_UNPROVEN]
+    redeliveries: Annotated[dict[str, Counter], REDELIVERIES]
+    retries: Annotated[dict[str, Counter], RETRIES]
+    loop_lag: Annotated[Histogram, LOOP_LAG]
+    restarts: Annotated[Counter, RESTARTS]
+    rate_limit_wait: Annotated[Histogram, RATE_LIMIT_WAIT]
+    upstream_quota: Annotated[dict[str, Gauge], UPSTREAM_QUOTA]
+    ready: Annotated[Gauge, READY]
+    activity: Annotated[Counter, ACTIVITY]
 
     @classmethod
     def on(cls, shared_metrics: SharedMetrics, slot: int) -> "WorkerMetrics":
         """Return the series of the process in `slot`."""
         return cls(**{name: shared_metrics.series(slot, spec) for name, spec in WORKER_METRICS.items()})
+
+
+# By field.
+WORKER_METRICS: dict[str, Spec] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(WorkerMetrics, include_extras=True).items()
+}
 
 
 def worker_shared_metrics(processes: int) -> SharedMetrics:
