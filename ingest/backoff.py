@@ -1,4 +1,4 @@
-"""The one retry loop around a server that is unavailable: exponential backoff with full jitter, until it answers."""
+"""The only retry loop for an unavailable server: exponential backoff with full jitter until it responds."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -16,11 +16,11 @@ async def call_until_available(
     passes: Callable[[BaseException], bool],
     on_failure: Callable[[BaseException], None],
 ) -> _T:
-    """Make a call until it succeeds, or fails with what does not pass; only that, and cancelling, end the wait.
+    """Repeat a call until it succeeds, is cancelled, or fails with an error that does not pass.
 
     Args:
-        call: what may be made again after a reply was lost.
-        arguments: what it is called with.
+        call: a call that may be repeated after its response was lost.
+        arguments: arguments of the call.
         passes: whether trying again may help after this error.
         on_failure: called with each such error before the pause.
     """

@@ -1,12 +1,12 @@
-"""Something of asyncio for programs without it: an event loop in a thread of each process that uses it.
+"""Lets synchronous programs use an asyncio object, in an event loop that runs in a thread.
 
-Calls of all threads share it. The first call starts the thread; a process that was forked starts its own.
+The first call starts the thread, and calls of all threads share it. A forked process starts its own thread.
 """
 
 import asyncio
 
-# What getaddrinfo imports when it is first used, in a thread: a process that another thread forks in the middle of an import waits
-# for its end indefinitely.
+# The first getaddrinfo call imports this in a thread. If another thread forked the process during the import,
+# the new process would wait for its end indefinitely.
 import encodings.idna  # noqa: F401
 import os
 import threading
@@ -20,42 +20,42 @@ from typing import Any, Generic, TypeVar
 _C = TypeVar("_C")
 _T = TypeVar("_T")
 _CLOSED = "is closed"
-files("ingest")  # imports as well, when it is first used
+files("ingest")  # its first call also imports modules
 
 
 class Background(Generic[_C]):
-    """One thing of asyncio, such as a producer, for all threads of a process, and each process forked from it.
+    """An asyncio object, such as a producer, for all threads of a process and of the processes forked from it.
 
     Args:
-        connect: opens it.
-        name: of the thread.
-        unavailable: makes the exception for calls that wait when it is closed, and for those that cannot start the thread; is
-            given the rest of its message.
+        connect: opens the object.
+        name: the name of the thread.
+        unavailable: makes an exception from the end of its message, for calls that wait while the object is closed,
+            and for calls that cannot start the thread.
     """
 
     def __init__(
         self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, unavailable: Callable[[str], Exception]
     ) -> None:
         self._new = partial(_LoopThread, connect, name, unavailable)
-        # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked: each
-        # process has its own of everything. The parent's stays referenced, as nothing of it must be closed here.
+        # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked, so each
+        # process opens its own object. The parent's objects stay referenced, because this process must not close them.
         self._by_process: dict[int, _LoopThread[_C]] = {}
 
     def run(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> _T:
-        """The result of a call in the loop; Ctrl-C interrupts the wait and cancels the call."""
+        """Return the result of a call in the loop. Ctrl-C interrupts the wait and cancels the call."""
         process = os.getpid()
-        # Threads that make the first call together get the same.
+        # Threads that make the first call concurrently get the same loop.
         thread = self._by_process.get(process) or self._by_process.setdefault(process, self._new())
         return thread.run(call)
 
     def close(self) -> None:
-        """Close this process's; calls that still wait raise what `unavailable` makes. A later call opens it again."""
+        """Close the object of this process, so that waiting calls fail. A later call opens it again."""
         if (thread := self._by_process.pop(os.getpid(), None)) is not None:
             thread.stop()
 
 
 class _LoopThread(Generic[_C]):
-    """One process's event loop, started by the first call."""
+    """The event loop of one process, started by the first call."""
 
     def __init__(
         self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, unavailable: Callable[[str], Exception]
@@ -70,16 +70,16 @@ class _LoopThread(Generic[_C]):
         self._stop = asyncio.Event()
 
     def run(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> _T:
-        answer = self._begin(call)
+        response = self._begin(call)
         try:
-            return answer.result()
+            return response.result()
         except CancelledError as error:
             raise self._unavailable(_CLOSED) from error
         finally:
-            answer.cancel()
+            response.cancel()
 
     def _begin(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> Future[_T]:
-        # Under the lock, so that no call comes to a loop that has ended.
+        # Under the lock, so that no call is sent to a loop that has ended.
         with self._lock:
             if self._is_stopped:
                 raise self._unavailable(_CLOSED)
@@ -89,7 +89,7 @@ class _LoopThread(Generic[_C]):
     def _opened(self) -> tuple[asyncio.AbstractEventLoop, _C]:
         if self._thread is None:
             self._started = Future()
-            # A daemon: a program that does not close what it uses ends all the same.
+            # A daemon thread does not keep a program running that forgets to close this object.
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             thread.start()
             self._thread = thread
@@ -98,12 +98,12 @@ class _LoopThread(Generic[_C]):
         # The next call tries again.
         self._thread = None
         if isinstance(error, OSError):
-            # Such as no file descriptor left.
+            # For example, no file descriptor is left.
             raise self._unavailable(f"cannot start: {error.strerror or type(error).__name__}") from error
         raise error
 
     def stop(self) -> None:
-        """End the thread; what still waits is cancelled."""
+        """End the thread, and cancel waiting calls."""
         with self._lock:
             self._is_stopped = True
             if self._thread is None or self._started.exception() is not None:

@@ -5,7 +5,7 @@ process imports the service while the command line is read. If there is nothing 
 help, and this one ends with the same exit code.
 """
 
-import asyncio  # noqa: F401  what both processes need is imported before the fork
+import asyncio  # noqa: F401  both processes need it, so it is imported before the fork
 import os
 import signal
 import sys
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run `ingest worker` with the command line of this process."""
     secure()
-    # A program that ignores it lets those that it starts inherit that: how a child has ended could not be asked.
+    # A program that ignores SIGCHLD passes this on to the programs that it starts, and exit codes of children get lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if os.getpid() == 1:
         # See `ingest.cli.main`; the supervisor installs its own.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         code = _run()
-    except BaseException as error:  # noqa: BLE001  the command line says what it is, as for every command
+    except BaseException as error:  # noqa: BLE001  reported by the command line, as for every command
         with ending_at_once():
             from ingest.cli import ended_by  # noqa: PLC0415
 
@@ -56,12 +56,12 @@ def _run() -> int:
 def _known() -> LoadedSettings | int:
     """Return the settings, or the exit code if there is nothing to run."""
     answer, written = os.pipe()
-    # Blocked across the fork: of Ctrl-C this process alone speaks.
+    # Blocked across the fork, so that only this process reports Ctrl-C.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         pid = os.fork()
     except OSError as error:
-        raise UserError(f"the settings cannot be read, as no process can be started: {error.strerror}") from error
+        raise UserError(f"the settings cannot be read, because no process can be started: {error.strerror}") from error
     if not pid:
         os.close(answer)
         _become_command_line(written)
@@ -92,7 +92,7 @@ def _become_command_line(written: int) -> NoReturn:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
-        from ingest.cli import main as run  # noqa: PLC0415  what this process is for
+        from ingest.cli import main as run  # noqa: PLC0415  only this process uses it
 
         run(hand_over)
     except SystemExit as leave:

@@ -19,7 +19,7 @@ _log = get_logger("audit")
 
 @dataclass(slots=True)
 class Operation:
-    """One change by a person or a program.
+    """One change by an operator or a program.
 
     Attributes:
         actor: the name of an API key, or `cli:` followed by the Unix user.

@@ -1,6 +1,6 @@
-"""Lets Ctrl-C and SIGTERM end a command wherever it is: in its imports, in an event loop, and in a read within one.
+"""Lets Ctrl-C and SIGTERM end a command during its imports, in an event loop, and in a read within an event loop.
 
-It is imported before all others and imports little: until it has, Ctrl-C ends a command with a traceback.
+It is imported before all other modules, and imports few itself, because until then Ctrl-C prints a traceback.
 """
 
 import os
@@ -29,9 +29,9 @@ class _CancelOnce:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """End the process with `stopped` and exit code 130 at SIGINT: while Python imports, an exception may be taken for another, or swallowed.
+    """End the process with exit code 130 at SIGINT, because an exception may get lost while Python imports.
 
-    Not in a background job of a shell, which must keep running.
+    A background job of a shell ignores SIGINT, and continues.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -44,7 +44,7 @@ def ending_at_once() -> Iterator[None]:
 
 
 def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """Do what `asyncio.run` does, but cancel the task between two callbacks of the loop.
+    """Run a coroutine like `asyncio.run`, but cancel the task between two callbacks of the loop.
 
     asyncio's own handler of SIGINT cancels it wherever Python is at that moment. A callback that has found its future
     pending, such as the one of a connection that is refused, then fails to set it, and the loop logs a traceback. SIGTERM has the
@@ -100,7 +100,7 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
 def interrupting_reads() -> Iterator[None]:
     """Let SIGINT and SIGTERM raise KeyboardInterrupt, within `run_interruptible`, while a read may wait for its input.
 
-    There they only cancel the task, which has no effect before its next await: the read would go on.
+    There they only cancel the task, which has no effect before its next await, so the read would continue.
     """
     import asyncio  # noqa: PLC0415  it takes three quarters of the time until Ctrl-C is handled
 
@@ -124,15 +124,12 @@ def interrupting_reads() -> Iterator[None]:
 
 
 def _stop(*_: object) -> None:
-    # Nothing has started yet.
+    # No part has started yet.
     os.write(2, b"stopped\n")
     os._exit(130)
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """The signals that stop a long-running command.
-
-    SIGTERM, Ctrl-C, and SIGHUP, which a terminal sends when it closes. Not SIGHUP under `nohup`, where it is ignored.
-    """
+    """Return the signals that stop a long-running command: SIGTERM, SIGINT, and SIGHUP unless `nohup` ignores it."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGTERM, signal.SIGINT, *(() if ignored else (signal.SIGHUP,)))

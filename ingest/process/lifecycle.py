@@ -1,10 +1,11 @@
-"""The parts that the processes of every long-running command share: their listeners, their stop signals, their ends."""
+"""Listeners, stop signals and exit codes of the processes of long-running commands."""
 
 import asyncio
 import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,9 +19,9 @@ from ingest.telemetry.logs import get_logger
 
 _T = TypeVar("_T")
 _log = get_logger("app")
-# Beside the connections that are the process's purpose: servers, logs, pipes.
+# Connections to servers, logs and pipes, in addition to the main connections of a process.
 OTHER_FILES = 128
-# With fewer, a process cannot begin: it has servers, an event loop, a supervisor and its log.
+# With fewer, a process cannot start. It needs servers, an event loop, a supervisor and its log.
 _LEAST_FILES = 32
 # Connections that wait to be accepted. The system may allow fewer (net.core.somaxconn).
 _BACKLOG = 4096
@@ -31,23 +32,23 @@ class AddressTaken(UserError):
 
 
 class TooFewFiles(UserError):
-    """The processes may open too few files to begin."""
+    """The processes may not open enough files to start."""
 
 
 def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
-    """A socket that listens, before the processes are forked that accept its connections.
+    """Open a listening socket, before the processes that accept its connections are forked.
 
     Args:
-        what: is served there, for messages.
+        what: the name of the service there, for errors.
         host: the address.
         port: the port.
-        advice: what to do if it cannot be used.
+        advice: how to solve an error.
 
     Raises:
-        AddressTaken: if the address cannot be used.
+        AddressTaken: the address cannot be used.
     """
     try:
-        # `bind` raises a TypeError for what cannot be a host, and `create_server` then leaves its socket open.
+        # `bind` raises a TypeError for text that cannot be a host, and `create_server` then leaves its socket open.
         host.encode("idna")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=False)
@@ -55,13 +56,18 @@ def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
         advice = f"the host is not a name or an address; {advice}"
         raise AddressTaken(f"{what} cannot listen on {host}:{port}: {advice}") from error
     except OSError as error:
-        # Its number is no errno if a name cannot be resolved, and `create_server` adds the address to the text.
+        # `create_server` adds the address to the text of the error.
         reason = (error.strerror or type(error).__name__).partition(" (while attempting")[0]
         raise AddressTaken(f"{what} cannot listen on {host}:{port}: {reason}; {advice}") from error
 
 
+def listen_for_metrics(host: str, port: int, setting: str) -> socket.socket | None:
+    """Open a listening socket for `/metrics` on the port of this setting, or return None if the port is 0."""
+    return listen("/metrics", host, port, f"set INGEST_METRICS_HOST or {setting} (0: none)") if port else None
+
+
 def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
-    """Ask for a stop at SIGTERM, and when the parent at the other end of the lifeline is gone."""
+    """Request a stop at SIGTERM, and when the parent at the other end of the lifeline has ended."""
     loop = asyncio.get_running_loop()
     _on_signal(signal.SIGTERM, partial(request, "SIGTERM"))
     # Blocked since before the fork, see the supervisor.
@@ -75,17 +81,17 @@ def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
 
 
 def stop_on_signals(request: Callable[[str], None]) -> None:
-    """Ask for a stop at SIGTERM, Ctrl-C, or when the terminal closes: for a process without a supervisor."""
+    """Request a stop at SIGTERM, Ctrl-C, or when the terminal closes, in a process without a supervisor."""
     for number in stop_signals():
         _on_signal(number, partial(request, number.name))
-    # Some programs block signals, and let those that they start inherit that.
+    # A program that blocks signals passes this on to the programs that it starts.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
 
 
 def _on_signal(number: signal.Signals, request: Callable[[], None]) -> None:
-    """Let the event loop call `request` at a signal, also if it waits for the reader of the log then: it does no longer."""
+    """Let the event loop call `request` at a signal, even while it waits for the reader of the log, which ends then."""
     asyncio.get_running_loop().add_signal_handler(number, request)
-    # In place of the loop's, which does nothing: it is the signal's number, which Python writes to the loop, that counts.
+    # Replaces the loop's handler, which does nothing, because Python itself writes the signal's number to the loop.
     signal.signal(number, lambda *_: wait_for_errors(LOG_WAIT))
 
 
@@ -98,7 +104,7 @@ def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
         finally:
             # The loop removes its handlers as it closes, and a later signal would decide the exit code.
             signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
-            # So nothing may wait for long from here on.
+            # So no part may wait for long from here on.
             wait_for_errors(LOG_WAIT)
 
     code = 0
@@ -110,8 +116,20 @@ def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
     return code
 
 
+def serve_until_stopped(serving: AbstractAsyncContextManager[None], lifeline: int) -> int:
+    """Serve until SIGTERM, or until the supervisor is gone, and return the exit code."""
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        stop_on(lifeline, lambda _: stopped.set())
+        async with serving:
+            await stopped.wait()
+
+    return run_to_the_end(main)
+
+
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """The work's result, or None if `stop` comes first: the work is then cancelled."""
+    """Return the result of the work, or cancel the work and return None if `stop` is set first."""
     working = asyncio.create_task(work)
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -127,8 +145,8 @@ async def done_unless_stopped(shutdown: Shutdown, work: Coroutine[Any, Any, None
     """Do the work before the processes start. Return False if a stop was requested while it waited."""
     stop_on_signals(shutdown.request)
     await unless(shutdown.requested, work)
-    # From here until the supervisor's own handlers are in place, a signal waits, so nothing else may wait. What has been caught
-    # before is still on its way through the loop: one turn to receive it, one to act on it.
+    # From here until the supervisor installs its own handlers, a signal waits, so the process must not. A signal that
+    # was caught before is still on its way through the loop, which needs one iteration to receive it and one to act on it.
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     wait_for_errors(LOG_WAIT)
     await asyncio.sleep(0)
@@ -140,11 +158,11 @@ def allow_connections(count: int, setting: str) -> None:
     """Raise the soft limit of open files, which the children inherit, for this many connections of a process.
 
     Args:
-        count: connections.
-        setting: limits their number, for a warning.
+        count: number of connections.
+        setting: the setting that limits this number, for a warning.
 
     Raises:
-        TooFewFiles: a process could not even begin.
+        TooFewFiles: a process could not start.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY

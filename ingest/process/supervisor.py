@@ -8,7 +8,7 @@ If the system refuses a fork because processes or memory have run out, the super
 affected. If its log is not read, it discards the lines, and continues.
 
 When the supervisor is killed by SIGKILL, its end of a pipe (the lifeline) closes. The children detect that, and shut down
-as if they had been asked to.
+as after a stop request.
 """
 
 import gc
@@ -49,8 +49,9 @@ class Child:
         main: the function that the process runs, given the lifeline's file descriptor. It returns the exit code. It is
             called with SIGTERM blocked, and unblocks it after it has installed its own handler.
         on_death: called in the parent when the process has died without a stop request.
-        listener: that it accepts from and closes when it is asked to stop. It is then closed in the parent, too, and never open in
-            children with another one. As long as one process has it, the system makes connections, which would get no response.
+        listener: the socket that it accepts from, and closes at a stop request. The parent closes it as well, and
+            children with another listener never have it open. While any process has it open, the system accepts
+            connections, which would get no response.
         pid: of the running process, or 0 if none is running.
     """
 

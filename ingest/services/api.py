@@ -28,7 +28,9 @@ from ingest.process.lifecycle import (
     allow_connections,
     done_unless_stopped,
     listen,
+    listen_for_metrics,
     run_to_the_end,
+    serve_until_stopped,
     stop_on,
 )
 from ingest.process.supervisor import Child, Supervisor
@@ -57,17 +59,14 @@ def run_api(settings: Settings) -> int:
     webhooks = webhook_sources(settings)
     buckets = SharedBuckets()
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
-    # From here on, a stop that is requested waits for the supervisor.
+    # From here on, a requested stop waits for the supervisor.
     if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), check_durability(settings))):
         return 0
-    # One socket for all: a process that has died, or cannot start, delays no client. Sockets of their own (SO_REUSEPORT)
-    # would divide connections more evenly (of 200, four processes have 110, 56, 21 and 13 this way), but those that the
-    # system gives to a dead process would wait for it.
+    # All processes share one socket, so that a process that has died or cannot start delays no client. Separate sockets
+    # (SO_REUSEPORT) would distribute connections more evenly (of 200, four processes get 110, 56, 21 and 13 this way), but
+    # connections that the system assigns to a dead process would wait for it.
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_HOST or INGEST_API_PORT")
-    metrics_listener = None
-    if settings.api_metrics_port:
-        advice = "set INGEST_METRICS_HOST or INGEST_API_METRICS_PORT (0: none)"
-        metrics_listener = listen("/metrics", settings.metrics_host, settings.api_metrics_port, advice)
+    metrics_listener = listen_for_metrics(settings.metrics_host, settings.api_metrics_port, "INGEST_API_METRICS_PORT")
     allow_connections(settings.api_connections, "INGEST_API_CONNECTIONS")
     series = series_of(settings, webhooks)
     children = [
@@ -88,10 +87,10 @@ def run_api(settings: Settings) -> int:
 
 
 def check_access(settings: Settings) -> None:
-    """See that the API is not open to a network by mistake.
+    """Check that the API is not open to a network by mistake.
 
     Raises:
-        ConfigError: if it would be, or if the API keys cannot be read.
+        ConfigError: the API would be open, or the API keys cannot be read.
     """
     if settings.api_keys_file is not None:
         read_keys(Path(settings.api_keys_file))
@@ -107,10 +106,10 @@ def check_access(settings: Settings) -> None:
 
 
 async def check_durability(settings: Settings) -> None:
-    """Check that Redis can confirm the configured durability. While it is unavailable, the processes do it.
+    """Check that Redis can confirm the configured durability. If Redis is unavailable, the processes check it later.
 
     Raises:
-        CannotConfirm: if it cannot.
+        CannotConfirm: Redis cannot confirm it.
     """
     if settings.durability is Durability.MEMORY:
         return
@@ -124,7 +123,7 @@ async def check_durability(settings: Settings) -> None:
 
 
 def series_of(settings: Settings, webhooks: Sequence[WebhookSource] = ()) -> ApiSeries:
-    """The metrics of all processes."""
+    """Create the metrics of all processes."""
     accepted = cast("Any", dict.fromkeys(SOURCES))
     described = groups(settings, RouteConnections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
     named = [(route.path, route.method) for route in all_routes(described)]
@@ -135,9 +134,9 @@ def series_of(settings: Settings, webhooks: Sequence[WebhookSource] = ()) -> Api
 async def open_admission(
     settings: Settings, buckets: SharedBuckets, denied: Mapping[str, Counter]
 ) -> AsyncIterator[Admission]:
-    """The admission: by keys, or for everyone if the settings name no keys."""
+    """Open the admission by API keys, or by address if the settings name no keys."""
     if settings.api_keys_file is None:
-        # With INGEST_API_OPEN=on, the names of the host are not known.
+        # With INGEST_API_OPEN=on, the names of the host are unknown.
         yield LoopbackAccess() if is_loopback(settings.api_host) else OpenAccess()
         return
     async with open_access(Path(settings.api_keys_file), buckets, denied) as access:
@@ -153,13 +152,13 @@ async def serving_api(
     access: Admission | None = None,
     webhooks: Sequence[WebhookSource] = (),
 ) -> AsyncIterator[None]:
-    """Serve the HTTP API on `listener` while the block runs, then finish the requests in progress until the shutdown is overdue.
+    """Serve the HTTP API while the block runs, then finish the requests in progress until the shutdown is overdue.
 
     Args:
-        settings: of the API.
-        metrics: of this process.
-        listener: is closed at the end.
-        shutdown: once it is requested, responses close their connections.
+        settings: settings of the API.
+        metrics: metrics of this process.
+        listener: socket to accept from. It is closed at the end.
+        shutdown: responses close their connections when it is requested.
         access: admits callers. The default admits everyone.
         webhooks: the sources of webhooks.
     """
@@ -178,7 +177,7 @@ async def serving_api(
 
 
 def _connections(settings: Settings) -> int:
-    """How many connections a process may have: not more than files."""
+    """Return the maximum number of connections of a process, which is limited by its open files."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return settings.api_connections if files < 0 else max(1, min(settings.api_connections, files - OTHER_FILES))
 
@@ -207,13 +206,7 @@ def _api_process(
 
 
 def _metrics_process(settings: Settings, series: ApiSeries, listener: socket.socket, lifeline: int) -> int:
-    from ingest.probes.metrics_page import serving  # noqa: PLC0415  the other processes need none of it
+    from ingest.probes.metrics_page import serving  # noqa: PLC0415  only this process uses it
 
-    async def main() -> None:
-        stopped = asyncio.Event()
-        stop_on(lifeline, lambda _: stopped.set())
-        liveness = ProcessLiveness(series.shared_metrics, settings.heartbeat_ttl)
-        async with serving(series.shared_metrics, listener, "api", liveness):
-            await stopped.wait()
-
-    return run_to_the_end(main)
+    liveness = ProcessLiveness(series.shared_metrics, settings.heartbeat_ttl)
+    return serve_until_stopped(serving(series.shared_metrics, listener, "api", liveness), lifeline)

@@ -1,6 +1,6 @@
-"""Which groups of routes the HTTP API has, and the connections that they need.
+"""The groups of routes of the HTTP API, and the connections that they need.
 
-A new group is built in `groups`. Its further needs are opened in `open_connections`.
+`groups` builds them, and `open_connections` opens their connections.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,7 +40,7 @@ from ingest.store.audit import AuditLog
 from ingest.store.pool import Pool
 from ingest.telemetry.shared_metrics import Counter
 
-# From where orders are announced, as metrics name it.
+# Values of the label `source` in metrics.
 SOURCES = ("api", "webhook")
 
 
@@ -59,7 +59,7 @@ class RouteConnections:
 
     @classmethod
     def none(cls) -> Self:
-        """Nothing: for routes that are described, and not called."""
+        """Return no connections, for routes that are described and not called."""
         return cls(*(cast("Any", None),) * 8)
 
 
@@ -77,7 +77,7 @@ class ReceivedWebhooks:
 
 
 def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
-    """The producer, with the configured durability."""
+    """Open a producer with the configured durability."""
     return Producer.connect(
         settings.redis_url.get_secret_value(),
         settings.stream,
@@ -89,7 +89,7 @@ def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
 
 @asynccontextmanager
 async def open_connections(settings: Settings) -> AsyncIterator[RouteConnections]:
-    """The connections of one process."""
+    """Open the connections of one process."""
     servers = Backends.of(settings)
     async with (
         control_client(servers.redis_url) as redis,
@@ -110,10 +110,10 @@ async def open_connections(settings: Settings) -> AsyncIterator[RouteConnections
 
 
 def webhook_sources(settings: Settings) -> Sequence[WebhookSource]:
-    """The sources of webhooks, with their secrets, read from files.
+    """Read the sources of webhooks, and their secrets, from files.
 
     Raises:
-        ConfigError: if one cannot be used.
+        ConfigError: a source is invalid.
     """
     return load_sources(settings.webhooks) if settings.webhooks is not None else []
 
@@ -125,15 +125,7 @@ def groups(
     memory: BodyMemory,
     webhooks: ReceivedWebhooks,
 ) -> list[RouteGroup]:
-    """All groups of routes. Building them uses no connection.
-
-    Args:
-        settings: of the API.
-        connections: of the routes.
-        accepted: count orders, by source.
-        memory: of bodies.
-        webhooks: their sources and counters.
-    """
+    """Build all groups of routes, without using a connection. `accepted` counts orders by source."""
     limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
     queueing = Queueing(connections.producer, accepted["api"])
 
@@ -163,7 +155,7 @@ def groups(
 
 
 def all_described() -> dict[str, Any]:
-    """The OpenAPI document with every route that there can be, whatever the settings."""
+    """Return the OpenAPI document with all routes, regardless of the settings."""
     webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
     counters = cast("Any", dict.fromkeys(SOURCES))
     every = groups(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)

@@ -1,4 +1,4 @@
-"""The composition root of `ingest relay`: one process, put together from the settings."""
+"""The composition root of `ingest relay`, a single process."""
 
 import socket
 from contextlib import AsyncExitStack
@@ -10,7 +10,7 @@ from ingest.flow.shutdown import Shutdown
 from ingest.operations.relay import Relay
 from ingest.probes.metrics_page import serving
 from ingest.process.interrupt import run_interruptible
-from ingest.process.lifecycle import listen, run_to_the_end, stop_on_signals, unless
+from ingest.process.lifecycle import listen_for_metrics, run_to_the_end, stop_on_signals, unless
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.settings import Settings
@@ -25,10 +25,10 @@ _log = get_logger("relay")
 
 
 def outbox_dsn(settings: Settings) -> str:
-    """Where the outbox is.
+    """Return the DSN of the outbox.
 
     Raises:
-        ConfigError: if the settings do not name it.
+        ConfigError: the settings do not contain it.
     """
     if settings.outbox_dsn is None:
         raise ConfigError("INGEST_OUTBOX_DSN: must be set to the PostgreSQL with the outbox")
@@ -38,20 +38,17 @@ def outbox_dsn(settings: Settings) -> str:
 def run_relay(settings: Settings) -> int:
     """`ingest relay`: relay until SIGTERM or Ctrl-C, and return the exit code."""
     dsn = outbox_dsn(settings)
-    listener = None
-    if settings.relay_metrics_port:
-        advice = "set INGEST_METRICS_HOST or INGEST_RELAY_METRICS_PORT (0: none)"
-        listener = listen("/metrics", settings.metrics_host, settings.relay_metrics_port, advice)
+    listener = listen_for_metrics(settings.metrics_host, settings.relay_metrics_port, "INGEST_RELAY_METRICS_PORT")
     if settings.durability is not Durability.MEMORY:
         run_interruptible(_check_durability(settings))
     return run_to_the_end(partial(_relay, settings, dsn, listener))
 
 
 async def _check_durability(settings: Settings) -> None:
-    """Check that Redis can confirm the configured durability, if it is available. Later it would fail for each row.
+    """Check that Redis can confirm the configured durability, unless it is unavailable. Later each row would fail.
 
     Raises:
-        CannotConfirm: if it cannot.
+        CannotConfirm: Redis cannot confirm it.
     """
     url = settings.redis_url.get_secret_value()
     durability, replicas = settings.durability, settings.durability_replicas

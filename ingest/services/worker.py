@@ -16,8 +16,9 @@ from ingest.process.interrupt import run_interruptible
 from ingest.process.lifecycle import (
     allow_connections,
     done_unless_stopped,
-    listen,
+    listen_for_metrics,
     run_to_the_end,
+    serve_until_stopped,
     stop_on,
     unless,
 )
@@ -44,17 +45,14 @@ _log = get_logger("app")
 
 def run_worker(settings: "Settings") -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM, and return the exit code."""
-    # Errors of these are reported now, in one line, instead of by each process.
+    # Errors in the settings are reported here once, instead of by each process.
     source = source_of(settings, os.environ)
     check_files(source)
     require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
     if source.transform is not None:
         # In a separate process, because threads of the function's module would not survive the forks.
         run_interruptible(check_function(source.transform.function, source.transform.memory))
-    listener = None
-    if settings.metrics_port:
-        advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT (0: none)"
-        listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
+    listener = listen_for_metrics(settings.metrics_host, settings.metrics_port, "INGEST_METRICS_PORT")
     if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, listener))):
         return 0
     # An order in flight uses a connection.
@@ -84,17 +82,17 @@ async def _prepare_and_serve(settings: "Settings", listener: socket.socket | Non
     if listener is None:
         await prepare(settings)
         return
-    from ingest.probes.metrics_page import serving_start  # noqa: PLC0415  without /metrics it is not needed
+    from ingest.probes.metrics_page import serving_start  # noqa: PLC0415  only for /metrics
 
     async with serving_start(listener):
         await prepare(settings)
 
 
 async def prepare(settings: "Settings") -> None:
-    """Wait until Redis and PostgreSQL answer, and see that both are ready for the workers.
+    """Wait until Redis and PostgreSQL respond, and check that both are ready for the workers.
 
     Raises:
-        UserError: if one denies access, or the schema is not this release's.
+        UserError: a server denies access, or the schema belongs to another release.
     """
     await until_ready("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
 
@@ -117,7 +115,7 @@ def _worker_process(
         stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(shared_metrics, slot)
         count_activity_on(metrics.activity)
-        # From the start, because the loop's turns also prove that this process is alive while it waits for a server.
+        # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with AsyncExitStack() as stack:
                 opening = stack.enter_async_context(open_worker(settings, source, metrics, name))
@@ -134,16 +132,10 @@ def _metrics_process(
 ) -> int:
     from ingest.probes.metrics_page import serving_workers  # noqa: PLC0415  imported before the fork
 
-    async def main() -> None:
-        stopped = asyncio.Event()
-        stop_on(lifeline, lambda _: stopped.set())
-        async with serving_workers(settings, shared_metrics, listener):
-            await stopped.wait()
-
-    return run_to_the_end(main)
+    return serve_until_stopped(serving_workers(settings, shared_metrics, listener), lifeline)
 
 
 def note_death(shared_metrics: SharedMetrics, slot: int) -> None:
-    """A worker process has died: clear its gauges, and count its restart."""
+    """Clear the gauges of a worker process that has died, and count its restart."""
     shared_metrics.clear_gauges(slot)
     WorkerMetrics.on(shared_metrics, slot).restarts.inc()

@@ -67,14 +67,14 @@ class Ports(msgspec.Struct, frozen=True):
     """The ports of a worker.
 
     Attributes:
-        queue: where deliveries come from and where they end.
-        store: where orders go.
-        upstream: where orders are fetched.
-        pace: of the requests of `upstream`.
-        decode: from documents to orders.
+        queue: delivers and settles entries.
+        store: stores orders.
+        upstream: fetches orders.
+        pace: limits the requests of `upstream`.
+        decode: decodes documents to orders.
         clock: the queue server's time, with which `upstream` stamps documents.
-        pauses: the pauses that the external API requests of all processes. None keeps them in each process.
-        shared: what keeps something in common with other processes while the worker runs.
+        pauses: shares pauses of the external API with all processes. If None, each process keeps its own.
+        shared: parts that coordinate with other processes while the worker runs.
     """
 
     queue: Queue
@@ -104,15 +104,15 @@ def build_worker(
     clock: Callable[[], float] = time.monotonic,
     lease_clock: Callable[[], float] = steady,
 ) -> Worker:
-    """A worker on these ports.
+    """Build a worker on these ports.
 
     Args:
         settings: limits and times of the process.
-        source: whose orders it processes.
-        ports: its ports.
-        metrics: its counters.
+        source: the source of the orders.
+        ports: connections of the worker.
+        metrics: counters of the process.
         clock: monotonic seconds.
-        lease_clock: seconds for heartbeats and leases, which include the time that the machine sleeps. The same as `ports.clock`.
+        lease_clock: seconds for heartbeats and leases, including the time that the machine sleeps, as in `ports.clock`.
     """
     queue, pace = ports.queue, ports.pace
     held = Held(clock=lease_clock)
@@ -187,38 +187,21 @@ async def open_ports(
     classes: Classes | None = None,
     clock: SharedClock | None = None,
 ) -> AsyncIterator[Ports]:
-    """Connections to the real servers. It waits for unavailable ones.
-
-    Args:
-        settings: where the servers are.
-        source: whose orders are fetched.
-        metrics: count requests.
-        name: the consumer's.
-        classes: others than the service's own.
-        clock: another than a new one.
+    """Connect to the servers as the consumer `name`. Waits for unavailable ones. Tests may replace the classes.
 
     Raises:
-        UserError: if a server denies access.
+        UserError: a server denies access.
     """
-    classes = classes or Classes()
-    clock = clock or SharedClock()
+    classes, clock = classes or Classes(), clock or SharedClock()
+    redis_url = settings.redis_url.get_secret_value()
     async with AsyncExitStack() as stack:
 
         async def open_store() -> OrderStore:
             return await stack.enter_async_context(classes.store.open(settings.postgres_dsn.get_secret_value()))
 
         async def open_consumer() -> Consumer:
-            url = settings.redis_url.get_secret_value()
-            return await stack.enter_async_context(
-                classes.consumer.open(
-                    url,
-                    settings.stream,
-                    settings.group,
-                    name,
-                    BLOCK,
-                    source.results_age,
-                )
-            )
+            queue = (redis_url, settings.stream, settings.group)
+            return await stack.enter_async_context(classes.consumer.open(*queue, name, BLOCK, source.results_age))
 
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
@@ -226,16 +209,9 @@ async def open_ports(
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
         # With a quota, other processes receive a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
-        redis_url = settings.redis_url.get_secret_value()
         fleet, quota = await stack.enter_async_context(open_quota(source, redis_url, metrics, clock.utc, pauses.ask))
-        pace = Pace(
-            source.requests,
-            metrics.concurrency_limit,
-            pauses,
-            quota,
-            adaptive,
-            per_request=source.orders_per_request,
-        )
+        per_request = source.orders_per_request
+        pace = Pace(source.requests, metrics.concurrency_limit, pauses, quota, adaptive, per_request=per_request)
         client = await stack.enter_async_context(
             classes.upstream.open(
                 source.endpoint,
@@ -264,6 +240,6 @@ async def open_worker(
     classes: Classes | None = None,
     clock: SharedClock | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker with its connections. See `open_ports`."""
+    """Open a worker with its connections. See `open_ports`."""
     async with open_ports(settings, source, metrics, name, classes, clock) as ports:
         yield build_worker(settings, source, ports, metrics)

@@ -123,7 +123,7 @@ class SharedMetrics:
         self._cells = memoryview(mmap.mmap(-1, max(1, at * self.slots) * _CELL)).cast("d")
 
     def series(self, slot: int, spec: Spec) -> Any:
-        """Return the `Counter`, `Gauge` or `Histogram` that the process in `slot` writes, or a dict of them by label value."""
+        """Return the `Counter`, `Gauge` or `Histogram` of the process in `slot`, or a dict of them by label value."""
         start = slot * self._row + self._offsets[spec.name]
         made: dict[str, Counter | Gauge | Histogram] = {}
         for at, value in enumerate(spec.values):

@@ -14,7 +14,6 @@ LONG = {
     "api/http/connection.py",
     "cli/__init__.py",
     "operations/orders.py",
-    "services/worker_parts.py",
     "store/connection.py",
     "store/outbox/outbox.py",
     "upstream/bulk/bulk.py",

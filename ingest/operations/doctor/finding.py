@@ -6,7 +6,7 @@ from enum import StrEnum
 from ingest.domain.errors import StoreUnavailable
 from ingest.store.translation import StoreRefused
 
-# Leases and heartbeats are compared by one clock, so a difference is harmless by itself. It misleads readers of timestamps.
+# A difference only misleads readers of timestamps, because leases and heartbeats are compared by one clock.
 LARGEST_CLOCK_DIFFERENCE = 5.0
 _SLOW = 0.1
 
@@ -75,7 +75,7 @@ class Checks:
         return self.ok(f"a round trip takes {seconds * 1000:.1f} ms")
 
     def clock(self, server: str, ahead: float | None) -> Finding:
-        """Report by how many seconds a server's clock is ahead of ours. None if the time is not permitted to be read."""
+        """Report by how many seconds a server's clock is ahead of ours. None if the time may not be read."""
         if ahead is None:
             return self.warning(f"the clock of {server} may not be read", "grant the right to read the time")
         if abs(ahead) <= LARGEST_CLOCK_DIFFERENCE:

@@ -20,7 +20,7 @@ def findings(facts: OutboxFacts | StoreUnavailable, *, is_configured: bool) -> I
         is_configured: whether a DSN is set. If not, the outbox is optional, and our role needs no rights on it.
     """
     if isinstance(facts, StoreUnavailable):
-        # Without its own DSN, the outbox is looked for in the orders' database, whose check already reports the problem.
+        # Without its own DSN, the outbox is in the orders' database, whose check already reports the problem.
         if is_configured:
             yield _OF.unusable_database(facts, "INGEST_OUTBOX_DSN")
         return

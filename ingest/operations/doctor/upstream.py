@@ -31,7 +31,9 @@ from ingest.upstream.inspection import Host, Reached, Unreachable, reach
 _OF = Checks(Area.UPSTREAM)
 
 _EXPIRES_SOON = 14 * 86_400.0
-_CREDENTIAL = "check INGEST_UPSTREAM_AUTH and the settings that it names; the API's operator knows which it accepts"
+_CREDENTIAL = (
+    "check INGEST_UPSTREAM_AUTH and the settings for it, or ask the API's operator which credential is accepted"
+)
 # Names of headers and URL options that are credentials, even without INGEST_UPSTREAM_AUTH.
 _CREDENTIAL_NAME = re.compile("key|token|secret|password|auth|cookie|signature", re.IGNORECASE)
 _NETWORK = "check the host's name and port, the firewalls between, and HTTPS_PROXY if a proxy is required"
