@@ -199,15 +199,6 @@ def test_a_symbolic_link_is_read_and_neither_followed_nor_replaced_by_changes(tm
     assert target.read_bytes() == before
 
 
-def test_nothing_is_left_of_a_change_that_fails(path: Path) -> None:
-    path.mkdir()
-
-    with pytest.raises((CannotChangeKeys, InvalidKeysFile)):
-        add_key(path, key("shop"))
-
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(CannotChangeKeys, match="does not exist"):
         add_key(tmp_path / "missing" / "keys", key("shop"))

@@ -78,26 +78,21 @@ MISTAKES = [
     ("INGEST_REDIS_URL", f"{SECRET}", "redis://"),
     ("INGEST_REDIS_URL", "", "redis://"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host:port/0", "redis://"),
-    ("INGEST_REDIS_URL", f"redis://:{SECRET}@host:99999/0", "redis://"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}/x@host", "redis://"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@[::1/0", "redis://"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?db=abc", "INGEST_REDIS_URL"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?no_such_option=1", "INGEST_REDIS_URL"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?retry=3", "invalid value"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?socket_timeout=0", "socket_timeout that is not greater than 0"),
-    ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?socket_connect_timeout=-1", "not greater than 0"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?socket_connect_timeout=nan", "not greater than 0"),
     ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_cert_reqs=always", "invalid value"),
     ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_min_version=1", "invalid value"),
     ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_ciphers=none", "invalid value"),
     ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_ca_data=none", "invalid value"),
     ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1:26379,h2:26379,h3/orders/0", "leads to the primary"),
-    ("INGEST_REDIS_URL", f"rediss+sentinel://:{SECRET}@h1,h2/orders/0", "leads to the primary"),
     ("INGEST_REDIS_URL", f"redis+cluster://:{SECRET}@h1:6379,h2:6379", "without cluster mode"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/abc", "database"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/1/2", "database"),
-    ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/-1", "database"),
-    ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?db=-1", "database"),
     ("INGEST_REDIS_URL", f"unix://:{SECRET}@/run/redis.sock?db=-1", "database"),
     ("INGEST_POSTGRES_DSN", f"mysql://root:{SECRET}@host/db", "postgresql://"),
     ("INGEST_POSTGRES_DSN", f"host=h password={SECRET}", "postgresql://"),
@@ -178,7 +173,6 @@ MISTAKES = [
     ("INGEST_PROCESSES", "0", "greater than 0"),
     ("INGEST_PROCESSES", "257", "256"),
     ("INGEST_PROCESSES", "two", "'two'"),
-    ("INGEST_PROCESSES", "", "integer"),
     ("INGEST_CONCURRENCY", "1.5", "integer"),
     ("INGEST_CONCURRENCY", "10001", "10000"),
     ("INGEST_UPSTREAM_TIMEOUT", "0", "greater than 0"),
@@ -241,11 +235,6 @@ def test_all_invalid_values_are_reported_at_once(monkeypatch: pytest.MonkeyPatch
     assert "INGEST_LOG_LEVEL" in message
 
 
-def test_an_invalid_value_on_the_command_line_names_the_setting() -> None:
-    with pytest.raises(ConfigError, match="INGEST_PROCESSES"):
-        load_settings(processes=0)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("AUTH", f"Bearer {SECRET}"), ("AUTH_HEADER", f"X-Key: {SECRET}"), ("OAUTH2_CLIENT_AUTH", f"shop:{SECRET}")],
@@ -259,16 +248,6 @@ def test_a_credential_in_the_setting_beside_its_own_is_not_shown(
         load_settings()
 
     assert SECRET.lower() not in str(error.value).lower()
-
-
-def test_a_secret_is_read_from_a_file_without_its_newline(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home / "token").write_text(f"{SECRET}\n")
-    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
-
-    token = load_settings().upstream_token
-
-    assert token is not None
-    assert token.get_secret_value() == SECRET
 
 
 def test_a_secret_is_read_from_the_output_of_a_command_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,26 +353,6 @@ def test_every_setting_may_come_from_a_file(home: Path, monkeypatch: pytest.Monk
     assert unknown_settings(os.environ) == []
 
 
-def test_an_invalid_secret_from_a_file_is_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home / "dsn").write_text(f"mysql://root:{SECRET}@host/db")
-    monkeypatch.setenv("INGEST_POSTGRES_DSN_FILE", str(home / "dsn"))
-
-    message = refusal()
-
-    assert message.startswith("INGEST_POSTGRES_DSN: ")
-    assert SECRET not in message
-
-
-def test_a_file_that_is_missing_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "nowhere"))
-
-    message = refusal()
-
-    assert "INGEST_UPSTREAM_TOKEN_FILE" in message
-    assert "nowhere" in message
-    assert "No such file" in message
-
-
 def test_a_directory_or_a_binary_file_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home))
     folder = refusal()
@@ -403,17 +362,6 @@ def test_a_directory_or_a_binary_file_is_reported(home: Path, monkeypatch: pytes
 
     assert "directory" in folder
     assert "not UTF-8" in binary
-
-
-def test_a_value_and_a_file_for_one_setting_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home / "token").write_text("from the file")
-    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", SECRET)
-    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
-
-    message = refusal()
-
-    assert "INGEST_UPSTREAM_TOKEN_FILE" in message
-    assert SECRET not in message
 
 
 def test_dot_env_is_read_and_may_contain_other_variables(home: Path) -> None:
@@ -449,7 +397,7 @@ def test_a_file_named_in_the_environment_precedes_a_value_in_dot_env(
     assert load_settings().stream == "from-a-file"
 
 
-def test_a_value_and_a_file_for_one_setting_are_refused_in_dot_env_too(home: Path) -> None:
+def test_a_value_and_a_file_for_one_setting_are_refused(home: Path) -> None:
     (home / ".env").write_text(f"INGEST_UPSTREAM_TOKEN={SECRET}\nINGEST_UPSTREAM_TOKEN_FILE=/run/token\n")
 
     message = refusal()
@@ -471,31 +419,14 @@ def test_a_dot_env_that_is_not_text_is_reported(home: Path) -> None:
     assert ".env" in refusal()
 
 
-def test_a_mistyped_name_is_reported_with_a_suggestion() -> None:
-    environ = {
-        "INGEST_STREM": "x",
-        "INGEST_POSTGRES_DNS_FILE": "x",
-        "INGEST_STREAM": "x",
-        "OTHER": "x",
-        "INGEST_ZZZ": "",
-    }
-
-    lines = unknown_settings(environ)
-
-    assert lines == [
-        "INGEST_POSTGRES_DNS_FILE: unknown setting; did you mean INGEST_POSTGRES_DSN_FILE?",
-        "INGEST_STREM: unknown setting; did you mean INGEST_STREAM?",
-        "INGEST_ZZZ: unknown setting",
-    ]
-
-
-def test_a_mistyped_name_in_dot_env_is_reported_like_one_in_the_environment(home: Path) -> None:
+def test_a_mistyped_name_in_the_environment_or_dot_env_is_reported_with_a_suggestion(home: Path) -> None:
     (home / ".env").write_text("INGEST_STREM=x\nexport INGEST_POSTGRES_DNS_FILE=y\nINGEST_GROUP_FILE=z\nOTHER=1\n")
 
-    lines = unknown_settings(["ingest_strem"], names_in_dot_env())
+    lines = unknown_settings(["ingest_strem", "INGEST_ZZZ", "INGEST_STREAM", "OTHER"], names_in_dot_env())
 
     assert lines == [
         "INGEST_STREM: unknown setting; did you mean INGEST_STREAM?",
+        "INGEST_ZZZ: unknown setting",
         ".env: INGEST_POSTGRES_DNS_FILE: unknown setting; did you mean INGEST_POSTGRES_DSN_FILE?",
         ".env: INGEST_STREM: unknown setting; did you mean INGEST_STREAM?",
     ]
@@ -514,12 +445,6 @@ def test_a_dsn_may_have_several_hosts_and_shows_no_password() -> None:
     settings = load_settings(postgres_dsn=f"postgresql://u:{SECRET}@{SEVERAL_HOSTS}")
 
     assert effective(settings)["INGEST_POSTGRES_DSN"] == f"postgresql://u:***@{SEVERAL_HOSTS}"
-
-
-def test_a_separate_password_is_inserted_into_a_dsn_with_several_hosts() -> None:
-    settings = load_settings(postgres_dsn=f"postgresql://u@{SEVERAL_HOSTS}", postgres_password=SECRET)
-
-    assert settings.postgres_dsn.get_secret_value() == f"postgresql://u:{SECRET}@{SEVERAL_HOSTS}"
 
 
 def test_the_effective_values_name_every_setting_and_mask_every_secret(monkeypatch: pytest.MonkeyPatch) -> None:
