@@ -1,4 +1,4 @@
-"""The limits on connections stand around aiohttp's protocol, and are known to work with these versions of it."""
+"""The limits on connections extend aiohttp's protocol, and are known to work with these versions of it."""
 
 import aiohttp
 
@@ -9,6 +9,6 @@ def test_the_limits_on_connections_were_checked_with_this_version_of_aiohttp() -
     version = ".".join(aiohttp.__version__.split(".")[:2])
 
     assert version in KNOWN, (
-        "read how aiohttp.web.RequestHandler calls handle_error and how it writes responses, run the tests of the HTTP API "
-        "and add the version"
+        "read how aiohttp.web.RequestHandler begins and ends a connection, calls handle_error and writes responses, run the "
+        "tests of the HTTP API and add the version"
     )

@@ -1,28 +1,32 @@
-"""Limits on the connections of clients, around aiohttp's own protocol.
+"""Limits on the connections of clients: aiohttp's protocol of a connection, extended through its public members.
 
-A client that connects and sends nothing, or very slowly, must not keep others out. Each connection is an `asyncio.Protocol` that
-passes everything on to aiohttp's protocol, so that only public members of aiohttp are used.
+A client that connects and sends nothing, or very slowly, must not keep others out. aiohttp itself closes a connection that waits too
+long for a request, and limits the fields of a header.
 """
 
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from aiohttp import web
 
 from ingest.api.http.problems import Problem, raw_response
-from ingest.api.http.receive_rate import ReceiveRate
-from ingest.api.http.request_protocol import RequestProtocol
+from ingest.flow.waiting import first_of
+from ingest.telemetry.logs import get_logger
 
-_T = TypeVar("_T")
+_log = get_logger("api")
 # The size of a header that comes in several pieces.
 _HEADER_SIZE = 16 * 1024
 _HEADER_END = b"\r\n\r\n"
+# A client is slow if it takes longer for as many bytes of a request.
+_PIECE = 8 * 1024
+_PIECE_TIME = 0.5
+# How long a response may wait until its client reads it.
+_UNREAD = 60.0
 # The connections that are searched for an idle one when there are too many.
 _SEARCHED = 1024
 
@@ -35,171 +39,133 @@ class ConnectionLimits:
         connections: the most connections. For a further one, an idle one is closed. If there is none, the new one is rejected.
         idle: seconds between two requests of a connection.
         header: seconds for the header of a request, from its first byte.
-        unread: seconds that a response may wait until its client reads it.
     """
 
     connections: int
     idle: float
     header: float
-    unread: float = 60.0
 
 
-class Connection(asyncio.Protocol):
+class Connection(web.RequestHandler):
     """One connection.
 
     Args:
-        inner: aiohttp's protocol.
+        server: handles its requests.
         connections: all connections of the process.
+        options: of aiohttp's protocol.
     """
 
-    def __init__(self, inner: RequestProtocol, connections: "Connections") -> None:
-        self._inner = inner
-        inner.connection = self
-        self._connections = connections
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._is_accepted = False
-        self._request: web.Request | None = None
-        self._reading: asyncio.Future[Any] | None = None
-        self._header_size = 0
-        self._header_tail = b""
-        self._is_header_whole = False
-        self._header_timer: asyncio.TimerHandle | None = None
-        self._rate = ReceiveRate()
+    __slots__ = ("connections", "header", "header_timer", "piece", "piece_began", "request")
+
+    def __init__(self, server: web.Server, connections: "Connections", **options: Any) -> None:
+        super().__init__(server, **options)
+        self.connections = connections
+        self.request: web.Request | None = None
+        # The header of the next request as far as it has come, or None once it is whole.
+        self.header: bytes | None = None
+        # Runs from the first byte of a request until aiohttp has begun it, a few iterations of the loop after its header.
+        self.header_timer: asyncio.TimerHandle | None = None
+        self.piece = 0
+        self.piece_began = 0.0
 
     @property
     def is_idle(self) -> bool:
         """Whether it waits for the first byte of a request."""
-        return self._request is None and self._header_timer is None
+        return self.request is None and self.header_timer is None
 
     @property
     def is_slow(self) -> bool:
         """Whether it has recently sent very little of an incomplete request."""
-        if self._header_timer is None and (self._request is None or self._request.content.is_eof()):
+        if self.header_timer is None and (self.request is None or self.request.content.is_eof()):
             return False
-        return self._rate.is_slow(self._loop.time())
+        return asyncio.get_running_loop().time() - self.piece_began > _PIECE_TIME
 
-    # -- requests -------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def processing(self, request: web.Request) -> Iterator[None]:
-        """The header of a request is complete, and the request has a response when the block is left."""
-        self._request = request
+    def begin(self, request: web.Request) -> None:
+        """The header of a request is complete. `request` is None again when there is a response."""
+        self.request = request
         self._end_header()
-        try:
-            yield
-        finally:
-            self._request = None
 
     def drop_body(self, problem: Problem) -> None:
         """End the request whose body is being received."""
-        if self._request is not None:
-            self._request.content.set_exception(problem)
-
-    async def until_lost(self, reading: Awaitable[_T]) -> _T:
-        """Await something that only reads, and cancel it if the client disconnects.
-
-        Raises:
-            ConnectionResetError: the client has disconnected.
-        """
-        self._reading = task = asyncio.ensure_future(reading)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self._transport is None and task.cancelled():
-                raise ConnectionResetError from None
-            raise
-        finally:
-            self._reading = None
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._transport is not None:
-            self._transport.close()
-
-    # -- asyncio.Protocol -----------------------------------------------------------------------------------
+        if self.request is not None:
+            self.request.content.set_exception(problem)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, or reject the connection if there are too many."""
-        self._transport = cast("asyncio.Transport", transport)
-        if not self._connections.add(self):
+        if self.connections.add(self):
+            _limit_unread(transport)
+            super().connection_made(transport)
+        else:
             problem = Problem(503, "busy", "there are too many connections; try again", headers={"Retry-After": "1"})
-            self._close_with(problem)
-            return
-        self._is_accepted = True
-        _limit_unread(transport, self._connections.limits.unread)
-        self._inner.connection_made(transport)
+            _close_with(cast("asyncio.Transport", transport), problem)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on a piece of a request, unless its header is too large."""
-        now = self._loop.time()
-        if self.is_idle:
-            self._rate.restart(now)
-            self._header_timer = self._loop.call_later(self._connections.limits.header, self._header_is_overdue)
-        self._rate.add(len(data), now)
-        if self._request is None:
-            self._note_header(data)
-            if self._header_size > _HEADER_SIZE and not self._is_header_whole:
+        """Take a piece of a request, unless its header is too large. aiohttp calls it without data to continue after a pause."""
+        if data:
+            self._note(data)
+            if self.header is not None and len(self.header) > _HEADER_SIZE:
                 self._reject(Problem(431, "header_too_large", f"the header has more than {_HEADER_SIZE:,} bytes"))
                 return
-        self._inner.data_received(data)
-
-    def eof_received(self) -> None:
-        """The client sends nothing more."""
-        self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        """The client reads too slowly."""
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """The client reads again."""
-        self._inner.resume_writing()
+        super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
-        self._transport = None
         self._end_header()
-        if self._reading is not None:
-            self._reading.cancel()
-        self._connections.remove(self)
-        if self._is_accepted:
-            self._inner.connection_lost(exc)
+        self.connections.remove(self)
+        super().connection_lost(exc)
 
-    def _note_header(self, data: bytes) -> None:
-        """Find the end of the header. Its request begins a few iterations of the loop later, and the body may come before that."""
-        if not self._is_header_whole:
-            received = self._header_tail + data
-            self._header_size += len(data)
-            self._header_tail = received[1 - len(_HEADER_END) :]
-            self._is_header_whole = _HEADER_END in received
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Respond to data that is not a request, and close the connection by raising a `ConnectionError`.
+
+        aiohttp itself would repeat the header, which may contain a secret, in its response and in the log.
+        """
+        del message
+        if isinstance(exc, ConnectionError):
+            raise exc
+        if status >= 500:
+            _log.error("request_failed", exc_info=exc)
+            problem = Problem(500, "internal_error", "an unexpected error; it has been logged")
+        else:
+            problem = Problem(400, "bad_request", "this is not an HTTP request that can be read")
+            self.connections.unreadable()
+        if self.transport is not None and request.writer.output_size == 0:
+            self.transport.write(raw_response(problem))
+        raise ConnectionAbortedError
+
+    def _note(self, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        if self.is_idle:
+            self.header, self.piece, self.piece_began = b"", 0, loop.time()
+            self.header_timer = loop.call_later(self.connections.limits.header, self._header_is_overdue)
+        self.piece += len(data)
+        if self.piece >= _PIECE:
+            self.piece, self.piece_began = 0, loop.time()
+        if self.header is not None:
+            received = self.header + data
+            self.header = None if _HEADER_END in received else received
 
     def _end_header(self) -> None:
-        self._header_size, self._header_tail, self._is_header_whole = 0, b"", False
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+        self.header = None
+        if self.header_timer is not None:
+            self.header_timer.cancel()
+            self.header_timer = None
 
     def _header_is_overdue(self) -> None:
-        seconds = self._connections.limits.header
+        seconds = self.connections.limits.header
         self._reject(Problem(408, "header_too_slow", f"the header has not come within {seconds:g} s"))
 
     def _reject(self, problem: Problem) -> None:
         """Respond before there is a request, and close."""
-        self._connections.unreadable()
+        self.connections.unreadable()
         self._end_header()
-        self._close_with(problem)
-
-    def _close_with(self, problem: Problem) -> None:
-        if self._transport is not None:
-            self._transport.write(raw_response(problem))
-            self._transport.close()
-
-
-def connection_of(request: web.Request) -> Connection:
-    """The connection of a request."""
-    connection: Connection = cast("RequestProtocol", request.protocol).connection
-    return connection
+        if self.transport is not None:
+            _close_with(self.transport, problem)
 
 
 class Connections:
@@ -221,11 +187,11 @@ class Connections:
         self._options = {"loop": asyncio.get_running_loop(), "keepalive_timeout": limits.idle, **options}
         # Those that were searched last come last.
         self._open: OrderedDict[Connection, None] = OrderedDict()
-        self._changed = asyncio.Event()
+        self._none_left = asyncio.Event()
 
     def __call__(self) -> Connection:
         """A connection for the transport that has just been accepted."""
-        return Connection(RequestProtocol(self._server, self.unreadable, **self._options), self)
+        return Connection(self._server, self, **self._options)
 
     def add(self, connection: Connection) -> bool:
         """Whether there is room for one more connection. It closes an idle or slow one if that makes room."""
@@ -237,22 +203,20 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         """A connection has ended."""
         self._open.pop(connection, None)
-        self._changed.set()
+        if not self._open:
+            self._none_left.set()
 
     async def finish(self, overdue: asyncio.Event) -> int:
-        """Close idle connections, wait until the others have ended or `overdue` is set, and return how many are left."""
-        waiting = asyncio.ensure_future(overdue.wait())
-        try:
-            while self._open and not overdue.is_set():
-                for connection in list(self._open):
-                    if connection.is_idle:
-                        connection.close()
-                self._changed.clear()
-                changed = asyncio.ensure_future(self._changed.wait())
-                await asyncio.wait([changed, waiting], return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
-        finally:
-            waiting.cancel()
+        """Close idle connections, wait until the others have ended or `overdue` is set, and return how many are left.
+
+        The others end with their response, or with their header's time limit.
+        """
+        for connection in list(self._open):
+            if connection.is_idle:
+                connection.force_close()
+        if self._open:
+            self._none_left.clear()
+            await first_of([], self._none_left, overdue)
         return len(self._open)
 
     def _close_one(self) -> bool:
@@ -261,13 +225,18 @@ class Connections:
             self._open.move_to_end(connection)
             if connection.is_idle or connection.is_slow:
                 del self._open[connection]
-                connection.close()
+                connection.force_close()
                 return True
         return False
 
 
-def _limit_unread(transport: asyncio.BaseTransport, seconds: float) -> None:
-    """Let the system end the connection if its client does not read a response for this long (Linux)."""
+def _close_with(transport: asyncio.Transport, problem: Problem) -> None:
+    transport.write(raw_response(problem))
+    transport.close()
+
+
+def _limit_unread(transport: asyncio.BaseTransport) -> None:
+    """Let the system end the connection if its client does not read a response in time (Linux)."""
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT") and connection.family != socket.AF_UNIX:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(_UNREAD * 1000))

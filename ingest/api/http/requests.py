@@ -13,6 +13,8 @@ from ingest.api.http.connection import Connection
 from ingest.api.http.problems import Problem
 
 _T = TypeVar("_T")
+# Seconds between two looks at whether the client is still connected.
+_CONNECTED_EVERY = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,21 @@ STATE: web.RequestKey[RequestState] = web.RequestKey("state", RequestState)
 
 
 async def while_connected(request: web.Request, reading: Awaitable[_T]) -> _T:
-    """Await something that only reads, unless the client disconnects."""
-    return await request[STATE].sender.until_lost(reading)
+    """Await something that only reads, and cancel it soon after the client has disconnected.
+
+    Raises:
+        ConnectionResetError: the client has disconnected.
+    """
+    task = asyncio.ensure_future(reading)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_CONNECTED_EVERY)
+            if request.transport is None:
+                raise ConnectionResetError
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def read_body(request: web.Request, limits: BodyLimits) -> bytes:

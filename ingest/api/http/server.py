@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
@@ -19,7 +19,7 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 from ingest.api.admission.rejections import Rejections
 from ingest.api.http.admitting import Admission, Handler, admitting, expect_later, without_key
 from ingest.api.http.body_memory import BodyMemory
-from ingest.api.http.connection import ConnectionLimits, Connections, connection_of
+from ingest.api.http.connection import Connection, ConnectionLimits, Connections
 from ingest.api.http.problems import SECURITY_HEADERS, Problem
 from ingest.api.http.requests import STATE, RequestState
 from ingest.api.http.routing import Route
@@ -146,16 +146,16 @@ class Server:
     async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Respond to one request. It raises only if the client has disconnected, or when cancelled."""
         started = self._clock()
-        connection = connection_of(request)
+        connection = cast("Connection", request.protocol)
         state = request[STATE] = RequestState(connection)
         request_id = self._identify(request)
         _request_id.set(request_id)
-        with connection.processing(request):
-            try:
-                response = await self._response(request, handler)
-            finally:
-                if state.taken:
-                    self._memory.release(state)
+        connection.begin(request)
+        try:
+            response = await self._response(request, handler)
+        finally:
+            connection.request = None
+            self._memory.release(state)
         response.headers["X-Request-Id"] = request_id
         status = response.status
         if status in _CLOSING or self._is_stopping():
