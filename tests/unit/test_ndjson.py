@@ -7,8 +7,8 @@ from typing import Any, cast
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import StreamReader
 
-from ingest.api.http.body_memory import BodyMemory
-from ingest.api.http.requests import STATE, BodyLimits, RequestState
+from ingest.api.http.body_memory import BodyMemory, RequestState
+from ingest.api.http.requests import STATE, BodyLimits
 from ingest.api.orders.ndjson import BATCH, Lines
 
 

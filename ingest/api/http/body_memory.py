@@ -7,9 +7,10 @@ such as senders of webhooks, whose signature is checked when the whole body is t
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from ingest.api.http.connection import Connection
 from ingest.api.http.problems import Problem
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter as CounterMetric
@@ -22,31 +23,19 @@ _MOST_OF_ONE = 1 / 2
 _LOG_EVERY = 10.0
 
 
-class Sender(Protocol):
-    """The connection on which a body comes."""
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it has sent next to nothing lately, of a request that is not complete."""
-
-    def drop_body(self, problem: Problem) -> None:
-        """End the request with this problem."""
-
-
-class Receiving(Protocol):
-    """A request whose body is being received.
+@dataclass(slots=True, eq=False)
+class RequestState:
+    """The state of a request while it is processed.
 
     Attributes:
-        taken: bytes of memory that it has.
+        connection: the client's.
+        taken: bytes of memory for its body.
         caller: the name of the key that admits it, or empty while the caller is unknown.
     """
 
-    taken: int
-    caller: str
-
-    @property
-    def sender(self) -> Sender | None:
-        """Its connection."""
+    connection: Connection
+    taken: int = 0
+    caller: str = ""
 
 
 class BodyMemory:
@@ -57,26 +46,19 @@ class BodyMemory:
     Args:
         size: bytes.
         rejected: counts requests that were rejected for want of memory, by reason: `slow` or `busy`.
-        clock: monotonic seconds.
     """
 
-    def __init__(
-        self,
-        size: int,
-        rejected: Mapping[str, CounterMetric] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, size: int, rejected: Mapping[str, CounterMetric] | None = None) -> None:
         self._free = size
         self._reserved = int(size * _RESERVED)
         self._most_of_one = int(size * _MOST_OF_ONE)
         self._of_callers: Counter[str] = Counter()
         self._rejected = rejected or {}
-        self._clock = clock
-        self._holding: dict[int, Receiving] = {}
+        self._holding: dict[RequestState, None] = {}
         self._counts = {"slow": 0, "busy": 0}
         self._logged_at = float("-inf")
 
-    def take(self, request: Receiving, size: int) -> None:
+    def take(self, request: RequestState, size: int) -> None:
         """Take memory for a request. It is released after the response.
 
         Raises:
@@ -88,18 +70,18 @@ class BodyMemory:
             self._count("busy")
             raise Problem(503, "busy", "too many bodies are being received; try again", headers={"Retry-After": "1"})
         self._note(request, size)
-        self._holding[id(request)] = request
+        self._holding[request] = None
 
-    def give_back(self, request: Receiving, size: int) -> None:
+    def give_back(self, request: RequestState, size: int) -> None:
         """Release a part of the memory of a request."""
         self._note(request, -size)
 
-    def release(self, request: Receiving) -> None:
+    def release(self, request: RequestState) -> None:
         """Release the memory of a request."""
         self._note(request, -request.taken)
-        self._holding.pop(id(request), None)
+        self._holding.pop(request, None)
 
-    def _note(self, request: Receiving, size: int) -> None:
+    def _note(self, request: RequestState, size: int) -> None:
         self._free -= size
         request.taken += size
         if request.caller:
@@ -107,27 +89,24 @@ class BodyMemory:
             if not self._of_callers[request.caller]:
                 del self._of_callers[request.caller]
 
-    def _drop_slow(self, request: Receiving, needed: int) -> bool:
+    def _drop_slow(self, request: RequestState, needed: int) -> bool:
         """End other requests that come slowly, until that much is free, and return whether it is."""
         for is_admitted in (False, True):
-            for other in list(self._holding.values()):
+            for other in list(self._holding):
                 if needed <= self._free:
                     return True
-                sender = other.sender
-                if other is request or bool(other.caller) is not is_admitted or sender is None or not sender.is_slow:
-                    continue
-                self.release(other)
-                sender.drop_body(
-                    Problem(408, "body_too_slow", "the body comes too slowly while others wait for memory")
-                )
-                self._count("slow")
+                if other is not request and bool(other.caller) is is_admitted and other.connection.is_slow:
+                    self.release(other)
+                    detail = "the body comes too slowly while others wait for memory"
+                    other.connection.drop_body(Problem(408, "body_too_slow", detail))
+                    self._count("slow")
         return needed <= self._free
 
     def _count(self, reason: str) -> None:
         if reason in self._rejected:
             self._rejected[reason].inc()
         self._counts[reason] += 1
-        now = self._clock()
+        now = time.monotonic()
         if now - self._logged_at >= _LOG_EVERY:
             self._logged_at = now
             _log.warning("body_memory_full", **self._counts)

@@ -8,8 +8,7 @@ from typing import TypeVar
 from aiohttp import web
 from multidict import MultiMapping
 
-from ingest.api.http.body_memory import BodyMemory
-from ingest.api.http.connection import Connection
+from ingest.api.http.body_memory import BodyMemory, RequestState
 from ingest.api.http.problems import Problem
 
 _T = TypeVar("_T")
@@ -30,21 +29,6 @@ class BodyLimits:
     size: int
     seconds: float
     memory: BodyMemory
-
-
-@dataclass(slots=True)
-class RequestState:
-    """The state of a request while it is processed. It implements `ingest.api.http.body_memory.Receiving`.
-
-    Attributes:
-        sender: the client's connection.
-        taken: bytes of memory for its body.
-        caller: the name of the key that admits it, or empty while the caller is unknown.
-    """
-
-    sender: Connection
-    taken: int = 0
-    caller: str = ""
 
 
 STATE: web.RequestKey[RequestState] = web.RequestKey("state", RequestState)

@@ -18,10 +18,10 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from ingest.api.admission.rejections import Rejections
 from ingest.api.http.admitting import Admission, Handler, admitting, expect_later, without_key
-from ingest.api.http.body_memory import BodyMemory
+from ingest.api.http.body_memory import BodyMemory, RequestState
 from ingest.api.http.connection import Connection, ConnectionLimits, Connections
 from ingest.api.http.problems import SECURITY_HEADERS, Problem
-from ingest.api.http.requests import STATE, RequestState
+from ingest.api.http.requests import STATE
 from ingest.api.http.routing import Route
 from ingest.telemetry.api_metrics import NO_ROUTE, ApiMetrics
 from ingest.telemetry.logs import get_logger
