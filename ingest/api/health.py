@@ -1,12 +1,12 @@
-"""`/healthz`, which uses no server, and `/readyz`, which checks the servers that the API needs."""
+"""`/healthz`, which uses no server, and `/readyz`, which checks that Redis can be used."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation, DocumentedResponse
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.errors import Unavailable
@@ -31,12 +31,12 @@ class Health:
     """Routes for load balancers and process managers.
 
     Args:
-        checks: by the server's name: returns if it can be used, else raises `Unavailable`.
+        check_redis: returns if Redis can be used, else raises `Unavailable`.
     """
 
-    def __init__(self, checks: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
-        self._checks = checks
-        self._checking: asyncio.Task[dict[str, str]] | None = None
+    def __init__(self, check_redis: Callable[[], Awaitable[None]]) -> None:
+        self._check_redis = check_redis
+        self._checking: asyncio.Task[str] | None = None
         self._checked_at = 0.0
 
     def routes(self) -> Sequence[Route]:
@@ -46,36 +46,26 @@ class Health:
             Route("GET", "/readyz", None, self.ready, _READY),
         ]
 
-    async def live(self, request: web.Request, caller: Caller) -> web.Response:
+    async def live(self, _: web.Request, __: Caller) -> web.Response:
         """This process answers."""
-        del request, caller
-        return _answer({"status": "ok"})
+        return json_response({"status": "ok"})
 
-    async def ready(self, request: web.Request, caller: Caller) -> web.Response:
+    async def ready(self, _: web.Request, __: Caller) -> web.Response:
         """Redis can be used."""
-        del request, caller
-        # Open to everyone at any rate, because the servers are checked once per second.
+        # Open to everyone at any rate, because Redis is checked once per second.
         now = asyncio.get_running_loop().time()
         if self._checking is None or (self._checking.done() and now - self._checked_at > _REUSED_FOR):
             self._checked_at = now
             self._checking = asyncio.create_task(self._check())
-        servers = await asyncio.shield(self._checking)
-        if any(state != "ok" for state in servers.values()):
+        servers = {"redis": await asyncio.shield(self._checking)}
+        if servers["redis"] != "ok":
             raise Problem(503, "not_ready", "a server that is needed cannot be used", servers=servers)
-        return _answer({"status": "ok", "servers": servers})
+        return json_response({"status": "ok", "servers": servers})
 
-    async def _check(self) -> dict[str, str]:
-        states = await asyncio.gather(*(self._state(check) for check in self._checks.values()))
-        return dict(zip(self._checks, states, strict=True))
-
-    async def _state(self, check: Callable[[], Awaitable[object]]) -> str:
+    async def _check(self) -> str:
         try:
             async with asyncio.timeout(_SECONDS):
-                await check()
+                await self._check_redis()
         except (Unavailable, TimeoutError):
             return "unavailable"
         return "ok"
-
-
-def _answer(content: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(content), content_type="application/json")

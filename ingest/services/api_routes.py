@@ -142,7 +142,7 @@ def groups(
         coalesce=settings.coalesce,
     )
     described: list[RouteGroup] = [
-        Health({"redis": redis_answers}),
+        Health(redis_answers),
         Announcing(queueing, Idempotency(connections.calls), limits),
         Pushing(queueing, decoder_of(mapping_of(settings)), limits),
         OrderRoutes(connections.orders),

@@ -1,8 +1,8 @@
 """The OpenAPI documentation of the routes of orders and operations."""
 
 from ingest.api.documentation.documentation import ORDER_ID, Documentation, DocumentedResponse, Parameter, Schema
+from ingest.api.http.json_responses import JSON
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
-from ingest.api.orders.queueing import JSON
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.orders.order_state import IngestionState
 

@@ -1,10 +1,10 @@
-"""Answers for servers that cannot be used: what operations raise, as problems."""
+"""Problems of servers that cannot be used, made of the errors of operations and of the queue."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ingest.api.http.problems import Problem
-from ingest.api.orders.queueing import busy, unavailable
 from ingest.domain.errors import (
     ConfigError,
     QueueUnavailable,
@@ -39,7 +39,12 @@ def as_problems() -> Iterator[None]:
         raise busy(503, "store_unavailable", "the database cannot be used right now", _RETRY_AFTER) from error
     except QueueUnavailable as error:
         _log_refusal("redis", error)
-        raise unavailable(error.retry_after) from error
+        raise busy(503, "queue_unavailable", "the queue cannot be used right now", error.retry_after) from error
+
+
+def busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
+    """A problem with a time after which to try again."""
+    return Problem(status, code, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after)))})
 
 
 def _log_refusal(server: str, error: Exception) -> None:

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from ingest.api.documentation import operations_documentation as documentation
-from ingest.api.http.answers import answer
 from ingest.api.http.failures import as_problems
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
@@ -63,7 +63,7 @@ class DeadLetterRoutes:
         shown = [as_object(entry) for entry in found]
         for each in shown:
             del each["fields"]
-        return answer({"dead_letters": shown, "next_cursor": None if next_ is None else cursor_of(next_)})
+        return json_response({"dead_letters": shown, "next_cursor": None if next_ is None else cursor_of(next_)})
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One dead letter with all its fields."""
@@ -73,7 +73,7 @@ class DeadLetterRoutes:
             entry = await self._dead_letters.get(request.match_info["entry"])
         if entry is None:
             raise Problem(404, "dead_letter_not_found", "there is no dead letter with this ID")
-        return answer(as_object(entry))
+        return json_response(as_object(entry))
 
     async def replay(self, request: web.Request, caller: Caller) -> web.Response:
         """Put the dead letters that match back into the queue."""
@@ -92,14 +92,14 @@ class DeadLetterRoutes:
         with as_problems():
             if body.dry_run:
                 survey = await self._dead_letters.survey(selection)
-                return answer({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
+                return json_response({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
             async with audited(self._audit_log, caller.name, action, _told(body)) as operation:
 
                 def on_progress(change: Change) -> None:
                     operation.count = change.done
 
                 change = await apply(selection, on_progress=on_progress)
-        return answer({"dry_run": False, "count": change.done, "gone": change.gone})
+        return json_response({"dry_run": False, "count": change.done, "gone": change.gone})
 
 
 def refuse_to_wait(reason: str) -> NoReturn:

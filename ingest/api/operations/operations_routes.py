@@ -6,8 +6,8 @@ from typing import Any
 from aiohttp import web
 
 from ingest.api.documentation import operations_documentation as documentation
-from ingest.api.http.answers import answer, as_object
 from ingest.api.http.failures import as_problems
+from ingest.api.http.json_responses import as_object, json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route, Scope
@@ -48,7 +48,7 @@ class QueueRoutes:
         with as_problems():
             state = await self._monitor.state()
         lanes = {lane.value: as_object(each) for lane, each in state.lanes.items()}
-        return answer(as_object(state) | {"lanes": lanes})
+        return json_response(as_object(state) | {"lanes": lanes})
 
     async def consumers(self, request: web.Request, caller: Caller) -> web.Response:
         """The consumers of the group, by name."""
@@ -58,7 +58,7 @@ class QueueRoutes:
         with as_problems():
             consumers = [each for each in await self._monitor.consumers() if each.name > after]
         next_cursor = cursor_of(consumers[limit - 1].name) if len(consumers) > limit else None
-        return answer({"consumers": [as_object(each) for each in consumers[:limit]], "next_cursor": next_cursor})
+        return json_response({"consumers": [as_object(each) for each in consumers[:limit]], "next_cursor": next_cursor})
 
 
 class RetryRoutes:
@@ -93,7 +93,7 @@ class RetryRoutes:
         with as_problems():
             page = await self._retries.page(after, limit)
         found = [operations.as_object(entry) for entry in page.entries if selection.matches(entry)]
-        return answer({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
+        return json_response({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
 
     async def run_now(self, request: web.Request, caller: Caller) -> web.Response:
         """Make the next attempt of the retries that match due now."""
@@ -116,14 +116,14 @@ class RetryRoutes:
         with as_problems():
             if body.dry_run:
                 survey = await self._retries.survey(selection)
-                return answer({"dry_run": True, "count": survey.count, "reasons": survey.reasons})
+                return json_response({"dry_run": True, "count": survey.count, "reasons": survey.reasons})
             async with audited(self._audit_log, caller.name, action, _told(body)) as operation:
 
                 def on_progress(done: int) -> None:
                     operation.count = done
 
                 count = await apply(selection, on_progress=on_progress)
-        return answer({"dry_run": False, "count": count})
+        return json_response({"dry_run": False, "count": count})
 
 
 def _told(body: RetriesBody) -> Mapping[str, Any]:

@@ -7,9 +7,9 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
+from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body
-from ingest.api.orders.queueing import JSON
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.retry_selection import RetrySelection
 

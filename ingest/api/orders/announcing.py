@@ -10,13 +10,14 @@ import msgspec
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation, DocumentedResponse, Parameter
+from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body, refuse_encoding
 from ingest.api.http.routing import Caller, Route, Scope
-from ingest.api.orders.idempotency import Idempotency, WholeBody, key_of, name_of
+from ingest.api.orders.idempotency import Idempotency, digest_of, key_of, name_of
 from ingest.api.orders.ndjson import CONTENT_TYPE as NDJSON
 from ingest.api.orders.ndjson import Batch, InvalidLine, Lines, refused
-from ingest.api.orders.queueing import ACCEPTED, JSON, Queueing, answer
+from ingest.api.orders.queueing import ACCEPTED, Queueing, accepted_response
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
@@ -105,23 +106,25 @@ class Announcing:
         if content_type != JSON:
             content_type = request.content_type
         if content_type == NDJSON:
-            return answer(await self._announce_lines(request, caller))
+            return accepted_response(await self._announce_lines(request, caller))
         if content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON} or {NDJSON}")
         body = await read_body(request, self._limits)
         given = _parse(body)
-        if "Idempotency-Key" in request.headers and (key := key_of(request.headers)) is not None:
-            name = name_of(caller.name, _PATH, key)
-            work = partial(self._announce_once, given, caller)
-            return answer(await self._idempotency.once(name, WholeBody(body), work))
-        try:
-            return answer(await self._queueing.announce(_orders(given, caller), express=given.express))
-        except InvalidOrderId:
-            raise _invalid_id(given.order_ids) from None
+        key = key_of(request.headers)
+        if key is None:
+            return accepted_response(await self._announce_ids(given, caller, None))
 
-    async def _announce_once(self, given: OrderIds, caller: Caller, call: Begun) -> Accepted:
+        async def fingerprint() -> str:
+            return digest_of(body)
+
+        work = partial(self._announce_ids, given, caller)
+        return accepted_response(await self._idempotency.once(name_of(caller.name, _PATH, key), fingerprint, work))
+
+    async def _announce_ids(self, given: OrderIds, caller: Caller, call: Begun | None) -> Accepted:
+        key = None if call is None else call.name
         try:
-            return await self._queueing.announce(_orders(given, caller), key=call.name, express=given.express)
+            return await self._queueing.announce(_orders(given, caller), key=key, express=given.express)
         except InvalidOrderId:
             raise _invalid_id(given.order_ids) from None
 
@@ -132,7 +135,7 @@ class Announcing:
         if key is None:
             return await self._announce_batches(lines, caller, None)
         name = name_of(caller.name, f"{_PATH} {NDJSON}", key)
-        return await self._idempotency.once(name, lines, partial(self._announce_batches, lines, caller))
+        return await self._idempotency.once(name, lines.fingerprint, partial(self._announce_batches, lines, caller))
 
     async def _announce_batches(self, lines: Lines, caller: Caller, call: Begun | None) -> Accepted:
         accepted = duplicates = number = 0

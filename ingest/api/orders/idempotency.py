@@ -1,4 +1,4 @@
-"""Idempotency-Key: a request that is sent again with its key gets the first one's answer, and does nothing.
+"""Idempotency-Key: a request that is sent again with its key gets the first one's response, and does nothing.
 
 As the IETF draft "The Idempotency-Key HTTP Header Field" (revision 07) describes it: 400 for a malformed key, 409 while the first
 request is being worked on, 422 if the key was used for another payload. Keys are kept for 24 hours, for each caller on its own.
@@ -6,17 +6,17 @@ request is being worked on, 422 if the key was used for another payload. Keys ar
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
 
 from multidict import MultiMapping
 
+from ingest.api.http.failures import busy
 from ingest.api.http.problems import Problem
-from ingest.api.orders.queueing import busy, key_reused, problem_of
+from ingest.api.orders.queueing import as_queue_problems
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.produce.idempotent_calls import Begun, Done, IdempotentCalls, Running
+from ingest.queue.produce.producer_errors import IdempotencyKeyReused
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
@@ -29,28 +29,8 @@ _BARE = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,200}", re.ASCII)
 
 Work = Callable[[Begun], Awaitable[Accepted]]
 """Executes the request. `Begun.name` is its key for the producer."""
-
-
-class Payload(Protocol):
-    """The content of a request."""
-
-    async def fingerprint(self) -> str:
-        """Return the fingerprint of the payload, and read the rest of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WholeBody:
-    """A payload that has been read whole.
-
-    Attributes:
-        body: all of it.
-    """
-
-    body: bytes
-
-    async def fingerprint(self) -> str:
-        """Of all its bytes."""
-        return _digest(self.body)
+Fingerprint = Callable[[], Awaitable[str]]
+"""Reads the rest of the payload, and returns its fingerprint."""
 
 
 def key_of(headers: MultiMapping[str]) -> str | None:
@@ -82,67 +62,54 @@ class Idempotency:
     def __init__(self, calls: IdempotentCalls) -> None:
         self._calls = calls
 
-    async def once(self, name: str, payload: Payload, work: Work) -> Accepted:
+    async def once(self, name: str, fingerprint: Fingerprint, work: Work) -> Accepted:
         """Do the work, or return its result if it was done before.
 
         Args:
             name: of the call: see `name_of`.
-            payload: of the request.
+            fingerprint: of the request's payload.
             work: is done if no request with this key has been.
 
         Raises:
             Problem: 409, 422, or an error of the work.
         """
-        match await self._begin(name):
-            case Done(fingerprint=known, answer=answer):
-                if known != await payload.fingerprint():
-                    raise key_reused()
-                return Accepted(*answer)
-            case Running(seconds=seconds):
-                detail = "the first request with this Idempotency-Key has not been answered yet"
-                raise busy(409, "request_in_progress", detail, min(seconds, _SOON))
-            case Begun() as call:
-                return await self._run(call, payload, work)
+        with as_queue_problems():
+            begun = await self._calls.begin(name)
+            if isinstance(begun, Done):
+                if begun.fingerprint != await fingerprint():
+                    raise IdempotencyKeyReused
+                return Accepted(*begun.answer)
+        if isinstance(begun, Running):
+            detail = "the first request with this Idempotency-Key has not been answered yet"
+            raise busy(409, "request_in_progress", detail, min(begun.seconds, _SOON))
+        try:
+            accepted = await work(begun)
+            payload = await fingerprint()
+        except BaseException:
+            # The next request with the key tries again immediately.
+            await _logged(self._calls.forget(begun))
+            raise
+        await _logged(self._calls.end(begun, payload, (accepted.accepted, accepted.duplicates)))
+        return accepted
 
     async def extend(self, call: Begun) -> None:
-        """Tell that a call which takes long is still being worked on."""
-        try:
-            await self._calls.extend(call)
-        except QueueUnavailable as error:
-            _log.warning("unavailable", server="redis", error=str(error))
+        """Renew the lease of a call that takes long."""
+        await _logged(self._calls.extend(call))
 
-    async def _begin(self, name: str) -> Begun | Running | Done:
-        try:
-            return await self._calls.begin(name)
-        except QueueUnavailable as error:
-            raise problem_of(error) from error
 
-    async def _run(self, call: Begun, payload: Payload, work: Work) -> Accepted:
-        done: tuple[str, Accepted] | None = None
-        try:
-            accepted = await work(call)
-            done = await payload.fingerprint(), accepted
-            return accepted
-        finally:
-            # Without an answer the call ends, so that the next request with the key tries again immediately. If this cannot be
-            # stored, the lease ends by itself, and the producer knows the orders by the same key.
-            try:
-                await self._end(call, done)
-            except QueueUnavailable as error:
-                _log.warning("unavailable", server="redis", error=str(error))
-
-    async def _end(self, call: Begun, done: tuple[str, Accepted] | None) -> None:
-        if done is None:
-            await self._calls.forget(call)
-        else:
-            fingerprint, accepted = done
-            await self._calls.end(call, fingerprint, (accepted.accepted, accepted.duplicates))
+async def _logged(step: Awaitable[object]) -> None:
+    """Store the state of a call if possible. Otherwise its lease ends, and the producer knows the orders by the same key."""
+    try:
+        await step
+    except QueueUnavailable as error:
+        _log.warning("unavailable", server="redis", error=str(error))
 
 
 def name_of(caller: str, route: str, key: str) -> str:
     """The name under which a call is remembered: keys of different callers and routes have nothing to do with each other."""
-    return _digest(caller.encode() + b"\0" + route.encode() + b"\0" + key.encode())
+    return digest_of(caller.encode() + b"\0" + route.encode() + b"\0" + key.encode())
 
 
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """The fingerprint of a payload, or of a name."""
     return blake2b(content, digest_size=16).hexdigest()

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from ingest.api.documentation import operations_documentation as documentation
-from ingest.api.http.answers import answer
 from ingest.api.http.failures import as_problems
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import while_connected
@@ -47,7 +47,7 @@ class OrderRoutes:
             state = await self._orders.locate(order_id)
         if not state.is_known and state.searched:
             raise Problem(404, "order_not_found", "no such order is stored, queued, retried, dead or erased")
-        return answer(as_object(state))
+        return json_response(as_object(state))
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """Stored orders that match, in the order of their IDs, without lines and attributes."""
@@ -68,7 +68,7 @@ class OrderRoutes:
             orders = await while_connected(request, self._orders.page(selection, after, limit + 1))
         more = len(orders) > limit
         next_cursor = cursor_of(orders[limit - 1]["order"]["id"]) if more else None
-        return answer({"orders": orders[:limit], "next_cursor": next_cursor})
+        return json_response({"orders": orders[:limit], "next_cursor": next_cursor})
 
     async def erase(self, request: web.Request, caller: Caller) -> web.Response:
         """Erase an order permanently. It need not exist, and may have been erased before."""
@@ -77,7 +77,7 @@ class OrderRoutes:
         with as_problems():
             erased = await self._orders.erase(order_id, caller.name)
         removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
-        return answer({"order_id": order_id, "removed": removed})
+        return json_response({"order_id": order_id, "removed": removed})
 
 
 def _order_id(cursor: str | None) -> str:

@@ -6,10 +6,11 @@ from typing import Protocol
 from aiohttp import web
 
 from ingest.api.documentation.documentation import ORDER_ID, Documentation, DocumentedResponse
+from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body
 from ingest.api.http.routing import Caller, Route, Scope
-from ingest.api.orders.queueing import ACCEPTED, JSON, Queueing, answer
+from ingest.api.orders.queueing import ACCEPTED, Queueing, accepted_response
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.clean_json import clean_json
@@ -71,7 +72,7 @@ class Pushing:
             announcement = Announcement(order_id, document)
         except (InvalidDocument, InvalidAnnouncement) as error:
             raise Problem(422, "invalid_order", str(error)) from error
-        return answer(await self._queueing.announce(announcement))
+        return accepted_response(await self._queueing.announce(announcement))
 
 
 def order_id_of(request: web.Request) -> str:

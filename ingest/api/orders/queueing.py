@@ -1,23 +1,22 @@
-"""Puts orders into the queue for a route, and makes answers of what becomes of them."""
+"""Puts orders into the queue for a route, and makes problems of the errors."""
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from ingest.api.http.failures import as_problems, busy
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.problems import Problem
 from ingest.domain.deliveries.accepted import Accepted
-from ingest.domain.errors import QueueUnavailable
 from ingest.queue.produce.producer import BacklogFull, Producer
 from ingest.queue.produce.producer_errors import IdempotencyKeyReused
 from ingest.queue.produce.submission import Orders
-from ingest.queue.redis.connection import QueueFull, QueueRefused
-from ingest.telemetry.logs import get_logger
+from ingest.queue.redis.connection import QueueFull
 from ingest.telemetry.shared_metrics import Counter
 
-_log = get_logger("api")
-JSON = "application/json"
 # The schema of a 202.
 ACCEPTED: dict[str, Any] = {
     "type": "object",
@@ -52,46 +51,27 @@ class Queueing:
             Problem: 422, 429 or 503.
             InvalidOrderId: if an ID is not valid. Then nothing was sent.
         """
-        try:
+        with as_queue_problems():
             accepted = await self.producer.try_announce(orders, idempotency_key=key, express=express)
-        except (QueueUnavailable, BacklogFull, IdempotencyKeyReused) as error:
-            raise problem_of(error) from error
         self.accepted.inc(accepted.accepted)
         return accepted
 
 
-def problem_of(error: QueueUnavailable | BacklogFull | IdempotencyKeyReused) -> Problem:
-    """The answer to orders that could not be accepted."""
-    match error:
-        case IdempotencyKeyReused():
-            return key_reused()
-        case BacklogFull():
-            return busy(429, "backlog_full", str(error), error.retry_after)
-        case QueueFull():
-            return busy(429, "queue_full", "the queue is out of memory", error.retry_after)
-        case QueueRefused():
-            _log.error("unavailable", server="redis", error=str(error))
-        case _:
-            pass
-    return unavailable(error.retry_after)
+@contextmanager
+def as_queue_problems() -> Iterator[None]:
+    """Turn the errors of enqueueing into problems."""
+    with as_problems():
+        try:
+            yield
+        except IdempotencyKeyReused as error:
+            # The status of the draft for another payload under a known key.
+            raise Problem(422, "idempotency_key_reused", "the Idempotency-Key was used for another payload") from error
+        except BacklogFull as error:
+            raise busy(429, "backlog_full", str(error), error.retry_after) from error
+        except QueueFull as error:
+            raise busy(429, "queue_full", "the queue is out of memory", error.retry_after) from error
 
 
-def key_reused() -> Problem:
-    """422: the draft's answer to another payload under a known key."""
-    return Problem(422, "idempotency_key_reused", "the Idempotency-Key was used for another payload")
-
-
-def unavailable(retry_after: float) -> Problem:
-    """503: Redis cannot be used."""
-    return busy(503, "queue_unavailable", "the queue cannot be used right now", retry_after)
-
-
-def busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
-    """A response with a time after which to try again."""
-    return Problem(status, code, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after)))})
-
-
-def answer(accepted: Accepted) -> web.Response:
+def accepted_response(accepted: Accepted) -> web.Response:
     """202: the orders are in the queue."""
-    body = b'{"accepted":%d,"duplicates":%d}' % (accepted.accepted, accepted.duplicates)
-    return web.Response(body=body, status=202, content_type=JSON)
+    return json_response({"accepted": accepted.accepted, "duplicates": accepted.duplicates}, 202)

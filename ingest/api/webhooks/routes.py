@@ -1,7 +1,6 @@
 """`POST /v1/webhooks/{source}`: responds to senders, counts, logs, and enqueues their orders."""
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -10,6 +9,8 @@ from typing import Protocol
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation, DocumentedResponse, Parameter
+from ingest.api.http.failures import busy
+from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
 from ingest.api.webhooks.errors import Refused
@@ -41,7 +42,7 @@ _DOCUMENTATION = Documentation(
     summary="Receive a webhook",
     text="For the senders that INGEST_WEBHOOKS names: the signature takes the place of an API key.",
     parameters=[Parameter("source", "path", "The source's name.", is_required=True)],
-    bodies={"application/json": {}},
+    bodies={JSON: {}},
     answers={
         200: DocumentedResponse(
             "The webhook has been accepted, or needs nothing to be done.",
@@ -120,7 +121,7 @@ class WebhookRoutes:
         return [Route("POST", "/v1/webhooks/{source}", None, self.receive, _DOCUMENTATION)]
 
     async def receive(self, request: web.Request, caller: Caller) -> web.Response:
-        """DocumentedResponse one request."""
+        """Respond to one request."""
         del caller
         source = self._sources.get(request.match_info["source"])
         if source is None:
@@ -140,7 +141,7 @@ class WebhookRoutes:
             raise _problem(refused) from None
         result = WebhookResult.IGNORED if announced is None else await self._announce(source, announced)
         self._count(source, result)
-        return web.Response(body=b'{"result":"%s"}' % result.encode(), content_type="application/json")
+        return json_response({"result": result})
 
     async def _read(self, source: WebhookSource, request: web.Request, body: bytes) -> ReceivedOrder | None:
         if len(body) < _LARGE:
@@ -156,9 +157,8 @@ class WebhookRoutes:
             refused = Refused(WebhookResult.UNAVAILABLE, "queue_unavailable", problem)
             self._count(source, refused.result)
             self._log_refused(source, refused)
-            retry_after = max(1, math.ceil(getattr(error, "retry_after", 1.0)))
             detail = "the order cannot be queued right now"
-            raise Problem(503, refused.code, detail, headers={"Retry-After": str(retry_after)}) from error
+            raise busy(503, refused.code, detail, getattr(error, "retry_after", 1.0)) from error
         self._accepted.inc(accepted.accepted)
         return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
 

@@ -1,4 +1,4 @@
-"""Answers in JSON."""
+"""Responses in JSON."""
 
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ingest.api.orders.queueing import JSON
+JSON = "application/json"
 
 
-def answer(content: Any) -> web.Response:
-    """200, with this content."""
-    return web.Response(body=msgspec.json.encode(content), content_type=JSON)
+def json_response(content: Any, status: int = 200) -> web.Response:
+    """A response with this content."""
+    return web.Response(body=msgspec.json.encode(content), status=status, content_type=JSON)
 
 
 def as_object(value: Any) -> dict[str, Any]:
