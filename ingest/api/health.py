@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Documentation, DocumentedResponse
+from ingest.api.documentation.documentation import Documentation, object_schema
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
@@ -13,16 +13,18 @@ from ingest.domain.errors import Unavailable
 
 _SECONDS = 2.0
 _REUSED_FOR = 1.0
-_OK = {"type": "object", "required": ["status"], "properties": {"status": {"const": "ok"}}}
+_OK = object_schema("status", status={"const": "ok"})
 _LIVE = Documentation(
     summary="Whether the process answers",
     text="For liveness probes: touches no other server.",
-    answers={200: DocumentedResponse("It does.", _OK)},
+    response="It does.",
+    schema=_OK,
 )
 _READY = Documentation(
     summary="Whether orders can be accepted",
     text="For readiness probes and load balancers. Checks the required servers, at most once per second.",
-    answers={200: DocumentedResponse("All servers that are needed can be used.", _OK)},
+    response="All servers that are needed can be used.",
+    schema=_OK,
     problems={503: "A required server cannot be used. `servers` names it."},
 )
 

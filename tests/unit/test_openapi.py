@@ -30,13 +30,8 @@ def routes() -> list[Route]:
     return all_routes(groups(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks))
 
 
-def test_every_route_is_documented() -> None:
-    assert [f"{route.method} {route.path}" for route in routes() if route.documentation is None] == []
-
-
 def test_every_part_of_a_path_is_a_documented_parameter() -> None:
     for route in routes():
-        assert route.documentation is not None
         named = {parameter.name for parameter in route.documentation.parameters if parameter.place == "path"}
         assert set(re.findall(r"{(\w+)}", route.path)) == named, route.path
 

@@ -6,6 +6,7 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 """A JSON schema."""
+TEXT: Schema = {"type": "string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +24,8 @@ class Parameter:
     name: str
     place: str
     text: str
-    schema: Schema = field(default_factory=lambda: {"type": "string"})
+    schema: Schema = field(default_factory=lambda: TEXT)
     is_required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentedResponse:
-    """One kind of answer that is no error.
-
-    Attributes:
-        text: when it is given.
-        content: a type of msgspec or a JSON schema, or None for a response without a body.
-        media_type: of the body.
-    """
-
-    text: str
-    content: type | Schema | None = None
-    media_type: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +37,30 @@ class Documentation:
         text: more, in Markdown.
         parameters: other than the body.
         bodies: by media type: a type of msgspec or a JSON schema.
-        answers: by status.
-        problems: by status: when the answer is that error. What any route may answer is added.
+        status: of the response that is no error.
+        response: when that is given.
+        schema: of its JSON.
+        problems: by status: when the response is that error. The problems of any route are added.
     """
 
     summary: str
     text: str = ""
     parameters: Sequence[Parameter] = ()
     bodies: Mapping[str, type | Schema] = field(default_factory=dict)
-    answers: Mapping[int, DocumentedResponse]
+    status: int = 200
+    response: str
+    schema: Schema
     problems: Mapping[int, str] = field(default_factory=dict)
+
+
+def object_schema(*required: str, **properties: Schema) -> Schema:
+    """An object with these required members, some of which are described."""
+    schema: dict[str, Any] = {"type": "object"}
+    if required:
+        schema["required"] = list(required)
+    if properties:
+        schema["properties"] = properties
+    return schema
 
 
 ORDER_ID = Parameter(

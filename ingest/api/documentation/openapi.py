@@ -7,24 +7,28 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Documentation, DocumentedResponse, Parameter
+from ingest.api.documentation.documentation import TEXT, Documentation, Parameter, object_schema
+from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import CONTENT_TYPE
 from ingest.api.http.routing import Caller, Route
 
 _REF = "#/components/schemas/{name}"
-_PROBLEM: dict[str, Any] = {
-    "type": "object",
+_PROBLEM = {
     "description": "The problem, in the form of RFC 9457. `code` names the kind of problem for programs.",
-    "required": ["type", "title", "status", "code", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string"},
-        "detail": {"type": "string"},
-    },
+    **object_schema(
+        "type",
+        "title",
+        "status",
+        "code",
+        "detail",
+        type=TEXT,
+        title=TEXT,
+        status={"type": "integer"},
+        code=TEXT,
+        detail=TEXT,
+    ),
 }
-# What any request may be answered.
+# The problems of any request.
 _ANY = {
     400: "The request cannot be read.",
     408: "The request did not come in time.",
@@ -39,19 +43,19 @@ _WITH_KEY = {
     403: "The API key lacks the scope.",
     429: "The API key's rate limit is reached, or the queue is full. `Retry-After` gives the time to wait.",
 }
-_REQUEST_ID: dict[str, Any] = {
-    "X-Request-Id": {"description": "Names the request in the log.", "schema": {"type": "string"}}
-}
-_RETRY_AFTER: dict[str, Any] = {
-    "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
-}
-_CHALLENGE: dict[str, Any] = {
-    "WWW-Authenticate": {"description": "The missing credential (RFC 6750).", "schema": {"type": "string"}}
-}
+
+
+def _header(text: str, kind: str = "string") -> dict[str, Any]:
+    return {"description": text, "schema": {"type": kind}}
+
+
+_REQUEST_ID = {"X-Request-Id": _header("Names the request in the log.")}
+_RETRY_AFTER = {"Retry-After": _header("Seconds after which to try again.", "integer")}
+_CHALLENGE = {"WWW-Authenticate": _header("The missing credential (RFC 6750).")}
 # Of keys that have a limit.
-_RATE_LIMIT: dict[str, Any] = {
-    "RateLimit": {"description": "The rest of the key's rate limit.", "schema": {"type": "string"}},
-    "RateLimit-Policy": {"description": "The key's rate limit.", "schema": {"type": "string"}},
+_RATE_LIMIT = {
+    "RateLimit": _header("The rest of the key's rate limit."),
+    "RateLimit-Policy": _header("The key's rate limit."),
 }
 _FURTHER: Mapping[int, dict[str, Any]] = {
     401: _CHALLENGE,
@@ -78,27 +82,25 @@ class OpenApi:
         """The route."""
         return self._routes
 
-    async def describe(self, request: web.Request, caller: Caller) -> web.Response:
+    async def describe(self, _: web.Request, __: Caller) -> web.Response:
         """Return the document."""
-        del request, caller
-        return web.Response(body=self._body, content_type="application/json")
+        return web.Response(body=self._body, content_type=JSON)
 
 
 DESCRIPTION = Documentation(
-    summary="This document",
-    answers={200: DocumentedResponse("The OpenAPI document.", {"type": "object", "required": ["openapi", "paths"]})},
+    summary="This document", response="The OpenAPI document.", schema=object_schema("openapi", "paths")
 )
 
 
 def document_of(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document, without routes that are not documented."""
-    documented = [(route, route.documentation) for route in routes if route.documentation is not None]
-    types = _types(documentation for _, documentation in documented)
+    """The document."""
+    bodies = [body for route in routes for body in route.documentation.bodies.values()]
+    types = list(dict.fromkeys(body for body in bodies if isinstance(body, type)))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for route, documentation in documented:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, documentation, schema_of)
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -109,7 +111,7 @@ def document_of(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {**components, "Problem": _PROBLEM},
-            "responses": {f"Problem{status}": _problem(status, text) for status, text in {**_ANY, **_WITH_KEY}.items()},
+            "responses": {f"Problem{status}": _problem(status, text) for status, text in (_ANY | _WITH_KEY).items()},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer KEY`"},
                 "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -118,37 +120,25 @@ def document_of(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _types(documented: Iterable[Documentation]) -> list[type]:
-    """The types whose schemas are needed, each once."""
-    used: dict[type, None] = {}
-    for documentation in documented:
-        for content in (*documentation.bodies.values(), *(answer.content for answer in documentation.answers.values())):
-            if isinstance(content, type):
-                used[content] = None
-    return list(used)
-
-
-def _operation(route: Route, documentation: Documentation, schema_of: Mapping[type, Any]) -> dict[str, Any]:
-    def schema(content: Any) -> Any:
-        return schema_of[content] if isinstance(content, type) else dict(content)
-
-    answers = {
-        str(status): {
-            "description": answer.text,
-            "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
-            **({} if answer.content is None else {"content": {answer.media_type: {"schema": schema(answer.content)}}}),
-        }
-        for status, answer in documentation.answers.items()
+def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
+    documentation = route.documentation
+    response = {
+        "description": documentation.response,
+        "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
+        "content": {JSON: {"schema": documentation.schema}},
     }
     operation: dict[str, Any] = {
         "operationId": _name(route),
         "summary": documentation.summary,
         **({"description": documentation.text} if documentation.text else {}),
         "parameters": [_parameter(parameter) for parameter in documentation.parameters],
-        "responses": answers | _problems(route, documentation),
+        "responses": {str(documentation.status): response, **_problems(route)},
     }
     if documentation.bodies:
-        content = {media_type: {"schema": schema(body)} for media_type, body in documentation.bodies.items()}
+        content = {
+            media_type: {"schema": schema_of[body] if isinstance(body, type) else body}
+            for media_type, body in documentation.bodies.items()
+        }
         operation["requestBody"] = {"required": True, "content": content}
     if route.scope is not None:
         # In OpenAPI 3.1 any scheme may name the scope that the caller needs.
@@ -156,10 +146,10 @@ def _operation(route: Route, documentation: Documentation, schema_of: Mapping[ty
     return operation
 
 
-def _problems(route: Route, documentation: Documentation) -> dict[str, Any]:
-    common = {**_ANY, **(_WITH_KEY if route.scope is not None else {})}
+def _problems(route: Route) -> dict[str, Any]:
+    common = _ANY if route.scope is None else _ANY | _WITH_KEY
     problems: dict[str, Any] = {str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in common}
-    problems |= {str(status): _problem(status, text) for status, text in documentation.problems.items()}
+    problems |= {str(status): _problem(status, text) for status, text in route.documentation.problems.items()}
     return dict(sorted(problems.items()))
 
 
@@ -177,7 +167,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "in": parameter.place,
         "description": parameter.text,
         "required": parameter.is_required,
-        "schema": dict(parameter.schema),
+        "schema": parameter.schema,
     }
 
 

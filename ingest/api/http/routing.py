@@ -45,11 +45,11 @@ class Route:
         path: as aiohttp writes it, such as `/v1/orders/{order_id}`.
         scope: the scope that a key needs, or None for routes that need no key.
         handler: answers.
-        documentation: its part of the OpenAPI document, which every route declares.
+        documentation: its part of the OpenAPI document.
     """
 
     method: str
     path: str
     scope: Scope | None
     handler: Respond
-    documentation: Documentation | None = None
+    documentation: Documentation

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Documentation, DocumentedResponse, Parameter
+from ingest.api.documentation.documentation import Documentation, Parameter
 from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body, refuse_encoding
@@ -71,7 +71,9 @@ _DOCUMENTATION = Documentation(
         JSON: OrderIds,
         NDJSON: {"type": "string", "description": "One order on each line."},
     },
-    answers={202: DocumentedResponse("The orders are in the queue.", ACCEPTED)},
+    status=202,
+    response="The orders are in the queue.",
+    schema=ACCEPTED,
     problems={
         400: "The body is not JSON, or the Idempotency-Key is malformed.",
         409: "The first request with this Idempotency-Key has not been answered yet.",

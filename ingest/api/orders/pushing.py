@@ -5,7 +5,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from ingest.api.documentation.documentation import ORDER_ID, Documentation, DocumentedResponse
+from ingest.api.documentation.documentation import ORDER_ID, Documentation
 from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body
@@ -34,7 +34,9 @@ _DOCUMENTATION = Documentation(
     "version. The document has the external API's shape, which is our own, or with `INGEST_MAPPING` the source's.",
     parameters=[ORDER_ID],
     bodies={JSON: {"type": "object", "description": "The order's document: see the page on order documents."}},
-    answers={202: DocumentedResponse("The order is in the queue.", ACCEPTED)},
+    status=202,
+    response="The order is in the queue.",
+    schema=ACCEPTED,
     problems={
         415: "The body is not JSON, or is compressed.",
         422: "The ID in the path is invalid, or the document is no valid document of that order.",

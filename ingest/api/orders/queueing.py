@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 
+from ingest.api.documentation.documentation import object_schema
 from ingest.api.http.failures import as_problems, busy
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.problems import Problem
@@ -18,18 +18,16 @@ from ingest.queue.redis.connection import QueueFull
 from ingest.telemetry.shared_metrics import Counter
 
 # The schema of a 202.
-ACCEPTED: dict[str, Any] = {
-    "type": "object",
-    "required": ["accepted", "duplicates"],
-    "properties": {
-        "accepted": {"type": "integer", "minimum": 0, "description": "Orders that were put into the queue."},
-        "duplicates": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "Orders that needed no entry, because an earlier one still waits.",
-        },
+ACCEPTED = object_schema(
+    "accepted",
+    "duplicates",
+    accepted={"type": "integer", "minimum": 0, "description": "Orders that were put into the queue."},
+    duplicates={
+        "type": "integer",
+        "minimum": 0,
+        "description": "Orders that needed no entry, because an earlier one still waits.",
     },
-}
+)
 
 
 @dataclass(frozen=True, slots=True)

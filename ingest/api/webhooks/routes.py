@@ -8,7 +8,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Documentation, DocumentedResponse, Parameter
+from ingest.api.documentation.documentation import Documentation, Parameter, object_schema
 from ingest.api.http.failures import busy
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.problems import Problem
@@ -43,16 +43,8 @@ _DOCUMENTATION = Documentation(
     text="For the senders that INGEST_WEBHOOKS names: the signature takes the place of an API key.",
     parameters=[Parameter("source", "path", "The source's name.", is_required=True)],
     bodies={JSON: {}},
-    answers={
-        200: DocumentedResponse(
-            "The webhook has been accepted, or needs nothing to be done.",
-            {
-                "type": "object",
-                "required": ["result"],
-                "properties": {"result": {"enum": ["accepted", "duplicate", "ignored"]}},
-            },
-        )
-    },
+    response="The webhook has been accepted, or needs nothing to be done.",
+    schema=object_schema("result", result={"enum": ["accepted", "duplicate", "ignored"]}),
     problems={
         401: "The signature is missing or wrong, or the webhook is too old.",
         404: "There is no such source.",
