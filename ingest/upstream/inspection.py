@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from ingest.domain.os_errors import reason_of
 from ingest.upstream.http.tls_context import TlsFiles, context_of, reason_of_tls
+from ingest.upstream.http.transport import DEFAULT_PORTS
 
 Step = Literal["name", "connection", "certificate", "tls"]
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Host:
         """The host of an http or https URL."""
         parts = urlsplit(url)
         scheme = parts.scheme.lower()
-        return cls(parts.hostname or "", parts.port or _PORTS.get(scheme, 80), scheme == "https")
+        return cls(parts.hostname or "", parts.port or DEFAULT_PORTS.get(scheme, 80), scheme == "https")
 
     def __str__(self) -> str:
         return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"

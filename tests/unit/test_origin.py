@@ -2,20 +2,19 @@
 
 import socket
 
-from ingest.upstream.http.http1_origin import Origin
+from ingest.upstream.http.http1_origin import rotated
 
 
 def test_each_address_of_the_preferred_family_is_first_in_turn() -> None:
-    origin = Origin.of("http://shop.example")
     tcp = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
     found = [(socket.AF_INET, *tcp, (f"192.0.2.{number}", 80)) for number in range(3)]
     last = (socket.AF_INET6, *tcp, ("2001:db8::1", 80, 0, 0))
-    origin._found = [*found, last]
+    found = [*found, last]
 
     firsts = []
     for _ in range(6):
-        origin.next_first()
-        firsts.append(origin._found[0][4][0])
+        found = rotated(found)
+        firsts.append(found[0][4][0])
 
     assert firsts == [f"192.0.2.{number}" for number in (1, 2, 0, 1, 2, 0)]
-    assert origin._found[-1] == last
+    assert found[-1] == last

@@ -7,7 +7,6 @@ from typing import Self
 
 import aiohttp
 from aiohttp.connector import Connection
-from multidict import CIMultiDict
 from yarl import URL
 
 from ingest.domain.os_errors import is_exhaustion, reason_of
@@ -45,9 +44,6 @@ class AiohttpTransport:
 
     def __init__(self, session: aiohttp.ClientSession, options: Options) -> None:
         self._session = session
-        # Those given last, and what aiohttp is given for them: requests share a mapping.
-        self._given: Mapping[str, str] | None = None
-        self._headers: CIMultiDict[str] = CIMultiDict()
         self._body_limit = options.limits.body
 
     @classmethod
@@ -79,13 +75,11 @@ class AiohttpTransport:
         on_headers: OnHeaders | None = None,
     ) -> bytes:
         """See `Transport`."""
-        if headers is not self._given:
-            self._given, self._headers = headers, CIMultiDict(headers)
         try:
             # Headers per request, not per session: aiohttp 3.14 sends those of the session, and with them the token, to a tunnelling
             # proxy.
             async with self._session.request(
-                method, _parsed(url), headers=self._headers, data=body, allow_redirects=False
+                method, _parsed(url), headers=headers, data=body, allow_redirects=False
             ) as response:
                 if not has_document(response.status):
                     raise NoDocument(response.status, response.headers)

@@ -1,7 +1,7 @@
 """One connection to the external API: a request, its response, the next request.
 
 The connection is used again only after a response that ended as HTTP requires, without data after it. A request that is cancelled
-ends its connection.
+ends its connection, and so does an error whose body has not arrived with its head.
 """
 
 import asyncio
@@ -14,8 +14,6 @@ from ingest.upstream.http.http1_response import Malformed, ResponseParser
 from ingest.upstream.http.tls_context import is_alert, reason_of_tls
 from ingest.upstream.http.transport import NoDocument, NoResponse, OnHeaders, TooLarge
 
-# An error's body is received up to here, so that the connection can be used again.
-_LONGEST_UNREAD = 64 * 1024
 _CLOSED_EARLY = "the connection was closed before the response"
 
 
@@ -29,52 +27,27 @@ class Http1Connection(asyncio.Protocol):
     Args:
         body_limit: most bytes of a decompressed body.
         idle: where the connection puts itself when the next request may be sent.
-        waiting: where it puts itself while it waits for the rest of an error's body.
         on_end: called when the connection has been closed.
 
     Attributes:
         heard_at: when something was last sent or received, by the loop's clock.
-        deadline: until when the request has to be answered.
         retires_at: from when on it is not used again.
         is_open: whether requests may be sent.
     """
 
-    __slots__ = (
-        "_answered",
-        "_idle",
-        "_is_reused",
-        "_loop",
-        "_on_end",
-        "_on_headers",
-        "_parser",
-        "_transport",
-        "_unread",
-        "_waiting",
-        "deadline",
-        "heard_at",
-        "is_open",
-        "retires_at",
-    )
-
     def __init__(
-        self,
-        body_limit: int,
-        idle: list["Http1Connection"],
-        waiting: dict["Http1Connection", None],
-        on_end: Callable[["Http1Connection"], None],
+        self, body_limit: int, idle: list["Http1Connection"], on_end: Callable[["Http1Connection"], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self.retires_at = math.inf
         self._parser = ResponseParser(body_limit)
         self._idle = idle
-        self._waiting = waiting
         self._on_end = on_end
         self._on_headers: OnHeaders | None = None
         self._transport: Any = None
         self._answered: asyncio.Future[bytes] | None = None
-        # Bytes of an error's body that may still arrive, or 0 if none are expected.
-        self._unread = 0
-        self.heard_at = self.deadline = 0.0
+        self._deadline = math.inf
+        self.heard_at = 0.0
+        self.retires_at = math.inf
         self.is_open = self._is_reused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -82,24 +55,26 @@ class Http1Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
-    def request(
-        self, sent: bytes, now: float, deadline: float, on_headers: OnHeaders | None
-    ) -> "asyncio.Future[bytes]":
-        """Send a request, and return the future of its document."""
-        self.heard_at, self.deadline, self._on_headers = now, deadline, on_headers
-        answered = self._answered = self._loop.create_future()
+    async def request(self, sent: bytes, deadline: float, on_headers: OnHeaders | None) -> bytes:
+        """Send a request, and return its document. The deadline is by the loop's clock."""
+        self.heard_at, self._deadline, self._on_headers = self._loop.time(), deadline, on_headers
+        answered: asyncio.Future[bytes] = self._loop.create_future()
+        self._answered = answered
         self._transport.write(sent)
-        return answered
-
-    def cancel(self, answered: "asyncio.Future[bytes]") -> None:
-        """Close immediately if this request is running. The connection may have another one by now."""
-        if self._answered is answered:
-            self.abort()
+        try:
+            return await answered
+        finally:
+            # Cancelled. The connection may have another request by now.
+            if self._answered is answered:
+                self.abort()
 
     def is_late(self, now: float, read_timeout: float) -> bool:
         """Whether a response is overdue."""
-        is_busy = self._answered is not None or self._unread
-        return bool(is_busy) and now > min(self.deadline, self.heard_at + read_timeout)
+        return self._answered is not None and now > min(self._deadline, self.heard_at + read_timeout)
+
+    def is_unused(self, since: float) -> bool:
+        """Whether no request has been sent since then."""
+        return self._answered is None and self.heard_at < since
 
     def abort(self) -> None:
         """Close immediately, and leave a waiting request to its caller."""
@@ -117,10 +92,10 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A part of the response. Without a request, the connection is useless."""
-        parser = self._parser
-        if self._answered is None and not self._unread:
+        if self._answered is None:
             self._close()
             return
+        parser = self._parser
         self.heard_at = self._loop.time()
         try:
             parser.feed(data)
@@ -130,12 +105,9 @@ class Http1Connection(asyncio.Protocol):
         except TooLarge:
             self.fail(TooLarge())  # the original refers to the data, see `_answer`
             return
-        if parser.is_complete:
-            if self._answered is not None:
-                self._answer()
+        if parser.is_complete or parser.is_declined:
+            self._answer()
             self._continue()
-        elif parser.is_declined:
-            self._leave_unread(len(data))
 
     def eof_received(self) -> bool:
         """The server has sent everything: the connection is closed."""
@@ -151,7 +123,8 @@ class Http1Connection(asyncio.Protocol):
             else:
                 self.fail(self._lost(exc))
         self._parser.forget()
-        self._waiting.pop(self, None)
+        if self in self._idle:
+            self._idle.remove(self)
         self._on_end(self)
         # TLS below it holds buffers of half a megabyte, and this connection is freed late, like its parser.
         self._transport = None
@@ -160,43 +133,28 @@ class Http1Connection(asyncio.Protocol):
 
     def _answer(self) -> None:
         """End the request with the response."""
-        answered = self._answered
-        assert answered is not None  # noqa: S101  the callers have sent a request
+        answered, self._answered = self._answered, None
         parser = self._parser
-        if not answered.done():
-            try:
-                document = parser.document()
-                if self._on_headers is not None:
-                    self._on_headers(parser.named_headers())
-            except (NoDocument, TooLarge, NoResponse) as error:
-                # The task that waits for it is part of a reference cycle with it. Its traceback would keep the body in there.
-                answered.set_exception(error.with_traceback(None))
-            else:
-                answered.set_result(document)
-        self._answered = None
+        if answered is None or answered.done():
+            return
+        try:
+            document = parser.document()
+            if self._on_headers is not None:
+                self._on_headers(parser.named_headers())
+        except (NoDocument, TooLarge, NoResponse) as error:
+            # The task that waits for it is part of a reference cycle with it. Its traceback would keep the body in there.
+            answered.set_exception(error.with_traceback(None))
+        else:
+            answered.set_result(document)
 
     def _continue(self) -> None:
         """Wait for the next request, if there may be one."""
         # With something unsent, it was answered before the whole request had been sent.
         if self.is_open and self._parser.can_continue and not self._transport.get_write_buffer_size():
-            if self._unread:
-                self._unread = 0
-                self._waiting.pop(self, None)
             self._is_reused = True
             self._parser.expect()
             self._idle.append(self)
         else:
-            self._close()
-
-    def _leave_unread(self, size: int) -> None:
-        """End the request at an error's head. Its body is received and discarded, to keep the connection."""
-        if self._answered is not None:
-            self._answer()
-            self._unread = _LONGEST_UNREAD
-            self._waiting[self] = None
-        self._unread -= size
-        if self._unread <= 0:
-            self._unread = 0
             self._close()
 
     def _close(self) -> None:

@@ -12,14 +12,9 @@ from multidict import CIMultiDict
 from ingest.upstream.http.content_coding import decompressed
 from ingest.upstream.http.transport import NoDocument, TooLarge, has_document, keeps_connection
 
-HEAD_LIMIT = 64 * 1024
-"""Bytes of the head, and of the trailers, of a response."""
+# Bytes of the head, and of the trailers, of a response.
+_HEAD_LIMIT = 64 * 1024
 _MOST_INTERIM = 10
-# This number of parts of a body are joined if they are small on average: a chunk of two bytes takes fifty.
-_MANY_PARTS = 4096
-_SMALL_PART = 1024
-_NOTHING = b""
-_USUAL_START = b"HTTP/1.1 "
 
 
 class Malformed(Exception):
@@ -34,30 +29,10 @@ class ResponseParser:
 
     Attributes:
         is_complete: whether the response to the request has ended.
-        is_declined: whether its head has arrived and announces no document. The rest does not matter.
+        is_declined: whether its head has arrived and announces no document.
         can_continue: whether another request may be sent after it.
         has_begun: whether anything of a response has arrived.
     """
-
-    __slots__ = (
-        "_body",
-        "_body_limit",
-        "_coding",
-        "_in_body",
-        "_interim",
-        "_is_chunked",
-        "_is_usual",
-        "_length",
-        "_overhead",
-        "_parser",
-        "_size",
-        "can_continue",
-        "has_begun",
-        "headers",
-        "is_complete",
-        "is_declined",
-        "status",
-    )
 
     def __init__(self, body_limit: int) -> None:
         self._body_limit = body_limit
@@ -67,11 +42,11 @@ class ResponseParser:
     def expect(self) -> None:
         """Expect the next response on the same connection."""
         self.is_complete = self.is_declined = self.can_continue = self.has_begun = False
-        self._in_body = self._is_chunked = self._is_usual = False
+        self._in_body = self._is_chunked = False
         self.status = self._interim = self._size = self._overhead = 0
         self._length: int | None = None
-        self._coding = _NOTHING
-        self._body: list[bytes] = []
+        self._coding = b""
+        self._body = bytearray()
         self.headers: list[tuple[bytes, bytes]] = []
 
     def feed(self, data: bytes) -> None:
@@ -81,9 +56,7 @@ class ResponseParser:
             Malformed: it is no response, or more than one.
             TooLarge: its body exceeds the limit.
         """
-        if not self.has_begun:
-            self.has_begun = True
-            self._is_usual = data.startswith(_USUAL_START)
+        self.has_begun = True
         size = self._size
         try:
             self._parser.feed_data(data)
@@ -93,8 +66,10 @@ class ResponseParser:
             raise Malformed("the server switches to another protocol") from None
         except httptools.HttpParserError:
             raise Malformed("the response is not valid HTTP") from None
-        if not self.is_complete or len(data) > HEAD_LIMIT:
-            self._bound(len(data), is_body=self._size > size)
+        # A head, a chunk's head or trailers may never end.
+        self._overhead = 0 if self._size > size else self._overhead + len(data)
+        if self._overhead > _HEAD_LIMIT:
+            raise Malformed("the head or the trailers of the response are too long")
 
     def end_of_file(self) -> bool:
         """Return whether the connection's end is the response's, as for a body without a length."""
@@ -104,7 +79,7 @@ class ResponseParser:
 
     def forget(self) -> None:
         """Drop the data, because the connection is closed. The parser refers to itself, and would be freed late."""
-        self._body = []
+        self._body = bytearray()
         self.headers = []
 
     def document(self) -> bytes:
@@ -117,7 +92,7 @@ class ResponseParser:
         """
         if self.is_declined:
             raise NoDocument(self.status, self.named_headers())
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        body = bytes(self._body)
         return decompressed(self._coding, body, self._body_limit) if self._coding else body
 
     def named_headers(self) -> CIMultiDict[str]:
@@ -136,30 +111,32 @@ class ResponseParser:
         if self._in_body:
             return  # a trailer
         self.headers.append((name, value))
-        size = len(name)
-        if size == 14:
-            if name.lower() == b"content-length":
+        match name.lower():
+            case b"content-length":
                 self._length = int(value)
-        elif size == 16:
-            if name.lower() == b"content-encoding":
+            case b"content-encoding":
                 # Of several, none is supported.
                 self._coding = b"?" if self._coding else value.strip().lower()
-        elif size == 17 and name.lower() == b"transfer-encoding":
-            if self._is_chunked or value.strip().lower() != b"chunked":
-                raise Malformed("the transfer encoding of the response is not supported")
-            self._is_chunked = True
+            case b"transfer-encoding":
+                if self._is_chunked or value.strip().lower() != b"chunked":
+                    raise Malformed("the transfer encoding of the response is not supported")
+                self._is_chunked = True
+            case _:
+                pass
 
     def on_headers_complete(self) -> None:
         """The head has ended."""
         status = self.status = self._parser.get_status_code()
-        if not self._is_usual:
-            self._check_version()
+        version = self._parser.get_http_version()
+        # Chunks from an HTTP/1.0 server are ambiguous (RFC 9112, section 6.1).
+        if version not in ("1.1", "1.0") or (version == "1.0" and self._is_chunked):
+            raise Malformed("the response is not valid HTTP/1.1")
         if status < 200:
             if status < 100 or status == 101:
                 raise Malformed("the status of the response is not valid in HTTP, or was not requested")
             return
         self._in_body = True
-        if status != 200 and not has_document(status):
+        if not has_document(status):
             self.is_declined = True
         elif self._length is not None and self._length > self._body_limit:
             raise TooLarge
@@ -171,7 +148,7 @@ class ResponseParser:
             return
         if self._size > self._body_limit:
             raise TooLarge
-        self._body.append(part)
+        self._body += part
 
     def on_message_complete(self) -> None:
         """The response has ended. It may have been an interim response."""
@@ -185,28 +162,7 @@ class ResponseParser:
         self._interim += 1
         if self._interim > _MOST_INTERIM:
             raise Malformed("there are too many interim responses")
-        self._is_usual = False
-        self.headers, self._length, self._coding, self._is_chunked = [], None, _NOTHING, False
-
-    def _bound(self, size: int, *, is_body: bool) -> None:
-        """Bound the memory that something of this size takes, which has arrived and is not all of a usual response."""
-        if not is_body or size > HEAD_LIMIT:
-            self._limit_overhead(0 if is_body else size)
-        parts = len(self._body)
-        if parts > _MANY_PARTS and parts * _SMALL_PART > self._size:
-            self._body = [b"".join(self._body)]
-
-    def _limit_overhead(self, size: int) -> None:
-        """Limit the data outside a body, because a head, a chunk's head or trailers may never end."""
-        self._overhead += size
-        if max(self._overhead, sum(len(name) + len(value) for name, value in self.headers)) > HEAD_LIMIT:
-            raise Malformed("the head or the trailers of the response are too long")
-
-    def _check_version(self) -> None:
-        """Reject data that is not HTTP/1, and chunks from an HTTP/1.0 server (RFC 9112, section 6.1)."""
-        version = self._parser.get_http_version()
-        if version not in ("1.1", "1.0") or (version == "1.0" and self._is_chunked):
-            raise Malformed("the response is not valid HTTP/1.1")
+        self.headers, self._length, self._coding, self._is_chunked = [], None, b"", False
 
 
 def _cause_of(error: Exception) -> BaseException:

@@ -5,9 +5,8 @@ It supports any method with headers and a body, HTTPS, gzip and deflate. If a pr
 
 import asyncio
 import random
-import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -49,14 +48,11 @@ class NativeTransport:
 
     def __init__(self, options: Options) -> None:
         self._loop = asyncio.get_running_loop()
-        limits = self._limits = options.limits
-        self._total = limits.total
+        self._limits = options.limits
         self._tls = context_of(options.tls) if options.is_tls else None
-        # By the prefix of their URLs, and the last one used.
+        # By what their URLs begin with.
         self._origins: dict[str, Origin] = {}
-        self._origin: Origin | None = None
         self._connections: set[Http1Connection] = set()
-        self._check_every = min(_CHECK_EVERY, max(0.02, min(limits.read, limits.total) / 8))
         self._watch: asyncio.TimerHandle | None = None
         self._closed: asyncio.Event | None = None
 
@@ -69,27 +65,19 @@ class NativeTransport:
         on_headers: OnHeaders | None = None,
     ) -> bytes:
         """See `Transport`."""
-        origin = self._origin
-        if origin is None or not url.startswith(origin.root):
-            origin = self._origin = self._origin_of(url)
+        origin = self._origin_of(url)
         request = origin.request(url, headers, method, body)
-        now = self._loop.time()
-        deadline = now + self._total
-        connection = self._kept(origin.idle, now)
-        if connection is None:
-            connection = await self._connected(origin, deadline)
-            now = self._loop.time()
-        answered = connection.request(request, now, deadline, on_headers)
-        try:
-            return await answered
-        except asyncio.CancelledError:
-            connection.cancel(answered)
-            raise
-        except ClosedEarly:
-            # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
-            if method != "GET":
-                raise
-        return await self._send_on_new(origin, request, deadline, on_headers)
+        deadline = self._loop.time() + self._limits.total
+        connection = self._kept(origin.idle)
+        if connection is not None:
+            try:
+                return await connection.request(request, deadline, on_headers)
+            except ClosedEarly:
+                # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
+                if method != "GET":
+                    raise
+        connection = await self._connected(origin, deadline)
+        return await connection.request(request, deadline, on_headers)
 
     async def close(self) -> None:
         """Close all connections, which ends running requests."""
@@ -104,20 +92,16 @@ class NativeTransport:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._closed.wait()
 
-    async def _send_on_new(
-        self, origin: Origin, request: bytes, deadline: float, on_headers: OnHeaders | None
-    ) -> bytes:
-        """Send a request on a new connection, which cannot have been closed since its last request."""
-        connection = await self._connected(origin, deadline)
-        answered = connection.request(request, self._loop.time(), deadline, on_headers)
-        try:
-            return await answered
-        except asyncio.CancelledError:
-            connection.cancel(answered)
-            raise
+    def _origin_of(self, url: str) -> Origin:
+        for root, origin in self._origins.items():
+            if url.startswith(root):
+                return origin
+        origin = Origin(url)
+        return self._origins.setdefault(origin.root, origin)
 
-    def _kept(self, idle: list[Http1Connection], now: float) -> Http1Connection | None:
+    def _kept(self, idle: list[Http1Connection]) -> Http1Connection | None:
         """Return the connection that was used last, if one can be used again."""
+        now = self._loop.time()
         while idle:
             connection = idle.pop()
             if connection.is_open and now < connection.heard_at + KEEP_ALIVE and now < connection.retires_at:
@@ -127,75 +111,46 @@ class NativeTransport:
 
     async def _connected(self, origin: Origin, deadline: float) -> Http1Connection:
         """Open a connection."""
-        time = self._loop.time
+        loop = self._loop
         try:
-            addresses, left = origin.known_addresses(), self._limits.connect
-            if addresses is None:
-                addresses, left = await self._resolved(origin, deadline)
-            origin.next_first()
-            self._check_open()
-            origin.close_waiting()
-            async with asyncio.timeout_at(min(deadline, time() + left)):
-                connected = await self._connect(origin, addresses)
+            async with asyncio.timeout_at(min(deadline, loop.time() + self._limits.connect)):
+                connected = await self._connect(origin, await origin.addresses())
         except (OSError, RuntimeError) as error:
             # uvloop raises a RuntimeError, instead of an OSError, for a connection that has just been closed.
             if isinstance(error, RuntimeError) and "closed" not in str(error):
                 raise
             raise _not_connected(error) from error
         if self._closed is not None:
+            # The transport would not close a new connection any more.
             connected.abort()
-        self._check_open()
+            raise NoResponse(_CLOSED, reached=False)
         if not connected.is_open:  # the server has sent data without a request, or has closed it
             raise NoResponse("the connection was closed", reached=False)
-        connected.retires_at = time() + random.uniform(*_LIFETIME)  # noqa: S311  so that they do not end together
+        connected.retires_at = loop.time() + random.uniform(*_LIFETIME)  # noqa: S311  so that they do not end together
         self._connections.add(connected)
         if self._watch is None:
-            self._watch = self._loop.call_later(self._check_every, self._check)
+            self._watch = loop.call_later(_CHECK_EVERY, self._check)
         return connected
 
-    async def _resolved(self, origin: Origin, deadline: float) -> tuple[list[aiohappyeyeballs.AddrInfoType], float]:
-        """Return the addresses of the host, and for how many seconds connecting may take after that."""
-        until = self._loop.time() + self._limits.connect
-        async with asyncio.timeout_at(min(deadline, until)):
-            addresses = await origin.addresses()
-        return addresses, until - self._loop.time()
-
-    async def _connect(self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType]) -> Http1Connection:
-        loop = self._loop
+    async def _connect(self, origin: Origin, addresses: Sequence[aiohappyeyeballs.AddrInfoType]) -> Http1Connection:
         # The certificate must be valid for the host name without the dot of a fully qualified one.
         tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": origin.host.rstrip(".")} if origin.is_tls else {}
 
         def new() -> Http1Connection:
-            return Http1Connection(self._limits.body, origin.idle, origin.waiting, self._ended)
+            return Http1Connection(self._limits.body, origin.idle, self._ended)
 
         try:
-            if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
-                # With a single address, the loop itself connects in a third of the time.
-                host, port = addresses[0][4][:2]
-                return (await loop.create_connection(new, host, port, **tls))[1]
             connected = await aiohappyeyeballs.start_connection(
-                addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
+                addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=self._loop
             )
             # From here on the loop closes the socket, even if it fails.
-            return (await loop.create_connection(new, sock=connected, **tls))[1]
+            return (await self._loop.create_connection(new, sock=connected, **tls))[1]
         except ssl.SSLError:
             raise
         except OSError as error:
             if not is_exhaustion(error):  # to resolve the name takes file descriptors as well
                 origin.forget_addresses()
             raise
-
-    def _check_open(self) -> None:
-        """Raise `NoResponse` if the transport was closed, because it would not close a new connection."""
-        if self._closed is not None:
-            raise NoResponse(_CLOSED, reached=False)
-
-    def _origin_of(self, url: str) -> Origin:
-        origin = next((origin for origin in self._origins.values() if url.startswith(origin.root)), None)
-        if origin is None:
-            origin = Origin.of(url)
-            origin = self._origins.setdefault(origin.root, origin)
-        return origin
 
     def _ended(self, connection: Http1Connection) -> None:
         self._connections.discard(connection)
@@ -204,12 +159,13 @@ class NativeTransport:
 
     def _check(self) -> None:
         """End the requests that are overdue, and connections that were idle for long."""
-        now, read = self._loop.time(), self._limits.read
-        for origin in self._origins.values():
-            origin.close_unused(now - KEEP_ALIVE)
-        for connection in [connection for connection in self._connections if connection.is_late(now, read)]:
-            connection.fail(NoResponse("while waiting for the response", timed_out=True))
-        self._watch = self._loop.call_later(self._check_every, self._check) if self._connections else None
+        now = self._loop.time()
+        for connection in list(self._connections):
+            if connection.is_late(now, self._limits.read):
+                connection.fail(NoResponse("while waiting for the response", timed_out=True))
+            elif connection.is_unused(now - KEEP_ALIVE):
+                connection.abort()
+        self._watch = self._loop.call_later(_CHECK_EVERY, self._check) if self._connections else None
 
 
 def _not_connected(error: OSError | RuntimeError) -> NoResponse:

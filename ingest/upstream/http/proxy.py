@@ -7,6 +7,7 @@ from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from ingest.domain.errors import ConfigError
+from ingest.upstream.http.transport import DEFAULT_PORTS
 
 # Stricter than either client: a client that cannot parse a URL quotes it in its error, including the password.
 _PROXY = re.compile(
@@ -26,7 +27,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     name = f"{parts.scheme}_proxy"
     proxy = _variable(environ, name)
     host = parts.hostname or ""
-    at = f"{f'[{host}]' if ':' in host else host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+    at = f"{f'[{host}]' if ':' in host else host}:{parts.port or DEFAULT_PORTS.get(parts.scheme, 80)}"
     if not proxy or _is_local(host) or _is_excepted(host, at, environ):
         return None
     if "://" not in proxy:

@@ -6,9 +6,10 @@ there.
 
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
+from ingest.upstream.http.transport import DEFAULT_PORTS
+
 MAX_REDIRECTS = 5
 _STATUSES = frozenset({301, 302, 303, 307, 308})
-_PORTS = {"http": 80, "https": 443}
 # Allowed in a URL in addition to letters and digits, including `%`, so that nothing is quoted twice.
 _ALLOWED = "-._~:/?#[]@!$&'()*+,;=%"
 
@@ -45,5 +46,5 @@ def repeats_method(method: str, status: int) -> bool:
 
 
 def _origin(parts: SplitResult) -> tuple[str, str, int] | None:
-    port = parts.port or _PORTS.get(parts.scheme)
-    return (parts.scheme, parts.hostname, port) if parts.scheme in _PORTS and parts.hostname and port else None
+    port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+    return (parts.scheme, parts.hostname, port) if parts.scheme in DEFAULT_PORTS and parts.hostname and port else None

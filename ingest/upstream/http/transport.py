@@ -18,6 +18,7 @@ Method = Literal["GET", "POST"]
 # Called with the headers of a response with a document.
 OnHeaders = Callable[[Mapping[str, str]], None]
 
+DEFAULT_PORTS = {"http": 80, "https": 443}
 KEEP_ALIVE = 30
 DNS_CACHE = 30
 
@@ -113,8 +114,7 @@ class Transport(Protocol):
 
         Args:
             url: already percent-encoded.
-            headers: sent with it. Requests may share a mapping, which then must not change: what a transport prepares from it is
-                kept as long as the same object is given again.
+            headers: sent with it.
             method: of the request.
             body: sent with a POST.
             on_headers: called with the response's headers before the document is returned. Names are case-insensitive.
