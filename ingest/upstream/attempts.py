@@ -1,16 +1,13 @@
-"""Reports the start and the end of each HTTP request of a transport, to measure how much the API can process."""
+"""Reports the start and the end of each HTTP request, to measure how much the API can process."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Protocol
 
-from ingest.upstream.http.transport import Method, NoDocument, NoResponse, OnHeaders, Options, Transport
+from ingest.upstream.http.transport import NoDocument, NoResponse
 
 _OVERLOADED = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
-
-OpenTransport = Callable[[Options], AbstractAsyncContextManager[Transport]]
 
 
 class Attempts(Protocol):
@@ -29,55 +26,23 @@ class Attempts(Protocol):
         """It has ended in another way, or was cancelled."""
 
 
-def observed(opener: OpenTransport, attempts: Attempts | None) -> OpenTransport:
-    """The opener of transports whose requests are reported. Without `attempts`, the same opener."""
-    if attempts is None:
-        return opener
-
-    @asynccontextmanager
-    async def open_observed(options: Options) -> AsyncIterator[Transport]:
-        async with opener(options) as transport:
-            yield ObservedTransport(transport, attempts)
-
-    return open_observed
-
-
-class ObservedTransport:
-    """A transport that reports its requests and otherwise acts as the transport that it wraps."""
-
-    def __init__(self, transport: Transport, attempts: Attempts, clock: Callable[[], float] = time.monotonic) -> None:
-        self._send = transport.send
-        self._attempts = attempts
-        self._clock = clock
-
-    async def send(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        method: Method = "GET",
-        body: bytes | None = None,
-        on_headers: OnHeaders | None = None,
-    ) -> bytes:
-        """See `Transport`."""
-        attempts, clock = self._attempts, self._clock
-        attempts.record_start()
-        started_at = clock()
-        try:
-            document = await self._send(url, headers, method, body, on_headers)
-        except NoDocument as response:
-            if response.status in _OVERLOADED:
-                attempts.record_overload(started_at)
-            else:
-                attempts.record_end()
-            raise
-        except NoResponse as reason:
-            if reason.timed_out:
-                attempts.record_overload(started_at)
-            else:
-                attempts.record_end()
-            raise
-        except BaseException:
+async def observed(attempts: Attempts, request: Awaitable[bytes]) -> bytes:
+    """Await a request of a transport, and report it."""
+    attempts.record_start()
+    started_at = time.monotonic()
+    try:
+        document = await request
+    except BaseException as error:
+        if _is_overload(error):
+            attempts.record_overload(started_at)
+        else:
             attempts.record_end()
-            raise
-        attempts.record_document(started_at, clock())
-        return document
+        raise
+    attempts.record_document(started_at, time.monotonic())
+    return document
+
+
+def _is_overload(error: BaseException) -> bool:
+    if isinstance(error, NoDocument):
+        return error.status in _OVERLOADED
+    return isinstance(error, NoResponse) and error.timed_out

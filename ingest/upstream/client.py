@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Self, assert_never
 from urllib.parse import quote
@@ -22,9 +22,8 @@ from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.attempts import Attempts
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
-from ingest.upstream.http.replacement import Opener, ReplaceableTransport
-from ingest.upstream.http.transport import Kind, Method, Options, Transport, UpstreamLimits
-from ingest.upstream.opening import opened_session
+from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
+from ingest.upstream.opening import OpenTransport, open_access
 from ingest.upstream.quota.quota import FleetQuota
 from ingest.upstream.session import ApiSession, utc_now
 
@@ -97,29 +96,19 @@ class UpstreamClient:
         Raises:
             ConfigError: a certificate cannot be used.
         """
-        opener = transport_opener(endpoint.kind)
-        async with opened_session(endpoint, opener, limits, seconds, now, quota, attempts, on_replaced) as session:
+        async with open_access(endpoint, transport_opener(endpoint.kind), limits, now) as (transport, credential):
+            session = ApiSession(
+                transport,
+                endpoint,
+                limits.body,
+                seconds,
+                credential=credential,
+                now=now,
+                quota=quota,
+                attempts=attempts,
+                on_replaced=on_replaced,
+            )
             yield cls(session, endpoint, limits.tries, is_paused)
-
-    @classmethod
-    @asynccontextmanager
-    async def with_opener(
-        cls,
-        opener: Opener,
-        template: str,
-        limits: UpstreamLimits,
-        seconds: dict[str, Histogram],
-        now: Callable[[], datetime] = utc_now,
-        draw: Callable[[float, float], float] = random.uniform,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> AsyncIterator[Self]:
-        """Open a client without a credential on the transports that `opener` opens: one, and a replacement when it has failed.
-
-        `clock` (monotonic seconds) determines how long a transport has been open.
-        """
-        async with ReplaceableTransport.open(opener, limits.total, clock) as transport:
-            endpoint = Endpoint(template)
-            yield cls(ApiSession(transport, endpoint, limits.body, seconds, now=now), endpoint, limits.tries, draw=draw)
 
     async def authenticate(self) -> None:
         """Obtain the credential as the next request would, without sending one to the external API.
@@ -187,7 +176,7 @@ def require(kind: Kind, *, has_proxy: bool = False) -> None:
         transport_opener("aiohttp")
 
 
-def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextManager[Transport]]:
+def transport_opener(kind: Kind) -> OpenTransport:
     """Return the function that opens a transport of this kind."""
     match kind:
         case "aiohttp":

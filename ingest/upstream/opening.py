@@ -1,4 +1,4 @@
-"""Opens what requests to the external API need: transports, credential, and the watch over their files."""
+"""Opens the transports and the credential for requests to the external API, and watches their files."""
 
 import asyncio
 import time
@@ -8,20 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.orders.clean_json import ignored
 from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
-from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.credential import Credential, FixedCredential
 from ingest.upstream.access.endpoint import Endpoint, OAuth2, fixed_headers
 from ingest.upstream.access.oauth2 import OAuth2Credential
 from ingest.upstream.access.secrets import Secrets
 from ingest.upstream.access.token_request import Authority
-from ingest.upstream.attempts import Attempts, observed
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
 from ingest.upstream.http.transport import Options, Transport, UpstreamLimits
-from ingest.upstream.quota.quota import FleetQuota
-from ingest.upstream.session import ApiSession
 
 # The response of an authorization server, in bytes.
 _TOKEN_BODY = 256 * 1024
@@ -74,17 +69,10 @@ class _Tls:
 
 
 @asynccontextmanager
-async def opened_session(
-    endpoint: Endpoint,
-    opener: OpenTransport,
-    limits: UpstreamLimits,
-    seconds: dict[str, Histogram],
-    now: Callable[[], datetime],
-    quota: FleetQuota | None = None,
-    attempts: Attempts | None = None,
-    on_replaced: Callable[[], None] = ignored,
-) -> AsyncIterator[ApiSession]:
-    """Open a session. `attempts` observes each request to the API, except requests for a token.
+async def open_access(
+    endpoint: Endpoint, opener: OpenTransport, limits: UpstreamLimits, now: Callable[[], datetime]
+) -> AsyncIterator[tuple[ReplaceableTransport, Credential]]:
+    """Open a transport to the external API and the credential for it.
 
     Raises:
         ConfigError: a certificate or a file with a secret cannot be used.
@@ -94,23 +82,14 @@ async def opened_session(
         tls = _Tls(access.tls)
         secrets = Secrets(access.secrets)
         await secrets.start()
-        transport = await tls.opened(stack, observed(opener, attempts), endpoint.url, limits, endpoint.proxy)
+        transport = await tls.opened(stack, opener, endpoint.url, limits, endpoint.proxy)
         credential: Credential
         if access.oauth2 is None:
             credential = _fixed(endpoint, secrets)
         else:
             credential = await _oauth2(stack, endpoint, access.oauth2, secrets, tls, opener, limits, now)
         await stack.enter_async_context(watching([*secrets.files(), *tls.watched()], CHECK_EVERY))
-        yield ApiSession(
-            transport,
-            endpoint,
-            limits.body,
-            seconds,
-            credential=credential,
-            now=now,
-            quota=quota,
-            on_replaced=on_replaced,
-        )
+        yield transport, credential
 
 
 def _fixed(endpoint: Endpoint, secrets: Secrets) -> FixedCredential:

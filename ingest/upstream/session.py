@@ -17,6 +17,7 @@ from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.credential import Credential, FixedCredential, headers_with
 from ingest.upstream.access.endpoint import Endpoint
+from ingest.upstream.attempts import Attempts, observed
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, TooLarge
@@ -44,6 +45,7 @@ class ApiSession:
         credential: their headers.
         now: the clock for the time of a fetch, the same for all workers, because the later fetch wins.
         quota: each request waits for it. None for no limit.
+        attempts: observes each request.
         on_replaced: called for each document in which characters were replaced, see `clean_json`.
     """
 
@@ -57,6 +59,7 @@ class ApiSession:
         credential: Credential | None = None,
         now: Callable[[], datetime] = utc_now,
         quota: "FleetQuota | None" = None,
+        attempts: Attempts | None = None,
         on_replaced: Callable[[], None] = ignored,
     ) -> None:
         self._transport = transport
@@ -69,6 +72,7 @@ class ApiSession:
         self._now = now
         self._on_replaced = on_replaced
         self._quota = quota
+        self._attempts = attempts
 
     async def send(
         self, requests: Requests, url: str, body: bytes | None = None, method: Method | None = None
@@ -150,7 +154,8 @@ class ApiSession:
         if traceparent is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
         try:
-            document = await send(url, headers, method, body, quota and quota.observe)
+            request = send(url, headers, method, body, quota and quota.observe)
+            document = await (request if self._attempts is None else observed(self._attempts, request))
         except NoDocument as response:
             code = code_of(response.status)
             return response

@@ -1,5 +1,6 @@
 """The immediate tries of a request within one attempt."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -25,13 +26,32 @@ class FailingTransport:
         raise NoResponse("the connection was closed")
 
 
-async def test_there_may_be_thousands_of_them() -> None:
-    transport = FailingTransport()
+def client_of(
+    transport: FailingTransport, tries: int, draw: Callable[[float, float], float] = lambda *_: 0.0
+) -> UpstreamClient:
     endpoint = Endpoint("http://a/{order_id}")
     session = ApiSession(cast("Any", transport), endpoint, 1, metrics().upstream_request)
-    client = UpstreamClient(session, endpoint, tries=1_500, draw=lambda *_: 0.0)
+    return UpstreamClient(session, endpoint, tries, draw=draw)
+
+
+async def test_there_may_be_thousands_of_them() -> None:
+    transport = FailingTransport()
 
     with pytest.raises(TransientFault):
-        await delivered(client.fetch(FetchRequest("1")))
+        await delivered(client_of(transport, tries=1_500).fetch(FetchRequest("1")))
 
     assert transport.requests == 1_500
+
+
+async def test_the_pauses_between_them_have_full_jitter_and_grow() -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def draw(least: float, most: float) -> float:
+        drawn.append((least, most))
+        return 0.0
+
+    with pytest.raises(TransientFault):
+        await delivered(client_of(FailingTransport(), 8, draw).fetch(FetchRequest("1")))
+
+    assert [least for least, _ in drawn] == [0.0] * 7
+    assert [most for _, most in drawn] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
