@@ -29,15 +29,13 @@ def test_a_time_may_be_used_when_it_has_come_and_not_before() -> None:
     assert schedule.delay(10.5) == math.inf
 
 
-def test_times_that_are_not_used_soon_lapse_and_are_counted() -> None:
+def test_times_that_are_not_used_soon_lapse() -> None:
     schedule = Schedule()
     schedule.add(10.0, 10, 0.01, 0.02)
 
     assert taken(schedule, 10.055) == 2, "those of the last 20 ms"
-    assert schedule.take_unused() == 4
-    assert schedule.take_unused() == 0
+    assert schedule.left(10.055) == 4
     assert taken(schedule, 11.0) == 0
-    assert schedule.take_unused() == 4
 
 
 def test_after_a_long_pause_no_more_than_a_moments_times_are_sent_at_once() -> None:
@@ -45,7 +43,7 @@ def test_after_a_long_pause_no_more_than_a_moments_times_are_sent_at_once() -> N
     schedule.add(0.0, math.inf, 0.02, 0.02)
 
     assert taken(schedule, 3600.0) <= 2
-    assert schedule.unused == 0, "a safe share is nobody else's"
+    assert schedule.clear() == 0, "a safe share is nobody else's"
 
 
 def test_blocks_are_used_one_after_the_other() -> None:
@@ -64,7 +62,5 @@ def test_what_is_cleared_is_unused() -> None:
     schedule.add(10.0, 5, 0.1, 0.1)
     taken(schedule, 10.0)
 
-    schedule.clear()
-
+    assert schedule.clear() == 4
     assert schedule.delay(10.1) == math.inf
-    assert schedule.take_unused() == 4

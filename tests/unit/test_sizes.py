@@ -17,7 +17,6 @@ LONG = {
     "store/connection.py",
     "store/outbox/outbox.py",
     "upstream/bulk/bulk.py",
-    "upstream/quota/quota_share.py",
 }
 # A protocol that combines ports or describes a connection.
 LARGE_PORTS: set[str] = set()

@@ -89,12 +89,7 @@ class FleetQuota:
         """
         if self._is_closed:
             raise NotSent
-        now = self._clock()
-        if not self._waiting and self._share.delay(now) <= 0:
-            self._share.begin()
-            self._waits.observe(0.0)
-            self._plan(now)
-            return
+        began_at = self._clock()
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._send_due()
@@ -103,7 +98,7 @@ class FleetQuota:
         except asyncio.CancelledError:
             self._leave(turn)
             raise
-        self._waits.observe(self._clock() - now)
+        self._waits.observe(self._clock() - began_at)
 
     def release(self) -> None:
         """A request has ended, whatever became of it."""
@@ -123,7 +118,7 @@ class FleetQuota:
         if not left.requests:
             self._on_exhausted(left.seconds)
         else:
-            self._share.told(left.rate, left.seconds, self._clock())
+            self._share.slow_down(left.rate, left.seconds, self._clock())
 
     def turn_away(self) -> None:
         """The API requests a pause: waiting requests are not sent, because their turn may come before the pause ends."""
@@ -161,9 +156,6 @@ class FleetQuota:
             self._timer = None
         if self._waiting and delay < math.inf:
             self._timer = asyncio.get_running_loop().call_later(delay, self._send_due)
-        self._plan(now)
-
-    def _plan(self, now: float) -> None:
         if self._share.due(now, len(self._waiting)) < self._asks_at:
             self._changed.set()
 
@@ -183,7 +175,7 @@ class FleetQuota:
         """End the lease when no request is in flight. If that fails, it expires."""
         with suppress(TimeoutError, Unavailable):
             async with asyncio.timeout(_LAST_WAIT):
-                await self._leases.end(self._share.take_unused())
+                await self._leases.end(self._share.leave())
 
     async def _until_due(self) -> None:
         while (due := self._share.due(now := self._clock(), len(self._waiting))) > now:

@@ -1,9 +1,4 @@
-"""The share of one process in the quota of all processes: by its lease, or its safe share while there is no lease.
-
-While the server of the leases is unavailable, each process continues with its safe share, which is the quota divided by the last known
-number of processes (safe capacity, as in Doorman). Others may still have requests in flight by their last leases, so a process does not
-exceed the concurrency of its own last lease until the longest request has ended. A process that has only been a member for a short time
-has no safe share, because others may not have counted it.
+"""The share of one process in the quota of all processes: how many requests it may send, and when it calls the server of the leases.
 
 Pure, without a clock or tasks.
 """
@@ -15,10 +10,9 @@ from collections.abc import Callable
 
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.upstream.quota.quota_demand import Demand
+from ingest.upstream.quota.quota_lease import VALID, Leased, Right, Safe, concurrency, is_valid, renewed, without_server
 from ingest.upstream.quota.quota_schedule import Schedule
 
-# How long a lease is valid after the call that requested it. The server counts it for longer.
-LEASE = 3.0
 # How often a lease that satisfies is renewed.
 _RENEW = 1.0
 # How often an unavailable server is tried. The server stops learning two seconds after the first process has reached it, or later.
@@ -40,11 +34,10 @@ _SLOWEST = 1 / 60
 
 
 class Share:
-    """The share of one process.
+    """The requests that one process may send.
 
     Attributes:
         in_flight: requests that are being sent.
-        limit: requests that may be in flight by the last lease, or 0 without one.
         granted_rate: requests per second that were granted lately.
 
     Args:
@@ -61,14 +54,13 @@ class Share:
         self._draw = draw
         self._schedule = Schedule()
         self._demand = Demand()
-        self._lease = Lease()
-        self._asked_at = self._valid_until = self._member_since = self._paused_until = -math.inf
-        self._safe_since = math.inf
-        self._retry_in: float | None = None
-        self._looks_in = 0.0
+        self._right: Right = Leased()
+        # The response to the last call, or None if it failed.
+        self._response: Lease | None = Lease()
+        self._called_at = self._paused_until = -math.inf
+        self._next_call_in = 0.0
         self._is_short = self._is_used = False
         self._slowest, self._slow_until = limits.rate, -math.inf
-        self.limit = 0
         self.in_flight = 0
         self.granted_rate = 0.0
 
@@ -78,11 +70,9 @@ class Share:
         """Seconds until a request may begin: 0 or less for now, infinite until there is another lease or a request ends."""
         if now < self._paused_until:
             return self._paused_until - now
-        if self._limits.concurrency and self.in_flight >= self.limit_at(now):
+        if self._is_limited(now) or not is_valid(self._right, self._called_at, now):
             return math.inf
-        if self._limits.rate:
-            return self._schedule.delay(now) if not self._is_safe() or self._is_trying(now) else math.inf
-        return 0.0 if now < self._valid_until or (self._is_safe() and self._is_trying(now)) else math.inf
+        return self._schedule.delay(now) if self._limits.rate else 0.0
 
     def begin(self) -> None:
         """A request begins, as `delay` permits."""
@@ -98,62 +88,60 @@ class Share:
 
     def limit_at(self, now: float) -> int:
         """How many requests may be in flight."""
-        if not self._is_safe():
-            return self.limit if now < self._valid_until else 0
-        if not self._is_trying(now):
+        if not is_valid(self._right, self._called_at, now):
             return 0
-        fair = self._limits.concurrency // self._lease.members
-        return min(self.limit, fair) if now < self._safe_since + self._longest else fair
+        return concurrency(self._right, self._limits.concurrency, self._longest, now)
 
     def read_ahead(self) -> int:
         """How many orders to hold, at most: as many as can be sent in a while."""
         if not self._limits.rate:
             return sys.maxsize
-        return max(_A_FEW, math.ceil(self._limits.rate / self._lease.members * _READ_AHEAD))
+        return max(_A_FEW, math.ceil(self._limits.rate / self._right.lease.members * _READ_AHEAD))
 
-    def told(self, rate: float, seconds: float, now: float) -> None:
+    def slow_down(self, rate: float, seconds: float, now: float) -> None:
         """By the API's headers, the rest of its quota allows this rate until it is full again."""
         if rate < self._limits.rate:
             self._slowest, self._slow_until = max(rate, min(_SLOWEST, self._limits.rate)), now + seconds
         elif self._slowest < self._limits.rate:
             # The quota is full again, so that earlier headers no longer apply.
-            self._slowest, self._slow_until = self._limits.rate, now + LEASE
+            self._slowest, self._slow_until = self._limits.rate, now + VALID
 
-    # -- leases ---------------------------------------------------------------------------------------------
+    # -- calls of the server --------------------------------------------------------------------------------
 
     def due(self, now: float, waiting: int) -> float:
         """When to call next, or infinite while there is nothing to request."""
         if not waiting and not self.in_flight:
             return math.inf
-        if self._retry_in is not None:
-            return self._asked_at + self._retry_in
-        earliest = self._asked_at + self._lease.renew_in
-        if self._lease.is_learning:
+        response = self._response
+        if response is None:
+            return self._called_at + self._next_call_in
+        earliest = self._called_at + response.renew_in
+        if response.is_learning:
             return earliest
-        due = self._asked_at + _RENEW
+        due = self._called_at + _RENEW
         if waiting and self._is_limited(now):
-            due = self._asked_at + self._looks_in
-        elif self._limits.rate and (waiting or self._demand.expected(self._lease.period) >= 1):
+            due = self._called_at + self._next_call_in
+        elif self._limits.rate and (waiting or self._demand.expected(response.period) >= 1):
             due = min(due, self._next_times(now, waiting))
         return max(earliest, due)
 
     def request(self, now: float, waiting: int) -> LeaseRequest:
         """The request for a lease now, given how many requests wait."""
-        self._demand.learn(now, self._lease.period, self.in_flight + waiting)
+        period = self._right.lease.period
+        self._demand.learn(now, period, self.in_flight + waiting)
         tokens = 0.0
-        if self._limits.rate and not self._is_safe():
-            wanted = self._demand.expected(self._lease.period) + self._fitting(now, waiting)
-            tokens = max(0.0, wanted - self._schedule.left(now))
+        if self._limits.rate and isinstance(self._right, Leased):
+            tokens = self._demand.expected(period) + self._fitting(now, waiting) - self._schedule.left(now)
         slow_for = max(0.0, self._slow_until - now)
         claim = self.limit_at(now)
-        self._asked_at = now
+        self._called_at = now
         return LeaseRequest(
-            tokens=math.ceil(tokens),
+            tokens=max(0, math.ceil(tokens)),
             concurrency=self._demand.peak,
             in_flight=self.in_flight,
             claim=claim,
-            is_back=self._retry_in is not None,
-            members=self._lease.members if self._valid_until > -math.inf else 0,
+            is_back=self._response is None,
+            members=0 if self._right == Leased() else self._right.lease.members,
             is_unused=waiting > 0 and not self._is_used,
             slowest=self._slowest if slow_for else 0.0,
             slow_for=slow_for,
@@ -161,64 +149,46 @@ class Share:
 
     def granted(self, request: LeaseRequest, lease: Lease, waiting: int, now: float) -> None:
         """The server has answered a request, given how many requests wait."""
-        self._retry_in = None
+        self._response = lease
         if lease.paused:
             self._paused_until = now + lease.paused
             self._schedule.clear()
         if lease.is_learning:
             # Continue as if the server were unavailable, but call it at the time that it returned.
-            self._keep_safe(now)
-            self._lease = Lease(
-                members=self._lease.members, period=lease.period, renew_in=lease.renew_in, is_learning=True
-            )
+            self._lose_server(now)
             return
-        if self._is_safe():
-            self._safe_since = math.inf
+        if isinstance(self._right, Safe):
             self._schedule.clear()
-        elif self._asked_at > self._valid_until:
-            self._member_since = self._asked_at
         self._count(lease.tokens, now)
-        self._valid_until = self._asked_at + LEASE
-        self._lease, self.limit = lease, lease.limit
-        self._looks_in = lease.period * self._draw(*_LOOK)
+        self._right = renewed(self._right, lease, self._called_at)
+        self._next_call_in = lease.period * self._draw(*_LOOK)
         self._is_short = lease.tokens < request.tokens
         self._is_used = lease.limit == 0
         self._add(lease, min(self._fitting(now, waiting), lease.tokens), now)
 
     def failed(self, now: float) -> None:
         """The server cannot be used."""
-        self._retry_in = self._draw(*_RETRY)
-        self._keep_safe(now)
+        self._response = None
+        self._next_call_in = self._draw(*_RETRY)
+        self._lose_server(now)
 
-    def take_unused(self) -> int:
-        """Times to send that will not be used any more."""
-        self._schedule.take_unused()
-        self._schedule.clear()
-        return self._schedule.take_unused()
+    def leave(self) -> int:
+        """Give up the rest of the lease, and return how many times to send were not used."""
+        return self._schedule.clear()
 
-    # -- without a lease ------------------------------------------------------------------------------------
-
-    def _is_safe(self) -> bool:
-        return self._safe_since < math.inf
-
-    def _is_trying(self, now: float) -> bool:
-        """Whether the server was tried lately: a process without requests does not, and its safe share ends."""
-        return now < self._asked_at + LEASE
-
-    def _keep_safe(self, now: float) -> None:
-        # All others have called since this process became a member, or have left.
-        is_known = self._valid_until - LEASE - self._member_since >= LEASE
-        if self._is_safe() or now > self._valid_until or not is_known:
+    def _lose_server(self, now: float) -> None:
+        right = without_server(self._right, now)
+        if right is self._right:
             return
-        self._safe_since = now
+        self._right = right
         if self._limits.rate:
-            self.granted_rate = self._limits.rate / self._lease.members
+            self.granted_rate = self._limits.rate / self._right.lease.members
             spacing = 1 / self.granted_rate
             # Others use up their leases for about a period, and processes should not begin in step.
-            at = max(now + self._lease.period, self._schedule.end()) + self._draw(0.5, 1.0) * spacing
+            at = max(now + self._right.lease.period, self._schedule.end()) + self._draw(0.5, 1.0) * spacing
             self._schedule.add(at, math.inf, spacing, _validity(spacing))
 
-    # -- with one -------------------------------------------------------------------------------------------
+    # -- times to send --------------------------------------------------------------------------------------
 
     def _is_limited(self, now: float) -> bool:
         return bool(self._limits.concurrency) and self.in_flight >= self.limit_at(now)
@@ -232,7 +202,7 @@ class Share:
     def _next_times(self, now: float, waiting: int) -> float:
         """When to request more times to send: shortly before the last, or immediately if the last request was granted completely."""
         if self._is_short or self._fitting(now, waiting) <= self._schedule.left(now):
-            return self._schedule.end() - min(_LEAD, _LEAD_SHARE * self._lease.period)
+            return self._schedule.end() - min(_LEAD, _LEAD_SHARE * self._right.lease.period)
         return -math.inf
 
     def _add(self, lease: Lease, waiting: int, now: float) -> None:
@@ -254,7 +224,8 @@ class Share:
             self._schedule.add(max(now, at), expected, spacing, _validity(spacing))
 
     def _count(self, tokens: int, now: float) -> None:
-        passed = min(10.0, max(1e-3, now - (self._valid_until - LEASE)))
+        right = self._right
+        passed = min(10.0, max(1e-3, now - (right.asked_at if isinstance(right, Leased) else right.since)))
         self.granted_rate += (1 - math.exp(-passed)) * (tokens / passed - self.granted_rate)
 
 
