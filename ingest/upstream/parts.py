@@ -27,13 +27,13 @@ FetchAt = Callable[[FetchRequest, str], Awaitable[Fetched | Failed]]
 
 
 class Fetches(Protocol):
-    """Fetches the orders themselves: keeps the port `Upstream`."""
+    """The port `Upstream`."""
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        """The order's own document."""
+        """Fetch an order, after some immediate tries."""
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
-        """The same, with a single request."""
+        """Fetch an order with a single request."""
 
 
 class PartsClient:

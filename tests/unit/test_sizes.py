@@ -16,7 +16,6 @@ LONG = {
     "operations/orders.py",
     "store/connection.py",
     "store/outbox/outbox.py",
-    "upstream/bulk/bulk.py",
 }
 # A protocol that combines ports or describes a connection.
 LARGE_PORTS: set[str] = set()

@@ -18,10 +18,10 @@ A fetch has no side effects. If it is cancelled or the process dies, nothing has
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Protocol, Self
 
 import msgspec
@@ -30,9 +30,10 @@ from ingest.domain.errors import NotSent
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.telemetry.logs import get_logger
-from ingest.upstream.bulk.bulk_request import BulkResponse, Requester
+from ingest.upstream.bulk.bulk_request import BulkResponse, Flight, Requester
 from ingest.upstream.bulk.bulk_response import BulkResponseReader
 from ingest.upstream.bulk.bulk_waiting import WaitingCall, WaitingCalls
+from ingest.upstream.parts import Fetches
 
 _log = get_logger("upstream")
 
@@ -59,16 +60,6 @@ class BulkPace(Protocol):
         """A request begins."""
 
 
-class ListClient(Protocol):
-    """Fetches the URL of a list, `ingest.upstream.client`. The order ID of its requests is several IDs, separated by commas."""
-
-    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        """Fetch it, after some quick tries."""
-
-    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
-        """Fetch it with a single try."""
-
-
 class BulkOptions(msgspec.Struct, frozen=True):
     """How orders are requested together.
 
@@ -93,31 +84,30 @@ class BulkUpstream:
     """Keeps the port `Upstream` on an API with a list endpoint.
 
     Args:
-        client: sends the requests.
+        client: fetches the URL of a list. The order ID of its requests is several IDs, separated by commas.
         pace: how fast requests may follow each other. None for no limit.
         clock: monotonic seconds, the same clock as that of the circuit breaker.
     """
 
     def __init__(
         self,
-        client: ListClient,
+        client: Fetches,
         options: BulkOptions,
         pace: BulkPace | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pace = pace
         self._client = client
+        self._pace = pace
         self._most = options.requests
         self._requester = Requester(BulkResponseReader(options.path, options.id_path, options.size), options.body)
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._waiting = WaitingCalls(options.size, options.url_length)
-        self._running: set[asyncio.Task[None]] = set()
-        self._counted = 0
+        self._flights: set[Flight] = set()
+        self._next_send: asyncio.Handle | None = None
+        self._gathers_until: float | None = None
         self._last_seconds = 0.0
-        self._is_due = False
-        self._gathering: asyncio.TimerHandle | None = None
-        self._has_gathered = False
         self._has_warned = False
         self._is_closed = False
 
@@ -125,7 +115,7 @@ class BulkUpstream:
     @asynccontextmanager
     async def open(
         cls,
-        client: ListClient,
+        client: Fetches,
         options: BulkOptions,
         pace: BulkPace | None = None,
         *,
@@ -136,11 +126,13 @@ class BulkUpstream:
         try:
             yield bulk
         finally:
-            bulk._end_gathering()
-            for task in bulk._running:
+            if bulk._next_send is not None:
+                bulk._next_send.cancel()
+            running = [flight.task for flight in bulk._flights]
+            for task in running:
                 task.cancel()
-            if bulk._running:
-                await asyncio.wait(bulk._running)
+            if running:
+                await asyncio.wait(running)
 
     async def run(self) -> None:
         """See `FleetPart`; there is nothing to keep."""
@@ -149,14 +141,14 @@ class BulkUpstream:
     def close(self) -> None:
         """The process stops. Calls that wait for a pause to end are not sent any more."""
         self._is_closed = True
-        self._send()
+        self._send_soon()
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """See `Upstream`; the HTTP request may be sent for other orders as well."""
-        call = WaitingCall(request, asyncio.get_running_loop().create_future())
+        call = WaitingCall(request, self._loop.create_future())
         self._waiting.add(call)
         self._send_soon()
-        return await call.result()
+        return await call.ended
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """See `Upstream`. The HTTP request is sent for this order only."""
@@ -169,88 +161,69 @@ class BulkUpstream:
         return found
 
     def _send_soon(self) -> None:
-        """Send with what else arrives in this turn of the loop."""
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._send)
+        """Send with the other calls of this turn of the loop."""
+        if self._next_send is not None:
+            self._next_send.cancel()
+        self._next_send = self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        self._is_due = False
-        while self._waiting and self._has_room():
-            if self._pace is not None and (pause := self._pace.request_delay()) > 0:
-                if self._is_closed:
-                    self._drop_waiting()
-                    return
-                self._is_due = True
-                asyncio.get_running_loop().call_later(min(pause, _LOOK_AGAIN), self._send)
-                return
-            if self._gathers():
-                return
+        """Send the waiting calls, as far as they may be sent now, and look again when more may be."""
+        while (delay := self._delay()) <= 0:
             if calls := self._waiting.take():
-                self._end_gathering()
-                self._begin(_Flight(calls))
+                self._begin(calls)
+        self._next_send = self._loop.call_later(delay, self._send) if delay < math.inf else None
+
+    def _delay(self) -> float:
+        """Seconds until the next request may begin: 0 or less for now, infinite until there is another call or response."""
+        if not self._waiting:
+            self._gathers_until = None
+            return math.inf
+        if not self._has_room():
+            return math.inf
+        if self._pace is not None and (pause := self._pace.request_delay()) > 0:
+            if self._is_closed:
+                self._drop_waiting()
+            return min(pause, _LOOK_AGAIN)
+        if self._flights and not self._waiting.fills_request:
+            self._gathers_until = self._gathers_until or self._loop.time() + _GATHER
+            return self._gathers_until - self._loop.time()
+        self._gathers_until = None
+        return 0.0
 
     def _drop_waiting(self) -> None:
         while calls := self._waiting.take():
             for call in calls:
                 call.end(Failed(NotSent(), Exchange((call.request,), self._clock())))
 
-    def _gathers(self) -> bool:
-        """Whether the waiting calls should wait for more, until a timer ends."""
-        if not self._running or self._waiting.fills_request:
-            return False
-        if self._has_gathered:
-            return False
-        if self._gathering is None:
-            self._gathering = asyncio.get_running_loop().call_later(_GATHER, self._gathered)
-        return True
-
-    def _gathered(self) -> None:
-        """Send the waiting calls, even if they do not fill a request."""
-        self._has_gathered = True
-        self._send()
-        self._has_gathered = False
-        self._end_gathering()
-
-    def _end_gathering(self) -> None:
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
-
     def _has_room(self) -> bool:
-        if self._counted >= self._most:
+        if sum(flight.is_counted for flight in self._flights) >= self._most:
             return False
         # While the API throttles, also those count that take long.
-        return self._pace is None or self._pace.requests >= self._most or len(self._running) < self._pace.requests
+        return self._pace is None or self._pace.requests >= self._most or len(self._flights) < self._pace.requests
 
-    def _begin(self, flight: "_Flight") -> None:
+    def _begin(self, calls: Sequence[WaitingCall]) -> None:
         if self._pace is not None:
             self._pace.record_request()
-        self._counted += 1
-        flight.task = task = asyncio.create_task(self._run(flight))
-        self._running.add(task)
+        flight = Flight(calls, self._run)
+        self._flights.add(flight)
         # Also of a task that is cancelled before it begins.
-        task.add_done_callback(partial(self._ended, flight))
+        flight.task.add_done_callback(lambda _: self._ended(flight))
 
-    async def _run(self, flight: "_Flight") -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        timer = loop.call_later(max(_LONG, _MUCH_LONGER * self._last_seconds), self._uncount, flight)
+    async def _run(self, flight: Flight) -> None:
+        began = self._loop.time()
+        timer = self._loop.call_later(max(_LONG, _MUCH_LONGER * self._last_seconds), self._uncount, flight)
         try:
             response = await self._requester.request(flight.requests, self._client.fetch)
-        except asyncio.CancelledError:
-            flight.cancel()
-            raise
         except Exception as bug:  # noqa: BLE001  each caller reports it for its own order
             flight.fail(bug)
         else:
             if isinstance(response, BulkResponse):
-                self._last_seconds = loop.time() - began
+                self._last_seconds = self._loop.time() - began
             self._request_again(flight.deliver(response), flight)
         finally:
             timer.cancel()
 
-    def _request_again(self, missing: Sequence[WaitingCall], flight: "_Flight") -> None:
+    def _request_again(self, missing: Sequence[WaitingCall], flight: Flight) -> None:
         for call in missing:
             if call.is_missing and not self._has_warned:
                 # Others that were missing with it have come now.
@@ -259,62 +232,13 @@ class BulkUpstream:
             call.is_missing = True
             self._waiting.add(call)
 
-    def _ended(self, flight: "_Flight", task: "asyncio.Task[None]") -> None:
-        self._running.discard(task)
-        self._uncount(flight)
+    def _uncount(self, flight: Flight) -> None:
+        """The request holds up others no longer, because it takes too long."""
+        flight.is_counted = False
+        self._send_soon()
 
-    def _uncount(self, flight: "_Flight") -> None:
-        """The request holds up others no longer: it has ended, or takes too long."""
-        if flight.is_counted:
-            flight.is_counted = False
-            self._counted -= 1
-        if self._waiting:
-            self._send_soon()
-
-
-class _Flight:
-    """The calls of one HTTP request, which is cancelled when all callers have left.
-
-    Attributes:
-        requests: of the calls, one for each order.
-        is_counted: whether it holds up others.
-        task: sends it.
-    """
-
-    __slots__ = ("_calls", "_left", "is_counted", "requests", "task")
-
-    def __init__(self, calls: Sequence[WaitingCall]) -> None:
-        self._calls = calls
-        self._left = 0
-        self.requests = tuple({call.request.order_id: call.request for call in calls}.values())
-        self.is_counted = True
-        self.task: asyncio.Task[None] | None = None
-        for call in calls:
-            call.on_leave = self._leave
-
-    def deliver(self, response: BulkResponse | Failed) -> list[WaitingCall]:
-        """End the calls, and return the calls that are missing from the response."""
-        missing = []
-        for call in self._calls:
-            result = response if isinstance(response, Failed) else response.of(call.request.order_id)
-            if result is None:
-                call.on_leave = None
-                missing.append(call)
-            else:
-                call.end(result)
-        return missing
-
-    def fail(self, bug: Exception) -> None:
-        """End the calls with an exception."""
-        for call in self._calls:
-            call.fail(bug)
-
-    def cancel(self) -> None:
-        """Cancel the calls."""
-        for call in self._calls:
-            call.ended.cancel()
-
-    def _leave(self) -> None:
-        self._left += 1
-        if self._left == len(self._calls) and self.task is not None:
-            self.task.cancel()
+    def _ended(self, flight: Flight) -> None:
+        self._flights.discard(flight)
+        if flight.task.cancelled():
+            flight.cancel()
+        self._send_soon()

@@ -1,12 +1,15 @@
 """Sends one HTTP request for several orders, and finds the result of each of them."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.upstream.bulk.bulk_response import CHECK, UNRELATED, BulkResponseReader, Listed
+from ingest.upstream.bulk.bulk_waiting import WaitingCall
 
 Fetch = Callable[[FetchRequest], Awaitable[Fetched | Failed]]
 
@@ -94,6 +97,50 @@ class Requester:
                 # Its traceback would keep the response in memory.
                 fault = unreadable.with_traceback(None)
         return Failed(fault, exchange, is_shared=len(requests) > 1)
+
+
+class Flight:
+    """The calls of one HTTP request, which is cancelled when all callers have left.
+
+    Attributes:
+        requests: of the calls, one for each order.
+        is_counted: whether it holds up others.
+        task: sends it.
+    """
+
+    def __init__(self, calls: Sequence[WaitingCall], send: Callable[["Flight"], Coroutine[Any, Any, None]]) -> None:
+        self._calls = calls
+        self.requests = tuple({call.request.order_id: call.request for call in calls}.values())
+        self.is_counted = True
+        self.task = asyncio.create_task(send(self))
+        for call in calls:
+            call.ended.add_done_callback(self._leave)
+
+    def deliver(self, response: BulkResponse | Failed) -> list[WaitingCall]:
+        """End the calls, and return the calls that are missing from the response."""
+        missing = []
+        for call in self._calls:
+            result = response if isinstance(response, Failed) else response.of(call.request.order_id)
+            if result is None:
+                missing.append(call)
+            else:
+                call.end(result)
+        return missing
+
+    def fail(self, bug: Exception) -> None:
+        """End the calls with an exception."""
+        for call in self._calls:
+            if not call.ended.done():
+                call.ended.set_exception(bug)
+
+    def cancel(self) -> None:
+        """Cancel the calls."""
+        for call in self._calls:
+            call.ended.cancel()
+
+    def _leave(self, _: "asyncio.Future[Fetched | Failed]") -> None:
+        if all(call.ended.done() for call in self._calls):
+            self.task.cancel()
 
 
 def _joined(requests: Sequence[FetchRequest]) -> FetchRequest:

@@ -3,11 +3,10 @@
 A response is a JSON array of documents, or an object in which a path leads to one. A document that is not an order, or has no readable
 ID, does not affect the others.
 
-A response may be as large as many documents, and malicious. The memory for it is bounded by the number of requested orders, or by
-`_SMALL`. A response that cannot be read within that is rejected as a whole, and requested again in halves.
+A list may have far more elements than were requested. How many are built is bounded by the number of requested orders, or by `_SMALL`.
+A list that cannot be read within that is rejected as a whole, and requested again in halves.
 """
 
-import re
 from typing import Any
 
 import msgspec
@@ -27,13 +26,6 @@ _NULL = msgspec.Raw(b"null")
 # Nothing can be concluded from such a response. The circuit breaker decides whether the API sends it to all requests, or to one.
 UNRELATED = "the list endpoint has sent other orders than the requested ones"
 CHECK = "check INGEST_UPSTREAM_BULK_URL and INGEST_UPSTREAM_BULK_ID"
-# No group is possessive here, because Python before 3.11.5 mismatches such patterns. Repetition within a group is bounded instead.
-_NAME = rb'"(?P<name>[^"\\]{0,200}+(?:\\.[^"\\]{0,200}+){0,20})"\s*+:\s*+'
-_SHORT = rb'(?:"[^"\\]*+(?:\\.[^"\\]*+){0,1000}"|[-+.\w]++|\[\s*+\]|\{[^][{}]*+\})'
-# The first list that is not empty in an object, behind members that are neither.
-_FIRST_LIST = re.compile(
-    rb"\s*+\{\s*+(?:" + _NAME.replace(b"?P<name>", b"?:") + _SHORT + rb"\s*+,\s*+){0,50}" + _NAME + rb"\[(?!\s*+\])"
-)
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -102,12 +94,6 @@ class BulkResponseReader:
             return found
         if body.lstrip(_WHITESPACE)[:1] == b"[":
             return body
-        if len(body) > _SMALL:
-            first = _FIRST_LIST.match(body)
-            if first is None:
-                raise msgspec.ValidationError("no list is found in it: name it with INGEST_UPSTREAM_BULK_PATH")
-            name = msgspec.json.decode(b'"%b"' % first["name"], type=str)
-            return _inner(_decoder([name], msgspec.Raw).decode(body), 1)
         lists = [raw for raw in self._members.decode(body).values() if bytes(memoryview(raw)[:1]) == b"["]
         if len(lists) != 1:
             raise msgspec.ValidationError(

@@ -5,7 +5,8 @@ request.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
@@ -14,42 +15,24 @@ from ingest.domain.fetch.result import Failed, Fetched
 _LONGEST_URL = 7_900
 
 
+@dataclass(slots=True)
 class WaitingCall:
     """One order that a caller waits for.
 
     Attributes:
         request: the order.
+        ended: gets the result, and is cancelled when the caller stops waiting.
         is_missing: whether it was missing from a response with other requested orders.
-        ended: what becomes of it.
-        on_leave: called when the caller stops waiting.
     """
 
-    __slots__ = ("ended", "is_missing", "on_leave", "request")
-
-    def __init__(self, request: FetchRequest, ended: "asyncio.Future[Fetched | Failed]") -> None:
-        self.request = request
-        self.is_missing = False
-        self.ended = ended
-        self.on_leave: Callable[[], None] | None = None
-
-    async def result(self) -> Fetched | Failed:
-        """Wait for the result. If the wait is cancelled, the request continues while others wait for it."""
-        try:
-            return await self.ended
-        except asyncio.CancelledError:
-            if self.on_leave is not None:
-                self.on_leave()
-            raise
+    request: FetchRequest
+    ended: asyncio.Future[Fetched | Failed]
+    is_missing: bool = False
 
     def end(self, result: Fetched | Failed) -> None:
         """Return the result to the caller, if it still waits."""
         if not self.ended.done():
             self.ended.set_result(result)
-
-    def fail(self, bug: Exception) -> None:
-        """Raise the exception in the caller, if it still waits."""
-        if not self.ended.done():
-            self.ended.set_exception(bug)
 
 
 class WaitingCalls:
