@@ -83,23 +83,14 @@ async def open_access(
         secrets = Secrets(access.secrets)
         await secrets.start()
         transport = await tls.opened(stack, opener, endpoint.url, limits, endpoint.proxy)
-        credential: Credential
+        credential: FixedCredential | OAuth2Credential
         if access.oauth2 is None:
-            credential = _fixed(endpoint, secrets)
+            credential = FixedCredential(lambda: fixed_headers(endpoint, secrets.values))
         else:
             credential = await _oauth2(stack, endpoint, access.oauth2, secrets, tls, opener, limits, now)
-        await stack.enter_async_context(watching([*secrets.files(), *tls.watched()], CHECK_EVERY))
+        watched = [*secrets.files(credential.update), *tls.watched()]
+        await stack.enter_async_context(watching(watched, CHECK_EVERY))
         yield transport, credential
-
-
-def _fixed(endpoint: Endpoint, secrets: Secrets) -> FixedCredential:
-    credential = FixedCredential(fixed_headers(endpoint, secrets.values))
-
-    def update() -> None:
-        credential.headers = fixed_headers(endpoint, secrets.values)
-
-    secrets.observe(update)
-    return credential
 
 
 async def _oauth2(
@@ -116,5 +107,4 @@ async def _oauth2(
     transport = await tls.opened(stack, opener, options.url, limits, options.proxy)
     authority = Authority(transport, options, lambda: secrets.values, now)
     credential = OAuth2Credential(authority.token, lambda: fixed_headers(endpoint, secrets.values))
-    secrets.observe(credential.update)
     return await stack.enter_async_context(credential.open())

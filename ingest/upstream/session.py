@@ -170,7 +170,7 @@ class ApiSession:
             await self._transport.replace(send, bug)
             raise TransportFault(f"our HTTP client failed: {type(bug).__name__}") from bug
         else:
-            if document[-1:] != b"}" and is_truncated(document):
+            if is_truncated(document):
                 error = f"the document is truncated after {len(document)} bytes"
                 raise TransientFault(error, reason=RetryReason.TRUNCATED)
             code = "2xx"

@@ -9,8 +9,7 @@ import pytest
 
 from ingest.domain.errors import TokenFault
 from ingest.upstream.access.oauth2 import OAuth2Credential
-from ingest.upstream.access.token import Token
-from ingest.upstream.access.token_request import NoToken
+from ingest.upstream.access.token_request import NoToken, Token
 
 
 class Server:
@@ -53,7 +52,7 @@ def sent(headers: Mapping[str, str] | None) -> str | None:
 
 
 def unavailable(after: float | None = None) -> NoToken:
-    return NoToken(lambda: TokenFault("HTTP 503"), after)
+    return NoToken("HTTP 503", after=after)
 
 
 async def test_while_a_refused_token_is_replaced_only_the_order_that_it_refused_waits() -> None:

@@ -4,7 +4,7 @@ A credential may change while requests are running: those that have begun finish
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 from urllib.parse import quote
 
@@ -37,14 +37,19 @@ class Credential(Protocol):
 
 
 class FixedCredential:
-    """Headers that stay until they are replaced.
+    """Headers that stay until a secret changes.
 
-    Attributes:
-        headers: see `Credential`.
+    Args:
+        current: returns them.
     """
 
-    def __init__(self, headers: Mapping[str, str] = HEADERS) -> None:
-        self.headers = headers
+    def __init__(self, current: Callable[[], Mapping[str, str]] = lambda: HEADERS) -> None:
+        self._current = current
+        self.headers = current()
+
+    def update(self) -> None:
+        """A secret has changed."""
+        self.headers = self._current()
 
     async def obtain(self) -> Mapping[str, str]:
         """See `Credential`."""

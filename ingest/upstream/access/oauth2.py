@@ -9,6 +9,7 @@ Everything is in memory. A process that restarts requests a new token.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -18,8 +19,7 @@ from typing import Self
 from ingest.domain.errors import Fault, TokenFault
 from ingest.telemetry.logs import get_logger
 from ingest.upstream.access.credential import bearer
-from ingest.upstream.access.token import Token
-from ingest.upstream.access.token_request import NoToken
+from ingest.upstream.access.token_request import NoToken, Token
 
 _log = get_logger("upstream")
 
@@ -43,9 +43,6 @@ _LATER_THAN_TOLD = 1.25
 class OAuth2Credential:
     """The headers of requests, with an access token.
 
-    Attributes:
-        headers: see `Credential`. None if a token has to be requested, or renewed soon.
-
     Args:
         request: requests a token, or raises `NoToken`.
         fixed: returns the other headers.
@@ -67,15 +64,12 @@ class OAuth2Credential:
         self._draw = draw
         self._token: Token | None = None
         self._with_token: Mapping[str, str] | None = None
-        self._requested_at = 0.0
-        self._expires_at = 0.0
+        self._requested_at = self._renews_at = self._expires_at = 0.0
         self._young = _YOUNG
         self._requesting: asyncio.Task[None] | None = None
-        self._due: asyncio.TimerHandle | None = None
         self._paused_until = 0.0
         self._failures = 0
-        self._failure: Callable[[], Fault] | None = None
-        self.headers: Mapping[str, str] | None = None
+        self._failure: NoToken | None = None
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Self]:
@@ -83,12 +77,15 @@ class OAuth2Credential:
         try:
             yield self
         finally:
-            if self._due is not None:
-                self._due.cancel()
             if self._requesting is not None:
                 self._requesting.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._requesting
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """See `Credential`. None if a token has to be requested, or renewed soon."""
+        return self._with_token if self._clock() < self._renews_at else None
 
     async def obtain(self) -> Mapping[str, str]:
         """See `Credential`."""
@@ -120,9 +117,7 @@ class OAuth2Credential:
     def update(self) -> None:
         """The other headers have changed."""
         if self._token is not None:
-            is_due = self.headers is None
             self._with_token = {**self._fixed(), **bearer(self._token.value)}
-            self.headers = None if is_due else self._with_token
 
     def _usable(self) -> Mapping[str, str] | None:
         return self._with_token if self._clock() < self._expires_at else None
@@ -133,7 +128,9 @@ class OAuth2Credential:
             await asyncio.shield(self._requesting)
 
     def _fault(self) -> Fault:
-        return self._failure() if self._failure is not None else TokenFault("no token from the authorization server")
+        return (
+            self._failure.fault() if self._failure is not None else TokenFault("no token from the authorization server")
+        )
 
     def _start(self) -> bool:
         """Request a token, unless a request is running or the last one has just failed; return whether one has begun."""
@@ -158,12 +155,9 @@ class OAuth2Credential:
             _log.info("token_available", failures=self._failures)
         self._failures, self._failure, self._paused_until = 0, None, 0.0
         self._token, self._requested_at = token, requested_at
-        self._with_token = self.headers = {**self._fixed(), **bearer(token.value)}
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+        self.update()
         if token.lifetime is None:
-            self._expires_at = float("inf")
+            self._renews_at = self._expires_at = math.inf
             return
         used = token.lifetime - min(token.lifetime * _UNUSED_SHARE, _UNUSED_SECONDS)
         # Counted from the request: the server has issued it since. If that took longer than the token lasts, from the response:
@@ -172,13 +166,7 @@ class OAuth2Credential:
         since = requested_at if now < requested_at + used else now
         self._expires_at = since + used
         margin = min(token.lifetime * _RENEW_SHARE, _RENEW_SECONDS) * self._draw(0.5, 1.0)
-        due_in = since + token.lifetime - margin - now
-        self._due = asyncio.get_running_loop().call_later(max(0.0, due_in), self._ask_again)
-
-    def _ask_again(self) -> None:
-        """From now on, a request has to obtain its headers, which renews the token."""
-        self._due = None
-        self.headers = None
+        self._renews_at = since + token.lifetime - margin
 
     def _fail(self, error: NoToken) -> None:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * self._draw(0.5, 1.0)
@@ -188,4 +176,4 @@ class OAuth2Credential:
         if not self._failures:
             _log.warning("token_unavailable", error=str(error))
         self._failures += 1
-        self._failure = error.fault
+        self._failure = error

@@ -16,7 +16,7 @@ class Secrets:
     """Values by role.
 
     Attributes:
-        values: the current values. The mapping is replaced when one of them changes.
+        values: the current values. The mapping is replaced, never changed.
 
     Args:
         secrets: as they were when the settings were read.
@@ -24,12 +24,7 @@ class Secrets:
 
     def __init__(self, secrets: Mapping[str, Secret]) -> None:
         self._secrets = secrets
-        self._observers: list[Callable[[], None]] = []
         self.values: Mapping[str, str] = {role: secret.value for role, secret in secrets.items()}
-
-    def observe(self, observer: Callable[[], None]) -> None:
-        """Call `observer` when a value has changed. A value is not used if the observer raises `ValueError`."""
-        self._observers.append(observer)
 
     async def start(self) -> None:
         """Read the files before the first request, because the value in the settings may have been revoked since.
@@ -47,28 +42,27 @@ class Secrets:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 raise ConfigError(f"{names}: cannot be used: {reason}") from None
 
-    def files(self) -> list[WatchedFiles]:
+    def files(self, on_change: Callable[[], None]) -> list[WatchedFiles]:
         """Return the files to watch, all together because a user and a password are changed together."""
+
+        async def load() -> None:
+            before = self.values
+            await self._load()
+            if self.values != before:
+                on_change()
+
         from_files = [secret for secret in self._secrets.values() if secret.file is not None]
         if not from_files:
             return []
         names = ", ".join(f"{secret.setting}_FILE" for secret in from_files)
-        return [WatchedFiles(names, [secret.file for secret in from_files if secret.file], self._load)]
+        return [WatchedFiles(names, [secret.file for secret in from_files if secret.file], load)]
 
     async def _load(self) -> None:
-        values = await asyncio.to_thread(self._read)
-        if values == self.values:
-            return
-        before, self.values = self.values, values
-        try:
-            for observer in self._observers:
-                observer()
-        except ValueError:
-            self.values = before
-            raise
+        self.values = await asyncio.to_thread(_read, self._secrets)
 
-    def _read(self) -> Mapping[str, str]:
-        return {role: _current(secret) for role, secret in self._secrets.items()}
+
+def _read(secrets: Mapping[str, Secret]) -> Mapping[str, str]:
+    return {role: _current(secret) for role, secret in secrets.items()}
 
 
 def _current(secret: Secret) -> str:

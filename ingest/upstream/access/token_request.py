@@ -1,13 +1,18 @@
 """Requests access tokens from an authorization server: OAuth 2.0 client credentials (RFC 6749, section 4.4)."""
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
+
 from ingest.domain.errors import Fault, TokenFault, TokenRefused
+from ingest.domain.fetch.request_headers import check_token
 from ingest.upstream.access.credential import basic_of_client
 from ingest.upstream.access.endpoint import OAuth2
-from ingest.upstream.access.token import Token, read_token
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import NoDocument, NoResponse, TooLarge
 from ingest.upstream.responses import api_time, retry_after
@@ -17,20 +22,41 @@ _HEADERS = {
     "User-Agent": "order-ingest",
     "Content-Type": "application/x-www-form-urlencoded",
 }
+_LONGEST_LIFETIME = 86_400.0
+_SHORTEST_LIFETIME = 1.0
+# No common server accepts a header this long. A server that rejects it would reject each order.
+_LONGEST_TOKEN = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An access token.
+
+    Attributes:
+        lifetime: seconds, or None if the server did not send it.
+    """
+
+    value: str = field(repr=False)
+    lifetime: float | None
 
 
 class NoToken(Exception):
     """There is no token for now.
 
     Attributes:
-        fault: raises it for an order. Each order needs its own instance.
         after: seconds to wait, if the server requested it.
     """
 
-    def __init__(self, fault: Callable[[], Fault], after: float | None = None) -> None:
-        super().__init__(str(fault()))
-        self.fault = fault
+    def __init__(
+        self, error: str, fault: type[TokenFault] | type[TokenRefused] = TokenFault, after: float | None = None
+    ) -> None:
+        super().__init__(error)
+        self._fault = fault
         self.after = after
+
+    def fault(self) -> Fault:
+        """Return the fault of an order. Each order needs its own instance."""
+        return self._fault(str(self))
 
 
 class Authority:
@@ -64,7 +90,7 @@ class Authority:
         headers, body = self._request()
         send = self._transport.send
         try:
-            return read_token(await send(self._options.url, headers, "POST", body))
+            return _token_of(await send(self._options.url, headers, "POST", body))
         except NoDocument as response:
             raise _declined(response, self._now()) from None
         except NoResponse as reason:
@@ -94,9 +120,44 @@ def _declined(response: NoDocument, now: datetime) -> NoToken:
     if status in {408, 421, 425, 429} or status >= 500:
         after = retry_after(response.headers.get("Retry-After"), api_time(response.headers, now))
         return _unavailable(f"HTTP {status}", after)
-    error = f"the authorization server does not issue a token: HTTP {status}"
-    return NoToken(lambda: TokenRefused(error))
+    return NoToken(f"the authorization server does not issue a token: HTTP {status}", TokenRefused)
 
 
 def _unavailable(error: str, after: float | None = None) -> NoToken:
-    return NoToken(lambda: TokenFault(f"no token from the authorization server: {error}"), after)
+    return NoToken(f"no token from the authorization server: {error}", after=after)
+
+
+def _token_of(body: bytes) -> Token:
+    """Read a successful response (RFC 6749, section 5.1). Lifetimes are at least a second, and at most a day.
+
+    Raises:
+        ValueError: there is no usable token. The message does not quote the response.
+    """
+    try:
+        response: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise ValueError("the response is not JSON") from None
+    match response:
+        case {"access_token": str(value)}:
+            kind = response.get("token_type", "bearer")
+        case _:
+            raise ValueError("the response has no access_token")
+    if not str(kind).lower().startswith("bearer"):
+        raise ValueError("the token_type is not Bearer")
+    if len(value) > _LONGEST_TOKEN:
+        raise ValueError(f"the access_token is longer than {_LONGEST_TOKEN:,} characters")
+    try:
+        return Token(check_token(value), _lifetime(response.get("expires_in")))
+    except ValueError:
+        raise ValueError("the access_token cannot be sent in a header") from None
+
+
+def _lifetime(given: object) -> float | None:
+    """Some servers send the number as a string."""
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        return None
+    try:
+        seconds = float(given)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(seconds) else min(max(seconds, _SHORTEST_LIFETIME), _LONGEST_LIFETIME)

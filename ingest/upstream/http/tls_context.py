@@ -9,7 +9,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,11 +139,7 @@ def _as_file(content: bytes) -> Iterator[str]:
         finally:
             os.close(fd)
     else:
-        fd, name = tempfile.mkstemp()  # readable by us only
-        try:
-            os.write(fd, content)
-            yield name
-        finally:
-            os.close(fd)
-            with suppress(OSError):
-                Path(name).unlink()
+        with tempfile.NamedTemporaryFile() as file:  # readable by us only
+            file.write(content)
+            file.flush()
+            yield file.name
