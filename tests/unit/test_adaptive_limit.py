@@ -1,18 +1,15 @@
 """The adaptive limit finds what an external API can process, and follows it when it changes."""
 
-from array import array
-from asyncio import Event
-
 import pytest
+from fakes.workers import gauge
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.attempts import Api
 from unit.evidence import Hand
 
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
-from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
-from ingest.telemetry.shared_metrics import Gauge
 
 # -- capacity -----------------------------------------------------------------------------------------------------
 
@@ -221,31 +218,30 @@ def test_whatever_happens_it_stays_between_one_and_as_many_as_set(
 # -- together with the limit of a throttling API ------------------------------------------------------------------
 
 
-def limits(most: int) -> tuple[ConcurrencyLimit, AdaptiveLimit, Hand]:
+def limits(most: int) -> tuple[Pace, AdaptiveLimit, Hand]:
     hand = Hand()
     adaptive = AdaptiveLimit(most, clock=hand, shared=hand)
-    gauge = Gauge(memoryview(array("d", [0.0])), 0)
-    return ConcurrencyLimit(most, gauge, Pauses(clock=hand, draw=min), Event(), adaptive, clock=hand), adaptive, hand
+    return Pace(most, gauge(), Pauses(clock=hand, draw=min), adaptive=adaptive, clock=hand), adaptive, hand
 
 
 def test_the_lower_of_both_limits_holds() -> None:
-    limit, adaptive, hand = limits(100)
-    assert limit.value == adaptive.value == 20
+    pace, adaptive, hand = limits(100)
+    assert pace.requests == adaptive.value == 20
 
-    limit.record_throttle(1.0, hand.at)
-    assert limit.value == 4
+    pace.record_throttle(1.0, hand.at)
+    assert pace.requests == 4
     for _ in range(50):
-        limit.record_success()
+        pace.record_success()
 
-    assert limit.value == 16, "four fifths of what was in flight, not of what was set"
+    assert pace.requests == 16, "four fifths of what was in flight, not of what was set"
 
 
 def test_an_outage_restarts_both() -> None:
-    limit, _, _ = limits(100)
+    pace, _, _ = limits(100)
 
-    limit.restart()
-    assert limit.value == 4
+    pace.restart()
+    assert pace.requests == 4
     for _ in range(100):
-        limit.record_success()
+        pace.record_success()
 
-    assert limit.value == 20
+    assert pace.requests == 20

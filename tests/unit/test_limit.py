@@ -1,7 +1,6 @@
 """The concurrency limit follows what the external API says of it."""
 
 from array import array
-from asyncio import Event
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.evidence import Hand
 
-from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
@@ -24,24 +23,22 @@ class Limited:
 
     def __post_init__(self) -> None:
         self.pacing = Pauses(clock=self.hand, draw=min)
-        self.limit = ConcurrencyLimit(
-            self.most, Gauge(memoryview(self.shown), 0), self.pacing, Event(), clock=self.hand
-        )
+        self.pace = Pace(self.most, Gauge(memoryview(self.shown), 0), self.pacing, clock=self.hand)
 
     @property
     def value(self) -> int:
-        assert self.shown[0] == self.limit.value
-        return self.limit.value
+        assert self.shown[0] == self.pace.requests
+        return self.pace.requests
 
     def refuse(self, told: float | None = 1.0, *, asked_before: float = 0.0) -> float:
-        return self.limit.record_throttle(told, self.hand.at - asked_before)
+        return self.pace.record_throttle(told, self.hand.at - asked_before)
 
     def answers_until(self, value: int) -> int:
         """How many answers bring the limit up to a value."""
         for count in range(100_000):
-            if self.limit.value >= value:
+            if self.pace.requests >= value:
                 return count
-            self.limit.record_success()
+            self.pace.record_success()
         raise AssertionError(f"never {value}")
 
 
@@ -49,7 +46,7 @@ def test_it_begins_with_as_many_as_set_and_answers_alone_change_nothing() -> Non
     limited = Limited(250)
 
     for _ in range(1_000):
-        limited.limit.record_success()
+        limited.pace.record_success()
 
     assert limited.value == 250
 
@@ -62,7 +59,7 @@ def test_too_much_makes_it_begin_with_a_few_and_double_up_to_four_fifths_at_once
     assert limited.value == 4
     assert limited.answers_until(80) == 76
     for _ in range(1_000):
-        limited.limit.record_success()
+        limited.pace.record_success()
     assert limited.value == 80
 
 
@@ -102,7 +99,7 @@ def test_far_above_what_was_too_much_once_it_doubles_again() -> None:
 def test_after_an_outage_it_doubles_from_a_few_to_as_many_as_set(most: int) -> None:
     limited = Limited(most)
 
-    limited.limit.restart()
+    limited.pace.restart()
 
     assert limited.value == min(4, most)
     assert limited.answers_until(most) == max(0, most - 4)
@@ -114,7 +111,7 @@ def test_an_outage_in_between_ends_the_pause_and_what_was_too_much_is_forgotten(
         limited.refuse(30.0)
         limited.hand.at += 1
 
-    limited.limit.restart()
+    limited.pace.restart()
 
     assert limited.pacing.delay() <= 0
     assert limited.answers_until(100) == 96
@@ -135,7 +132,7 @@ def test_if_one_at_a_time_is_too_much_there_is_a_pause_between_requests() -> Non
     assert limited.pacing.interval == 0
 
     limited.hand.at += 2.0
-    limited.limit.record_success()
+    limited.pace.record_success()
     limited.refuse()
 
     assert limited.value == 1
@@ -157,7 +154,7 @@ def test_whatever_happens_it_stays_between_one_and_as_many_as_set(most: int, eve
         if isinstance(event, tuple):
             limited.refuse(event[0], asked_before=event[1])
         else:
-            getattr(limited.limit, str(event))()
+            getattr(limited.pace, str(event))()
 
         assert 1 <= limited.value <= most
         assert 0 <= limited.pacing.interval <= 60

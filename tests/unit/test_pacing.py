@@ -2,18 +2,16 @@
 
 import heapq
 import itertools
-from array import array
-from asyncio import Event
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from fakes.workers import gauge
 from unit.evidence import Hand
 
-from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
-from ingest.telemetry.shared_metrics import Gauge
 
 
 def pacing(hand: Hand, *, high: bool = False) -> Pauses:
@@ -170,7 +168,7 @@ class Process:
     """One that asks as often as it may: there is always another order."""
 
     pacing: Pauses
-    limit: ConcurrencyLimit
+    pace: Pace
     in_flight: int = 0
 
 
@@ -190,8 +188,7 @@ class Fleet:
     def run(self, processes: int, concurrency: int, until: float) -> None:
         for _ in range(processes):
             pacing = Pauses(clock=self.hand, draw=self.random.uniform)
-            gauge = Gauge(memoryview(array("d", [0.0])), 0)
-            process = Process(pacing, ConcurrencyLimit(concurrency, gauge, pacing, Event(), clock=self.hand))
+            process = Process(pacing, Pace(concurrency, gauge(), pacing, clock=self.hand))
             self._at(self.random.random() / 100, lambda process=process: self._ask(process))
         while self._events and self._events[0][0] <= until:
             self.hand.at, _, happens = heapq.heappop(self._events)
@@ -201,7 +198,7 @@ class Fleet:
         heapq.heappush(self._events, (time, next(self._number), happens))
 
     def _ask(self, process: Process) -> None:
-        while process.in_flight < process.limit.value:
+        while process.in_flight < process.pace.requests:
             if process.pacing.is_on and (wait := process.pacing.delay()) > 0:
                 self._at(self.hand.at + wait, lambda: self._ask(process))
                 return
@@ -215,9 +212,9 @@ class Fleet:
         process.in_flight -= 1
         self.answers.append((self.hand.at, is_let))
         if is_let:
-            process.limit.record_success()
+            process.pace.record_success()
         else:
-            process.limit.record_throttle(self.told, asked_at)
+            process.pace.record_throttle(self.told, asked_at)
         self._ask(process)
 
 

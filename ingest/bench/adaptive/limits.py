@@ -1,7 +1,6 @@
 """The limits that are compared: ours, those of others, a fixed one, and the best one, which knows the API."""
 
 from array import array
-from asyncio import Event
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from random import Random
@@ -9,7 +8,7 @@ from random import Random
 from ingest.bench.adaptive.formulas import Arc, Gradient2
 from ingest.bench.adaptive.world import Clock, End, Limit, Phase
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
-from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
@@ -18,18 +17,18 @@ BEST = "optimum"
 
 
 class Ours:
-    """The limit of a worker: `AdaptiveLimit`, and with it `ConcurrencyLimit` and `Pauses`, which answer a 429."""
+    """The limit of a worker: `AdaptiveLimit`, and with it `Pace` and `Pauses`, which answer a 429."""
 
     def __init__(self, most: int, clock: Clock, random: Random) -> None:
         self._adaptive = AdaptiveLimit(most, clock=clock, shared=clock)
         self._pauses = Pauses(clock=clock, draw=random.uniform)
         gauge = Gauge(memoryview(array("d", [0.0])), 0)
-        self._limit = ConcurrencyLimit(most, gauge, self._pauses, Event(), self._adaptive, clock=clock)
+        self._pace = Pace(most, gauge, self._pauses, adaptive=self._adaptive, clock=clock)
 
     @property
     def value(self) -> int:
         """See `Limit`."""
-        return self._limit.value
+        return self._pace.requests
 
     def start(self, now: float) -> None:
         """See `Limit`."""
@@ -42,12 +41,12 @@ class Ours:
         match end:
             case End.DOCUMENT:
                 self._adaptive.record_document(started_at, now)
-                self._limit.record_success()
+                self._pace.record_success()
             case End.OVERLOADED:
                 self._adaptive.record_overload(started_at)
             case End.THROTTLED:
                 self._adaptive.record_end()
-                self._limit.record_throttle(1.0, started_at)
+                self._pace.record_throttle(1.0, started_at)
 
     def pause(self, now: float) -> float:
         """See `Limit`."""

@@ -1,7 +1,7 @@
 """Limits the requests in flight to the capacity of the external API, estimated from response times and overload responses.
 
 Each HTTP request is an attempt and counts separately. About once a second, `capacity_search` evaluates a window of attempts.
-Overload responses (503, 504) and timeouts lower the limit at most once in a window. A 429 concerns the quota and `limit` instead.
+Overload responses (503, 504) and timeouts lower the limit at most once in a window. A 429 concerns the quota and `pace` instead.
 
 The estimate is in memory. After a restart, a process begins with a few requests.
 """
