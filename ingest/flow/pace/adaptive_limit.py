@@ -55,24 +55,22 @@ class AdaptiveLimit:
     def record_start(self) -> None:
         """An attempt begins."""
         self.in_flight += 1
-        if self.in_flight > self._window.peak:  # noqa: PLR1730  a call of max() costs more
-            self._window.peak = self.in_flight
+        self._window.peak = max(self._window.peak, self.in_flight)
 
     def record_document(self, started_at: float, ended_at: float) -> None:
         """An attempt has returned a document."""
-        in_flight = self.in_flight
-        self.in_flight = in_flight - 1
-        if self._window.add(started_at, ended_at, in_flight):
+        is_complete = self._window.add(started_at, ended_at, self.in_flight)
+        self.in_flight -= 1
+        if is_complete:
             self._decide(ended_at)
         elif ended_at >= self._probes_at:
             self._probe()
 
     def record_overload(self, started_at: float) -> None:
         """The API was overloaded for an attempt, or did not respond in time."""
-        in_flight = self.in_flight
-        self.in_flight = in_flight - 1
         window = self._window
-        window.add_overload(started_at, in_flight)
+        window.add_overload(started_at, self.in_flight)
+        self.in_flight -= 1
         if window.overloads >= _OVERLOADS and window.overloads >= _MOST_OVERLOADED * window.ended:
             self._cut()
 

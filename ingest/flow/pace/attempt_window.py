@@ -5,8 +5,8 @@ An attempt is one HTTP request. The pauses between several tries for one order d
 
 import msgspec
 
-SHORTEST = 1.0
-"""Seconds. As in failsafe-go's limiter (`WithRecentWindow(1s, 30s, 50)`, `adaptivelimiter.go`)."""
+# Seconds. As in failsafe-go's limiter (`WithRecentWindow(1s, 30s, 50)`, `adaptivelimiter.go`).
+_SHORTEST = 1.0
 _LONGEST = 30.0
 # Seconds without a longer attempt.
 _AFTER_LONGEST = 0.5
@@ -15,8 +15,6 @@ _ENOUGH = 50
 _ENOUGH_OF_A_SLOW_API = 10
 # p90, as in failsafe-go. It shows a queue earlier than the median, and is steadier than the maximum.
 _QUANTILE = 0.9
-# Sorting more samples would block the event loop for over a millisecond without improving the result.
-_MOST_SAMPLES = 5_000
 # Shares of the limit that count as reaching it: the peak and the average.
 _FULL_AT_PEAK = 0.9
 _FULL_ON_AVERAGE = 0.5
@@ -66,20 +64,13 @@ class AttemptWindow:
             enough for slow attempts.
     """
 
-    __slots__ = (
-        "_counts_from", "_due", "_first", "_in_flight", "_is_new", "_limit", "_longest", "_samples", "_seconds",
-        "began_at", "loaded", "overloads", "peak",
-    )  # fmt: skip
-
     def __init__(self, began_at: float, in_flight: int, limit: int, *, is_new: bool) -> None:
         self.began_at = began_at
         self._limit = limit
         self._is_new = is_new
         self._counts_from = 0.0 if not is_new else began_at if in_flight <= limit else _LATER
-        self._due = began_at + SHORTEST
-        self._longest = 0.0
+        self._due = began_at + _SHORTEST
         self._seconds: list[float] = []
-        self._samples = 0
         self._first = 0.0
         self._in_flight = 0
         self.peak = in_flight
@@ -90,32 +81,23 @@ class AttemptWindow:
         if started_at < self._counts_from:
             if self._counts_from == _LATER and in_flight <= self._limit:
                 self._counts_from = ended_at
-                self._due = ended_at + SHORTEST
+                self._due = ended_at + _SHORTEST
             return False
         seconds = ended_at - started_at
-        self._samples += 1
+        self._first = self._first or ended_at
+        self._seconds.append(seconds)
         self._in_flight += in_flight
-        if self._samples <= _MOST_SAMPLES:
-            self._seconds.append(seconds)
-        if seconds > self._longest:
-            self._note_longest(seconds, ended_at)
-        return ended_at >= self._due and (
-            self._samples >= _ENOUGH
-            or (self._samples >= _ENOUGH_OF_A_SLOW_API and ended_at >= self.began_at + _LONGEST)
-        )
-
-    def _note_longest(self, seconds: float, ended_at: float) -> None:
-        if not self._longest:
-            self._first = ended_at
-        self._longest = seconds
         if self._is_new:
             # Wait for the slow attempts that began under the new limit.
             self._due = max(self._due, self._counts_from + seconds + _AFTER_LONGEST)
+        is_late = ended_at >= self.began_at + _LONGEST
+        enough = _ENOUGH_OF_A_SLOW_API if is_late else _ENOUGH
+        return ended_at >= self._due and len(self._seconds) >= enough
 
     @property
     def ended(self) -> int:
         """Attempts that count for this limit: documents and overloads."""
-        return self._samples + self.overloads
+        return len(self._seconds) + self.overloads
 
     def add_overload(self, started_at: float, in_flight: int) -> None:
         """Count an overload response or a timeout, if it belongs to this limit."""
@@ -126,11 +108,11 @@ class AttemptWindow:
     def measure(self, now: float) -> Measured:
         """The measurements until now."""
         ordered = sorted(max(seconds, _CLOCK) for seconds in self._seconds)
-        in_flight = self._in_flight / self._samples
+        in_flight = self._in_flight / len(ordered)
         return Measured(
             p90=ordered[int(_QUANTILE * (len(ordered) - 1))],
             mean=sum(ordered) / len(ordered),
             in_flight=in_flight,
-            throughput=(self._samples - 1) / max(now - self._first, 1e-9),
+            throughput=(len(ordered) - 1) / max(now - self._first, 1e-9),
             is_full=self.peak >= _FULL_AT_PEAK * self._limit and in_flight >= _FULL_ON_AVERAGE * self._limit,
         )

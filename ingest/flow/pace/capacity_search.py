@@ -8,9 +8,7 @@ docs/explanation/adaptive-concurrency.md describes the additions to this rule.
 from math import log10
 
 from ingest.flow.pace.attempt_window import Measured
-from ingest.flow.pace.capacity_trend import CapacityTrend
-from ingest.flow.pace.latency_baseline import LatencyBaseline
-from ingest.flow.pace.limit_experiment import Experiment
+from ingest.flow.pace.capacity_evidence import CapacityTrend, Experiment, LatencyBaseline
 
 # The first limit, as in failsafe-go (`initialLimit`). It is low enough that the first window shows the API without a queue.
 _FIRST = 20.0
@@ -100,7 +98,7 @@ class CapacitySearch:
         if self.limit == self._most and before.p90 < _AS_EVER * self._baseline.seconds:
             return
         self._is_probing = True
-        self._experiment = Experiment.after(before, self.limit)
+        self._experiment = Experiment(before, self.limit)
         self._set(_PROBED * self.limit)
 
     def cut(self, in_flight: int) -> None:
@@ -155,7 +153,7 @@ class CapacitySearch:
         if before is None or before.is_over(measured):
             # An inconclusive experiment is repeated. Afterwards the limit from before it is restored.
             limit = self.limit if before is None or before.shows_queue(measured) else before.limit
-            self._experiment = Experiment.after(measured, limit)
+            self._experiment = Experiment(measured, limit)
         self._set(max(self.limit - queue, _MOST_LOWERED * self.limit))
 
     def _restore(self, measured: Measured, experiment: Experiment) -> None:
