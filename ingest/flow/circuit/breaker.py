@@ -16,16 +16,19 @@ growing pauses. The first valid order closes it. If the API only asks to wait, t
 
 import random
 import time
+from asyncio import Event
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 from ingest.domain.errors import CredentialFault, Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
-from ingest.flow.circuit.circuit import Circuit
 from ingest.flow.circuit.evidence import EvidenceWindow, ThrottleWindow
 from ingest.flow.circuit.probe_pauses import ProbePauses
 from ingest.flow.known_orders import KnownOrders
+from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge
+
+_log = get_logger("circuit")
 
 # This many failures without a later success are examined immediately, fewer after the evidence window.
 _MANY = 10
@@ -41,8 +44,18 @@ class FaultOf(Enum):
     API = "api"
 
 
-class CircuitBreaker(Circuit):
+class CircuitBreaker:
     """The health of the external API, as observed by this process.
+
+    Attributes:
+        is_open: whether no requests may be sent.
+        is_throttled: whether it is open because the API asks to wait.
+        is_unproven: whether it is unknown if the API or the orders are at fault, see `Outage`.
+        error: of the outage, or of the last one.
+        opened: set while it is open.
+        closed: set while it is closed.
+        closed_at: when it closed last.
+        pauses: between probes while it is open.
 
     Args:
         request: sends a canary request, see `known_orders`.
@@ -69,7 +82,17 @@ class CircuitBreaker(Circuit):
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        super().__init__(gauge, unproven, ProbePauses(draw, clock), clock)
+        self.is_open = self.is_throttled = self.is_unproven = False
+        self.error = ""
+        self.opened = Event()
+        self.closed = Event()
+        self.closed.set()
+        self.closed_at = 0.0
+        self.pauses = ProbePauses(draw, clock)
+        self._opened_at = 0.0
+        self._gauge = gauge
+        self._unproven = unproven
+        self._clock = clock
         self._request = request
         self._window = window
         self._response_window = response_window
@@ -120,15 +143,14 @@ class CircuitBreaker(Circuit):
         if fault is None:
             self._record_evidence(started_at)
         else:
-            self.pauses.told(fault)
+            self.pauses.observe(fault)
 
     def _record_evidence(self, started_at: float) -> None:
-        if started_at > self._latest_success:  # noqa: PLR1730  `max` takes longer, for each order
-            self._latest_success = started_at
+        self._latest_success = max(self._latest_success, started_at)
         self._succeeded_at = self._clock()
         self._throttled.orders.clear()
         if self.is_open:
-            self.close()
+            self._close()
         if self._failed.waiting:
             self._failed.clear_before(started_at)
 
@@ -167,7 +189,7 @@ class CircuitBreaker(Circuit):
         is_unmistakable = isinstance(fault, CredentialFault) or (
             isinstance(fault, TransientFault) and not fault.reached
         )
-        failed = self._failed.apart()
+        failed = self._failed.first_orders()
         if self._succeeded_at <= self._counted_at:
             # With one request in flight, the requests of an outage fail one after the other.
             failed |= self._counted
@@ -178,17 +200,37 @@ class CircuitBreaker(Circuit):
             self._failed.clear()
 
     def _record_throttle(self, exchange: Exchange, fault: ThrottledFault) -> None:
-        self.pauses.told(fault)
+        self.pauses.observe(fault)
         if not self.is_open and self._throttled.record(exchange, self._clock()):
             self._open(fault)
 
     def _open(self, fault: Fault, *, is_unproven: bool = False) -> None:
-        error = str(fault)
+        self.error = str(fault)
         if isinstance(fault, PermanentFault) and fault.shape:
-            error += f"; the response is {fault.shape}"
+            self.error += f"; the response is {fault.shape}"
         if is_unproven:
-            error += "; the external API has not delivered any known order"
-        orders = len(self._failed.orders()) or len(self._throttled.orders)
-        self.open(fault, error, orders, is_unproven=is_unproven)
+            self.error += "; the external API has not delivered any known order"
+        self.is_open = True
+        self.is_throttled = isinstance(fault, ThrottledFault)
+        self.is_unproven = is_unproven
+        self._unproven.set(float(is_unproven))
+        self._gauge.set(1.0)
+        self.closed.clear()
+        self.opened.set()
+        self._opened_at = self._clock()
+        self.pauses.restart(fault)
+        # An operator must correct a credential, or decide about the orders. Other outages pass.
+        log = _log.error if is_unproven or isinstance(fault, CredentialFault) else _log.warning
+        log("circuit_opened", error=self.error, orders=len(self._failed.orders()) or len(self._throttled.orders))
         self._throttled.orders.clear()
         self._failed.clear()
+
+    def _close(self) -> None:
+        self.is_open = self.is_unproven = False
+        self._unproven.set(0.0)
+        self._gauge.set(0.0)
+        self.opened.clear()
+        self.closed.set()
+        self.pauses.forget()
+        self.closed_at = self._clock()
+        _log.info("circuit_closed", seconds=round(self.closed_at - self._opened_at, 1))

@@ -9,7 +9,7 @@ import msgspec
 from ingest.domain.fetch.exchange import Exchange
 
 # Seconds between throttled requests after which they do not belong together.
-_THROTTLES_APART = 10.0
+_THROTTLED_GAP = 10.0
 
 
 class _Failure(msgspec.Struct):
@@ -46,7 +46,7 @@ class EvidenceWindow:
         """The orders of all waiting requests."""
         return {request.order_id for exchange in self.waiting for request in exchange.requests}
 
-    def apart(self) -> set[str]:
+    def first_orders(self) -> set[str]:
         """One order of each waiting request."""
         return {exchange.requests[0].order_id for exchange in self.waiting}
 
@@ -126,7 +126,7 @@ class ThrottleWindow:
 
     def record(self, exchange: Exchange, now: float) -> bool:
         """Note a throttled request, and return whether the API is unavailable."""
-        if now > next(reversed(self.orders.values()), now) + _THROTTLES_APART:
+        if now > next(reversed(self.orders.values()), now) + _THROTTLED_GAP:
             self.orders.clear()
         first = next(iter(self.orders.values()), now)
         self.orders.setdefault(exchange.requests[0].order_id, now)

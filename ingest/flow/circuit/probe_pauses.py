@@ -9,7 +9,7 @@ _GROWTH = 1.5
 # During an outage each process sends a request in this many seconds, and notices the end of the outage as soon.
 _LONGEST = 4.0
 # The longest observed Retry-After, because one probe a minute is no burden.
-_LONGEST_AS_TOLD = 60.0
+_LONGEST_RETRY_AFTER = 60.0
 
 
 class ProbePauses:
@@ -24,25 +24,25 @@ class ProbePauses:
         self._draw = draw
         self._clock = clock
         self._count = 0
-        self._told_until = 0.0
+        self._asked_until = 0.0
 
     def restart(self, fault: Fault) -> None:
         """An outage begins with this fault."""
         self._count = 0
-        self.told(fault)
+        self.observe(fault)
 
-    def told(self, fault: Fault) -> None:
-        """Observe the time that the API asks to wait, if it does."""
+    def observe(self, fault: Fault) -> None:
+        """Note the time that the API asks to wait, if it does."""
         if isinstance(fault, ThrottledFault):
-            self._told_until = self._clock() + min(fault.after or 0.0, _LONGEST_AS_TOLD)
+            self._asked_until = self._clock() + min(fault.after or 0.0, _LONGEST_RETRY_AFTER)
 
     def forget(self) -> None:
         """The outage has ended: forget the time that the API asked to wait."""
-        self._told_until = 0.0
+        self._asked_until = 0.0
 
     def left(self) -> float:
         """Seconds for which the API has asked to wait from now on, 0 or less if it has not."""
-        return self._told_until - self._clock()
+        return self._asked_until - self._clock()
 
     def next(self) -> float:
         """Seconds until the next probe."""
