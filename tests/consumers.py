@@ -43,8 +43,8 @@ class Consumer:
     async def ensure_group(self) -> bool:
         return await self.access.ensure_group()
 
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        return await self._reading.read(count, block, claims=claims)
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        return await self._reading.read(count, block)
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         return await self._reading.claim_own(count, known, counted=counted)

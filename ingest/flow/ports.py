@@ -32,11 +32,8 @@ class Reading(Protocol):
     well, and `claim_own` returns them.
     """
 
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        """Read at most `count` new entries, waiting up to `block` seconds for the first.
-
-        With `claims`, released entries may be among them.
-        """
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        """Read at most `count` new entries, waiting up to `block` seconds for the first."""
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Entries pending for this consumer that are not `known`; `counted` if this is another delivery of them."""

@@ -19,7 +19,7 @@ from acceptance.accounts import (
 )
 from acceptance.commands import WorkerCommand
 from redis import Redis
-from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
+from servers.kinds import KINDS, WITH_XNACK, Kind
 from support import Cli, connected
 
 import ingest.queue
@@ -42,7 +42,7 @@ WORKERS_ALONE = [
     "GET ingest:{quota:x}:rate",
 ]
 
-TESTED_KINDS = [KINDS[0], *WITH_NEW_COMMANDS]
+TESTED_KINDS = [KINDS[0], *WITH_XNACK]
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)

@@ -23,7 +23,7 @@ from acceptance.accounts import (
 from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, ids
 from redis import Redis
-from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
+from servers.kinds import KINDS, WITH_XNACK, Kind
 from support import Cli, closing_cli, connected, eventually
 
 import ingest.queue
@@ -90,7 +90,7 @@ async def command(place: Location, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("server", [KINDS[0], *WITH_NEW_COMMANDS], ids=lambda kind: kind.name, indirect=True)
+@pytest.mark.parametrize("server", [KINDS[0], *WITH_XNACK], ids=lambda kind: kind.name, indirect=True)
 async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Location) -> None:
     scene, admin = place.scene, place.admin
     stored, refused = ids(30), ids(5, "nowhere")

@@ -15,7 +15,7 @@ from acceptance.commands import WorkerCommand
 from dead_letter_entries import dead_fields
 from integration.scene import Scene, document
 from redis import Redis
-from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
+from servers.kinds import KINDS, WITH_XNACK, Kind
 from support import Cli, closing_cli, connected
 
 from ingest.domain.deliveries.delivery import RetryReason
@@ -23,7 +23,7 @@ from ingest.domain.deliveries.delivery import RetryReason
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture(params=[KINDS[0], *WITH_NEW_COMMANDS], ids=lambda kind: kind.name)
+@pytest.fixture(params=[KINDS[0], *WITH_XNACK], ids=lambda kind: kind.name)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The URLs of one server: with all rights, and with those of the API."""
     kind: Kind = request.param

@@ -19,7 +19,6 @@ from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
-from ingest.queue.redis.capabilities import Capabilities
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.queue.redis.scripts import load
 
@@ -111,11 +110,9 @@ async def test_a_batch_whose_reply_is_lost_is_sent_again_and_added_once(
     assert await queued(redis, keys) == IDS
 
 
-async def test_the_same_batch_is_added_once_on_a_server_without_idempotent_adding(
-    redis: Redis, keys: Keys, redis_url: str
-) -> None:
+async def test_a_batch_that_is_sent_again_or_comes_late_is_added_once(redis: Redis, keys: Keys, redis_url: str) -> None:
     async with control_client(redis_url) as client:
-        enqueue = load(client, "enqueue", Capabilities())
+        enqueue = load(client, "enqueue")
         script_keys, batch = [keys.stream, keys.records + "producer"], ["producer", 1, 0, 2, "a", "b"]
         added = [await enqueue(script_keys, [0, *batch]) for _ in range(3)]
 

@@ -61,8 +61,8 @@ class Store(OrderStore):
 class Queue(Consumer):
     """Freezes with what it has read and not yet begun, or when it is already decided that the entries are still ours."""
 
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        taken = await super().read(count, block, claims=claims)
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        taken = await super().read(count, block)
         if taken:
             freeze("after_read")
         return taken

@@ -82,8 +82,8 @@ class Store(OrderStore):
 class Queue(Consumer):
     """Dies around a move in Redis."""
 
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        taken = await super().read(count, block, claims=claims)
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        taken = await super().read(count, block)
         if taken:
             fate.meets("after_read")
         elif sys.argv[1].endswith("release"):

@@ -57,8 +57,7 @@ class MemoryQueue:
     # -- source -------------------------------------------------------------------------------------------------
 
     @_over_the_network
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        del claims  # as a server that has no such command
+    async def read(self, count: int, block: float) -> list[Delivery]:
         group = self.group
         group.seen[self.name] = group.clock()
         if not group.undelivered and block:

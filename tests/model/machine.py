@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
     def consumer_on(self, redis: Redis, name: str) -> Consumer:
         # One connection for all: none of these reads waits long.
         line = self.world.line if redis is self.world.redis else self.world.clerk_line
-        access = GroupAccess(redis, line, line, self.keys, GROUP, name, capabilities=self.world.capabilities)
+        access = GroupAccess(redis, line, line, self.keys, GROUP, name, has_xnack=self.world.has_xnack)
         return Consumer.on(access)
 
     # -- what always holds ----------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ class Machine(RuleBasedStateMachine):
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.RELEASED}
 
     def owner_of_released(self, name: str) -> str:
-        return "" if self.world.capabilities.releases else name
+        return "" if self.world.has_xnack else name
 
     def stale(self) -> set[str]:
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.STALE}

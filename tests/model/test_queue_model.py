@@ -17,7 +17,7 @@ from servers.kinds import KINDS, Kind
 from structlog.testing import capture_logs
 
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.redis.capabilities import probe
+from ingest.queue.redis.capabilities import has_xnack
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, control_client
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.store.orders.order_store import OrderStore
@@ -57,7 +57,7 @@ async def the_world(stack: AsyncExitStack, runner: asyncio.Runner, server: Valke
     store = await stack.enter_async_context(OrderStore.open(dsn))
     sql = await asyncpg.connect(dsn)
     stack.push_async_callback(sql.close)
-    return World(runner.get_loop(), server, redis, clerk, line, clerk_line, store, sql, await probe(redis, "none"))
+    return World(runner.get_loop(), server, redis, clerk, line, clerk_line, store, sql, await has_xnack(redis, "none"))
 
 
 @pytest.mark.timeout(600)  # a failure is made as short as it goes, which takes minutes

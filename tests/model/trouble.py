@@ -140,10 +140,7 @@ class Trouble(Machine):
         self.lost, self.settled, self.deleted = look.lost, look.settled, look.pending.keys() - look.stream.keys()
 
     async def allow_all_but(self, command: str) -> None:
-        forbidden = [f"-{command}"]
-        if command == "xack" and self.world.capabilities.acks_and_deletes:
-            forbidden.append("-xackdel")
-        await self.world.redis.execute_command("ACL", "SETUSER", *CLERK, "+@all", *forbidden)
+        await self.world.redis.execute_command("ACL", "SETUSER", *CLERK, "+@all", f"-{command}")
 
     def moves(self) -> list[Move]:
         raise NotImplementedError

@@ -67,26 +67,22 @@ class Work(Machine):
     def read(self, *, pick: int, count: int, lost: bool) -> None:
         name = one_of(self.awake(), pick)
         before = self.look
-        released = self.released() if self.world.capabilities.claims_as_it_reads else set()
         taken = self.run(self.members[name].consumer.read(count, 0.001))
 
         excess = self.released_at_once(name, [name_of(delivery.entry) for delivery in taken])
         given = [*(name_of(delivery.entry) for delivery in taken), *excess]
-        claimed = [entry_id for entry_id in given if entry_id in self.pending]
-        new = [entry_id for entry_id in given if entry_id not in self.pending]
-        assert set(claimed) <= released, "never what somebody holds"
-        assert len(taken) == self.room_filled(before, count, released) or released & self.deleted
+        assert not self.pending.keys() & set(given), "never what somebody holds"
+        assert len(taken) == self.room_filled(before, count)
         for lane in (EXPRESS, MAIN):
-            in_lane = [entry_id for entry_id in new if lane_of(entry_id) == lane]
+            in_lane = [entry_id for entry_id in given if lane_of(entry_id) == lane]
             assert in_lane == before.undelivered_in(lane)[: len(in_lane)], "in order, and nothing is passed over"
         for entry_id in excess:
-            count_before = self.pending[entry_id].count if entry_id in self.pending else 0
-            self.pending[entry_id] = Hand(self.owner_of_released(name), count_before, Idle.RELEASED)
+            self.pending[entry_id] = Hand(self.owner_of_released(name), 0, Idle.RELEASED)
         self.hand_over(name, taken, lost=lost)
 
-    def room_filled(self, before: Look, count: int, released: set[str]) -> int:
+    def room_filled(self, before: Look, count: int) -> int:
         """How much a read gives; where a group is gone, it is made again, and read the next time."""
-        return min(count, len(before.undelivered) + len(released)) if before.has_group else 0
+        return min(count, len(before.undelivered)) if before.has_group else 0
 
     def released_at_once(self, name: str, taken: list[str]) -> list[str]:
         """What one command has read of both lanes beyond the room that there was, in order."""

@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.redis.capabilities import Capabilities
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.store.orders.order_store import OrderStore
 
@@ -33,7 +32,7 @@ class World:
     clerk_line: DirectConnection
     store: OrderStore
     sql: asyncpg.Connection
-    capabilities: Capabilities
+    has_xnack: bool
 
 
 @dataclass

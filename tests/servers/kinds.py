@@ -54,7 +54,7 @@ KINDS = [
     *(Kind("redis", version_of(wanted.binary), wanted.binary) for wanted in REDIS if wanted.is_there()),
 ]
 MISSING = [wanted.name for wanted in WANTED if not wanted.is_there()]
-WITH_NEW_COMMANDS = [kind for kind in KINDS if kind.is_redis_since(8, 8)]
+WITH_XNACK = [kind for kind in KINDS if kind.is_redis_since(8, 8)]
 
 
 def summary() -> str:

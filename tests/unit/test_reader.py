@@ -40,8 +40,7 @@ class Source:
     asked: list[tuple[object, ...]] = field(default_factory=list)
     consumers: int = 1
 
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        del claims  # nothing is released
+    async def read(self, count: int, block: float) -> list[Delivery]:
         self.asked.append(("read", count, block))
         taken, self.undelivered = self.undelivered[:count], self.undelivered[count:]
         return self._reply(taken)

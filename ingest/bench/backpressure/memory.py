@@ -48,9 +48,8 @@ class MemoryQueue:
         self._unfinished = count
         self._shutdown = shutdown
 
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
+    async def read(self, count: int, block: float) -> list[Delivery]:
         """Up to `count` deliveries; at the end none, after waiting."""
-        del claims  # nothing is released
         now = time.time()
         taken = [_delivery(str(number), now) for number in islice(self._numbers, count)]
         if not taken:

@@ -112,8 +112,7 @@ class Reader:
             ahead: how many new entries to skip and release.
         """
         try:
-            # Released entries may have failed before.
-            new = await self._queue.read(1 + ahead, _PROBE_BLOCK, claims=False)
+            new = await self._queue.read(1 + ahead, _PROBE_BLOCK)
             if new[:-1]:
                 await self._release(new[:-1])
             deliveries = new[-1:] or await self._reclaimer.claim(1) or await self._left_unfinished(1)
@@ -157,10 +156,7 @@ class Reader:
         taken = await self._queue.read(count, 0.0 if is_polling else block)
         if is_polling and not taken:
             await asyncio.sleep(self._draw(0.75 * self._block, 1.25 * self._block))
-        again = [delivery for delivery in taken if delivery.count > 1]
-        if not again:
-            return taken
-        return [delivery for delivery in taken if delivery.count == 1] + self._reclaimer.redelivered(again, "idle")
+        return taken
 
     def _reply_was_lost(self, count: int) -> None:
         self._may_own_more = True

@@ -50,7 +50,7 @@ class Reclaimer:
     async def claim_own(self, count: int, claimed_before: set[EntryRef], *, counted: bool) -> list[Delivery]:
         """Claim up to `count` entries that a predecessor of this name, or a lost reply, has left pending for this consumer."""
         claimed = await self._queue.claim_own(count, self._known() | claimed_before, counted=counted)
-        return self.redelivered(claimed, "restart")
+        return self._redelivered(claimed, "restart")
 
     async def claim(self, count: int) -> list[Delivery]:
         """Claim up to `count` abandoned entries, at most a hundred, or none shortly after a claim that found too few."""
@@ -60,12 +60,12 @@ class Reclaimer:
         found = await self._queue.claim_abandoned(count)
         if len(found.released) + len(found.dead) < count:
             self._next = self._clock() + self._draw(0.8 * _EVERY, 1.2 * _EVERY)
-        return self.redelivered(found.released, "idle") + self.redelivered(found.dead, "dead_consumer")
+        return self._redelivered(found.released, "idle") + self._redelivered(found.dead, "dead_consumer")
 
     def _known(self) -> set[EntryRef]:
         return {delivery.entry for delivery in self._held.deliveries()}
 
-    def redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
+    def _redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
         """Count the claimed entries, except those that this process holds and is not releasing.
 
         A process claims its own entries if its event loop was blocked for longer than a lease, which renews them. It also claims

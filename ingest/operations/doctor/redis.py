@@ -104,15 +104,8 @@ def _commands(facts: RedisFacts) -> Iterator[Finding]:
         )
     if not facts.refused and not facts.unknown:
         yield _OF.ok("all commands of a worker are permitted")
-    if (newer := facts.capabilities) is not None:
-        names = {
-            "XACKDEL": newer.acks_and_deletes,
-            "XREADGROUP CLAIM": newer.claims_as_it_reads,
-            "XADD IDMP": newer.adds_idempotently,
-            "XNACK": newer.releases,
-        }
-        found = ", ".join(name for name, is_there in names.items() if is_there)
-        yield _OF.ok(f"newer commands in use: {found or 'none, each is substituted'}")
+    if facts.has_xnack is not None:
+        yield _OF.ok(f"newer commands in use: {'XNACK' if facts.has_xnack else 'none, each is substituted'}")
 
 
 def _keys(facts: RedisFacts, stream: str, *, has_quota: bool) -> Iterator[Finding]:

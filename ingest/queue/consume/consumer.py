@@ -17,7 +17,7 @@ from ingest.queue.consume.maintenance import QueueMaintenance
 from ingest.queue.consume.reading import QueueReading
 from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.capabilities import probe
+from ingest.queue.redis.capabilities import has_xnack
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client
 from ingest.queue.redis.direct_connection import DirectConnection
 
@@ -61,6 +61,6 @@ class Consumer(msgspec.Struct, frozen=True):
             DirectConnection.open(url, COMMAND_TIMEOUT, close_idle_ones) as acking,
         ):
             closing += [partial(close_idle, control), reading.close_if_idle, acking.close_if_idle]
-            capabilities = await probe(control, keys.probe)
-            access = GroupAccess(control, reading, acking, keys, group, name, capabilities=capabilities)
+            can_xnack = await has_xnack(control, keys.probe)
+            access = GroupAccess(control, reading, acking, keys, group, name, has_xnack=can_xnack)
             yield cls.on(access, results_age)

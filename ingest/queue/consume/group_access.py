@@ -11,7 +11,6 @@ from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Keys, LaneKeys
-from ingest.queue.redis.capabilities import Capabilities
 from ingest.queue.redis.connection import NoGroup, is_out_of_memory, translated, translating
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.scripts import Scripts
@@ -32,7 +31,7 @@ class GroupAccess:
         keys: the keys of the queue and the group.
         group: the consumer group.
         name: the consumer.
-        capabilities: the server's commands beyond those of Redis 7.0.
+        has_xnack: see `capabilities`.
     """
 
     def __init__(
@@ -44,9 +43,9 @@ class GroupAccess:
         group: str,
         name: str,
         *,
-        capabilities: Capabilities = Capabilities(),  # noqa: B008  immutable
+        has_xnack: bool = False,
     ) -> None:
-        self.scripts = Scripts.on(control, capabilities)
+        self.scripts = Scripts.on(control, has_xnack=has_xnack)
         self.control = control
         self.reading = reading
         self.acking = acking
@@ -54,7 +53,6 @@ class GroupAccess:
         self.lanes = keys.lanes
         self.group = group
         self.name = name
-        self.claims_as_it_reads = capabilities.claims_as_it_reads
 
     @translating
     async def ensure_group(self) -> bool:

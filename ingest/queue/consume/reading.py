@@ -10,7 +10,6 @@ from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.layout.lanes import MainShare, kept
-from ingest.queue.layout.shared_numbers import RELEASED_IDLE_MS
 from ingest.queue.redis.connection import NoGroup, translated, translating
 
 # Entries that one script returns with their content, few enough that Redis responds to others within milliseconds.
@@ -36,31 +35,26 @@ class QueueReading:
         self._express_has_more = False
 
     @translating
-    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
+    async def read(self, count: int, block: float) -> list[Delivery]:
         """Read up to `count` new entries, waiting up to `block` seconds for the first. 0 does not wait.
 
-        The express lane's come first; while both lanes have a backlog, about every tenth is the main lane's. Where the server
-        can, the same command claims released entries, before new ones, unless `claims` is false. It never claims a held entry, because whether a holder is
-        dead is decided by `claim_abandoned` and `sweep`, in Redis.
+        The express lane's come first; while both lanes have a backlog, about every tenth is the main lane's.
 
         After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
         Do not cancel it, for the same reason.
         """
         try:
-            claims = claims and self._access.claims_as_it_reads
-            taken = await self._read_by_shares(count, claims=claims) if self._express_has_more else []
-            return taken or await self._read_both(count, block, claims=claims)
+            taken = await self._read_by_shares(count) if self._express_has_more else []
+            return taken or await self._read_both(count, block)
         except NoGroup:
             await self._access.restore_group()
             return []
 
-    async def _read_both(self, count: int, block: float, *, claims: bool) -> list[Delivery]:
+    async def _read_both(self, count: int, block: float) -> list[Delivery]:
         """Read up to `count` entries of each lane, and immediately release entries that exceed the room."""
         command: list[str | int] = ["XREADGROUP", "GROUP", self._access.group, self._access.name, "COUNT", count]
         if block:
             command += ["BLOCK", max(1, int(block * 1000))]
-        if claims:
-            command += ["CLAIM", RELEASED_IDLE_MS]
         express_lane, main_lane = self._access.lanes
         with translated():
             reply = await self._access.reading.call(
@@ -83,14 +77,14 @@ class QueueReading:
             await self._settling.release(excess)
         return express[:from_express] + main[:from_main]
 
-    async def _read_by_shares(self, count: int, *, claims: bool) -> list[Delivery]:
+    async def _read_by_shares(self, count: int) -> list[Delivery]:
         count = min(count, _MOST_FROM_SCRIPT)
         share = self._main_share.next(count)
         keys = [lane.stream for lane in self._access.lanes]
-        claims_from = str(RELEASED_IDLE_MS) if claims else ""
-        arguments = [self._access.group, self._access.name, str(count), str(share), claims_from]
         with translated():
-            express, main = await self._access.reading.run(self._access.scripts.read_lanes, keys, arguments)
+            express, main = await self._access.reading.run(
+                self._access.scripts.read_lanes, keys, [self._access.group, self._access.name, count, share]
+            )
         self._express_has_more = len(express) >= count - share
         taken = [_read(lane, entries) for lane, entries in zip(self._access.lanes, (express, main), strict=True)]
         return await self._ours([*taken[0], *taken[1]])
@@ -171,8 +165,5 @@ def _by_stream(reply: Any) -> dict[bytes, Any]:
 
 
 def _read(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:
-    """The entries that were read of a lane. A claiming read adds the idle time and the earlier deliveries of each entry."""
-    return [
-        to_delivery(lane.stream, entry_id, pairs(fields), more[1] + 1 if more else 1)
-        for entry_id, fields, *more in entries
-    ]
+    """The deliveries of entries that were read from a lane for the first time."""
+    return [to_delivery(lane.stream, entry_id, pairs(fields), 1) for entry_id, fields in entries]

@@ -78,7 +78,9 @@ while ARGV[at] do
   others[#others + 1] = other
 end
 
-local is_added = not has_unkeyed or was_added()
+-- A producer sends one batch at a time, so the number of its last one is enough. An older number is that of a batch that the producer
+-- has sent again since, or given up, and that was late on its way.
+local is_added = not has_unkeyed or tonumber(redis.call('GET', KEYS[2]) or -1) >= tonumber(ARGV[3])
 local needed = is_added and 0 or plain
 local by_record, announced = {}, {}
 
@@ -163,45 +165,29 @@ if takes_memory() and is_nearly_full() then
 end
 
 local added = 0
-if plain > 0 and not is_added then
-  if add_first(fields(ARGV[6])) then
-    for i = 7, 5 + plain do
-      redis.call('XADD', KEYS[1], '*', fields(ARGV[i]))
-    end
-    added = plain
-  else
-    is_added = true
-  end
-end
-local is_begun = plain > 0
-
--- Adds an order of a submission; nil if it belongs to a batch that was added before.
-local function add(other, order)
-  if other.record or (is_begun and not is_added) then
-    return redis.call('XADD', KEYS[1], '*', fields(order))
-  elseif is_added then
-    return nil
-  end
-  is_begun = true
-  local id = add_first(fields(order))
-  is_added = not id
-  return id
+local function add(order)
+  added = added + 1
+  return redis.call('XADD', KEYS[1], '*', fields(order))
 end
 
+for i = 6, is_added and 0 or 5 + plain do
+  add(ARGV[i])
+end
 for _, other in ipairs(others) do
   for _, i in ipairs(other.adds) do
-    local id = add(other, ARGV[i])
-    if id then
-      added = added + 1
-      if other.waiting[i] then
-        redis.call('SET', other.waiting[i][1], id, 'PX', other.coalesce)
-      end
+    local id = add(ARGV[i])
+    if other.waiting[i] then
+      redis.call('SET', other.waiting[i][1], id, 'PX', other.coalesce)
     end
   end
   if other.is_new then
     local is_whole = other.answer == other.count
     redis.call('SET', other.record, is_whole and other.digest or other.digest .. ' ' .. other.answer, 'PX', lifetime)
   end
+end
+-- After the orders: an error in between adds them twice, rather than never.
+if added > 0 and has_unkeyed and not is_added then
+  redis.call('SET', KEYS[2], ARGV[3], 'EX', record_seconds)
 end
 if latest_push then
   redis.call('SET', KEYS[4], string.format('%.0f', latest_push))

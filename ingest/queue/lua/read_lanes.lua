@@ -1,8 +1,7 @@
 -- Reads both lanes where the express lane has a backlog: first the main lane's share, then the express lane, then more of the main
 -- one if there is room. Does not wait.
--- KEYS: express, stream   ARGV: group, consumer, most entries, the main lane's share of them, the idle time in ms from which entries
--- are claimed (empty: the server cannot)
--- returns: what was read of the express lane and of the main one; for each entry: ID, fields and, if claimed, idle ms, earlier deliveries
+-- KEYS: express, stream   ARGV: group, consumer, most entries, the main lane's share of them
+-- returns: the entries read from the express lane and from the main lane; for each entry: ID, fields
 local count = tonumber(ARGV[3])
 
 -- An error, if a group is gone, before anything is delivered.
@@ -14,14 +13,7 @@ local function read(list, stream, most)
   if most <= 0 then
     return
   end
-  local command = {'XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', most}
-  for _, part in ipairs(ARGV[5] ~= '' and {'CLAIM', ARGV[5]} or {}) do
-    command[#command + 1] = part
-  end
-  for _, part in ipairs({'STREAMS', stream, '>'}) do
-    command[#command + 1] = part
-  end
-  local reply = redis.call(unpack(command))
+  local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', most, 'STREAMS', stream, '>')
   for _, entry in ipairs(reply and reply[1][2] or {}) do
     list[#list + 1] = entry
     count = count - 1

@@ -16,7 +16,7 @@ from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.queue.consume.quota import quota_key
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.capabilities import Capabilities, probe
+from ingest.queue.redis.capabilities import has_xnack
 from ingest.queue.redis.checked_connections import code_of
 from ingest.queue.redis.connection import (
     QueueRefused,
@@ -99,7 +99,7 @@ class RedisFacts:
         closed_keys: keys that the user may not read and write.
         other_types: keys that hold something else than ours do.
         no_writes: why the server takes no writes, in its words.
-        capabilities: the newer commands, or None if they could not be tried.
+        has_xnack: whether XNACK can be used, or None if it could not be tried.
         newest: the order announced last that is still queued.
     """
 
@@ -111,7 +111,7 @@ class RedisFacts:
     closed_keys: list[str] = field(default_factory=list)
     other_types: list[str] = field(default_factory=list)
     no_writes: str = ""
-    capabilities: Capabilities | None = None
+    has_xnack: bool | None = None
     newest: str | None = None
 
 
@@ -133,7 +133,7 @@ async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
             await _look_at_keys(client, keys, quota_key(quota), facts)
             await _try_commands(client, keys.probe, facts)
         if not facts.no_writes and not facts.closed_keys:
-            facts.capabilities = await probe(client, keys.probe)
+            facts.has_xnack = await has_xnack(client, keys.probe)
     return facts
 
 

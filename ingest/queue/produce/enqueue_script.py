@@ -10,7 +10,6 @@ from redis.commands.core import AsyncScript
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.produce.drain_rate import UNKNOWN, Backlog
 from ingest.queue.produce.submission import Submission
-from ingest.queue.redis.capabilities import probe_for_producers
 from ingest.queue.redis.connection import QueueFull, translated
 from ingest.queue.redis.scripts import load
 
@@ -75,7 +74,6 @@ class Destination:
         clock: the key of the queue's clock.
         pushed: the key with the time of the last document.
         records: prefix of the records of batches and idempotency keys.
-        probe: a key that does not exist, to try commands.
         limit: the backlog limit, or 0 for none.
         lifetime: seconds for which an idempotency key is remembered.
     """
@@ -84,7 +82,6 @@ class Destination:
     clock: str
     pushed: str
     records: str
-    probe: str
     limit: int
     lifetime: float
 
@@ -103,13 +100,12 @@ class EnqueueScript:
     def __init__(
         self, client: Redis, destination: Destination, producer: str, backlog: Backlog, run: Run = run_in_memory
     ) -> None:
-        self._client = client
         self._to = destination
         self._producer = producer
         self._backlog = backlog
         self._run = run
         self._lifetime = round(destination.lifetime * 1000)
-        self._script: AsyncScript | None = None
+        self._script = load(client, "enqueue")
 
     async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
         """Add a batch. With the number of the last added batch, it adds nothing.
@@ -118,15 +114,13 @@ class EnqueueScript:
             QueueUnavailable: if Redis cannot be used right now. The batch may have been added.
             QueueRefused: if Redis denies access.
         """
-        if self._script is None:
-            self._script = load(self._client, "enqueue", await probe_for_producers(self._client, self._to.probe))
         try:
-            return await self._add(self._script, number, batch)
+            return await self._add(number, batch)
         except QueueFull as full:
             full.retry_after = await self._backlog.retry_after(sum(len(submission.orders) for submission in batch))
             raise
 
-    async def _add(self, script: AsyncScript, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
+    async def _add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
         plain = [submission for submission in batch if submission.is_plain]
         others = [] if len(plain) == len(batch) else _others(batch)
         to = self._to
@@ -137,7 +131,7 @@ class EnqueueScript:
             keys += self._keys(batch[index])
             arguments += [batch[index].digest, batch[index].coalesce, len(batch[index].orders), *batch[index].orders]
         with translated():
-            (first, *answers), confirmed = await self._run(script, keys, arguments)
+            (first, *answers), confirmed = await self._run(self._script, keys, arguments)
             if first == _NO_ROOM:
                 return await self._no_room(batch, answers[0], dict(zip(others, answers[1:], strict=True)))
             return _added(batch, dict(zip(others, answers, strict=True)) if others else {}, confirmed)

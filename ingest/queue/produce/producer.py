@@ -79,7 +79,7 @@ class Producer:
 
     def _lane(self, lane: LaneKeys, name: str) -> GroupCommit:
         keys = self._keys
-        to = Destination(lane, keys.clock, keys.pushed, keys.records, keys.probe, self._limit, self._lifetime)
+        to = Destination(lane, keys.clock, keys.pushed, keys.records, self._limit, self._lifetime)
         backlog = Backlog(self._client, lane.stream)
         if self._proofs.is_trivial:
             script = EnqueueScript(self._client, to, name, backlog)

@@ -8,14 +8,13 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from ingest.queue.layout.shared_numbers import ENTRY_FIELDS, PRELUDE
-from ingest.queue.redis.capabilities import Capabilities
 
 # Files that are put before a script, in this order. A part that depends on the server's capabilities is named by its role.
 _PARTS = {
-    "enqueue": ("now", "padded", "still_waits", "added_once"),
-    "ack": ("released", "held", "padded", "finish_alone", "finish"),
-    "reschedule": ("now", "released", "padded", "order_of", "owned", "gone", "erased", "finish_alone", "finish"),
-    "ack_results": ("released", "held", "padded", "results", "finish_alone", "finish"),
+    "enqueue": ("now", "padded", "still_waits"),
+    "ack": ("released", "held", "padded", "finish"),
+    "reschedule": ("now", "released", "padded", "order_of", "owned", "gone", "erased", "finish"),
+    "ack_results": ("released", "held", "padded", "results", "finish"),
     "dead_letter": (
         "now",
         "released",
@@ -25,7 +24,6 @@ _PARTS = {
         "gone",
         "erased",
         "results",
-        "finish_alone",
         "finish",
     ),
     "move_due": ("now", "others", "entry_fields", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
@@ -91,24 +89,22 @@ class Scripts(msgspec.Struct, frozen=True):
     trim: AsyncScript
 
     @classmethod
-    def on(cls, client: Redis, capabilities: Capabilities) -> "Scripts":
+    def on(cls, client: Redis, *, has_xnack: bool) -> "Scripts":
         """The scripts on `client`."""
-        return cls(**{name: load(client, name, capabilities) for name in cls.__struct_fields__})
+        return cls(**{name: load(client, name, has_xnack=has_xnack) for name in cls.__struct_fields__})
 
 
-def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) -> AsyncScript:  # noqa: B008  immutable
+def load(client: Redis, name: str, *, has_xnack: bool = False) -> AsyncScript:
     """One script on `client`, with the parts that it uses before it."""
-    script: AsyncScript = client.register_script(_text(name, capabilities))
+    script: AsyncScript = client.register_script(_text(name, has_xnack=has_xnack))
     return script
 
 
 @cache
-def _text(name: str, capabilities: Capabilities) -> str:
+def _text(name: str, *, has_xnack: bool) -> str:
     role = {
-        "finish_alone": "finish_alone_xackdel" if capabilities.acks_and_deletes else "finish_alone",
-        "added_once": "added_once_idmp" if capabilities.adds_idempotently else "added_once",
-        "release_uncounted": "release_uncounted_xnack" if capabilities.releases else "release_uncounted",
-        "release_counted": "release_counted_xnack" if capabilities.releases else "release_counted",
+        "release_uncounted": "release_uncounted_xnack" if has_xnack else "release_uncounted",
+        "release_counted": "release_counted_xnack" if has_xnack else "release_counted",
     }
     folder = files("ingest.queue") / "lua"
 

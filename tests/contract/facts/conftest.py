@@ -1,5 +1,5 @@
 """Facts of the newest commands need a server that has them."""
 
-from servers.kinds import WITH_NEW_COMMANDS
+from servers.kinds import WITH_XNACK
 
-collect_ignore = [] if WITH_NEW_COMMANDS else ["test_new_command_facts.py"]
+collect_ignore = [] if WITH_XNACK else ["test_xnack_facts.py"]
