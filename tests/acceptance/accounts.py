@@ -16,6 +16,7 @@ from support import Cli, connected
 
 import ingest.queue
 from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.scripts import script_text
 
 # The queue that users.acl is written for.
 QUEUE = "orders"
@@ -81,16 +82,21 @@ def permitted(url: str, user: str, commands: Iterable[str]) -> list[str]:
         return [command for command in commands if not is_refused(command)]
 
 
+def script_names() -> set[str]:
+    """The names of all scripts."""
+    files = (Path(ingest.queue.__file__).parent / "lua").glob("[!_]*.lua")
+    return {file.stem for file in files}
+
+
 def refused_in_scripts(url: str, user: str, names: Iterable[str]) -> list[list[str]]:
     """Which commands in these of our scripts a user may not send, of those that the server knows.
 
     Args:
         url: with all rights.
         user: who exists.
-        names: of the files, without their ending.
+        names: of the scripts.
     """
-    folder = Path(ingest.queue.__file__).parent / "lua"
-    texts = [(folder / f"{name}.lua").read_text(encoding="utf-8") for name in names]
+    texts = [script_text(name, has_xnack=True) for name in names]
     called = {match for text in texts for match in re.findall(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?", text)}
     with Redis.from_url(url, decode_responses=True) as admin:
         admin.set_response_callback("COMMAND", lambda reply, **_: reply)  # as it comes

@@ -15,6 +15,7 @@ from acceptance.accounts import (
     granted_role,
     permitted,
     refused_in_scripts,
+    script_names,
     with_password,
 )
 from acceptance.commands import WorkerCommand
@@ -22,9 +23,7 @@ from redis import Redis
 from servers.kinds import KINDS, WITH_XNACK, Kind
 from support import Cli, connected
 
-import ingest.queue
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis import scripts
 
 ORDER = {
     "id": "5", "status": "placed", "placed_at": "2026-11-22T12:00:00Z", "updated_at": None, "currency": "GBP", "customer_id": None,
@@ -152,13 +151,13 @@ def test_the_user_of_the_api_can_do_nothing_else(server: tuple[str, str]) -> Non
 
 
 def scripts_of_the_api() -> set[str]:
-    """All but those of workers, with their parts."""
-    folder = Path(ingest.queue.__file__).parent / "lua"
-    files = {file.stem for file in folder.glob("*.lua")}
-    of_workers = {*scripts.Scripts.__struct_fields__} | {"quota_lease", "quota_end", "quota_pause"}
-    own = {name for name in files if not name.startswith("_")} - of_workers
-    parts = {part for name in own for part in scripts._PARTS.get(name, ())}
-    return own | {name for name in files if any(name.startswith(f"_{part}") for part in parts)}
+    """All but those of workers."""
+    of_workers = {
+        *("ack", "ack_results", "reschedule", "dead_letter", "release", "read_lanes", "claim_own", "claim_abandoned"),
+        *("heartbeat", "renew", "leave", "sweep", "move_due", "trim", "remove_consumers"),
+        *("quota_lease", "quota_end", "quota_pause"),
+    }
+    return script_names() - of_workers
 
 
 def test_each_command_of_each_script_of_the_api_is_allowed(server: tuple[str, str]) -> None:

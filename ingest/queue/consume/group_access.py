@@ -1,10 +1,10 @@
 """Access to one queue's consumer group: connections, scripts, and the group itself, which is created again when it is missing."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
@@ -13,7 +13,7 @@ from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.redis.connection import NoGroup, is_out_of_memory, translated, translating
 from ingest.queue.redis.direct_connection import DirectConnection
-from ingest.queue.redis.scripts import Scripts
+from ingest.queue.redis.scripts import load
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
@@ -45,7 +45,6 @@ class GroupAccess:
         *,
         has_xnack: bool = False,
     ) -> None:
-        self.scripts = Scripts.on(control, has_xnack=has_xnack)
         self.control = control
         self.reading = reading
         self.acking = acking
@@ -53,6 +52,7 @@ class GroupAccess:
         self.lanes = keys.lanes
         self.group = group
         self.name = name
+        self.script = cache(partial(load, control, has_xnack=has_xnack))
 
     @translating
     async def ensure_group(self) -> bool:
@@ -86,12 +86,12 @@ class GroupAccess:
             if await self._ensure_lane(lane):
                 _log.warning("group_restored", stream=lane.stream, group=self.group)
 
-    async def call(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    async def call(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run a script that needs the group, which is created again if it is missing."""
         for _ in range(2):
             try:
                 with translated():
-                    return await script(keys, arguments)
+                    return await self.script(script)(keys, arguments)
             except NoGroup:
                 await self.restore_group()
         raise QueueUnavailable("the consumer group vanishes as soon as it is created")

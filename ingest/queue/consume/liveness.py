@@ -25,7 +25,7 @@ class QueueLiveness:
             self._access.keys.maintenance,
         ]
         with translated():
-            reply = await self._access.scripts.heartbeat(keys, [self._access.name, int(lifetime * 1000)])
+            reply = await self._access.script("heartbeat")(keys, [self._access.name, int(lifetime * 1000)])
             milliseconds, is_first, leads, consumers = reply
         return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers)
 
@@ -36,7 +36,7 @@ class QueueLiveness:
         for lane, ids in self._access.by_lane(entries):
             for start in range(0, len(ids), MOST_IDS):
                 arguments = [self._access.group, self._access.name, *ids[start : start + MOST_IDS]]
-                reply = await self._access.call(self._access.scripts.renew, [lane.stream], arguments)
+                reply = await self._access.call("renew", [lane.stream], arguments)
                 lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
         return lost
 
@@ -56,4 +56,4 @@ class QueueLiveness:
         """
         keys = [self._access.keys.alive, self._access.keys.standing, self._access.keys.maintenance]
         keys += [lane.stream for lane in self._access.lanes]
-        return int(await self._access.call(self._access.scripts.leave, keys, [self._access.group, self._access.name]))
+        return int(await self._access.call("leave", keys, [self._access.group, self._access.name]))

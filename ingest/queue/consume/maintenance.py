@@ -37,9 +37,7 @@ class QueueMaintenance:
         ]
         for lane in self._access.lanes:
             keys += [lane.stream, lane.released, lane.settled]
-        return await self._access.call(
-            self._access.scripts.sweep, keys, [self._access.group, self._access.name, int(idle * 1000), page]
-        )
+        return await self._access.call("sweep", keys, [self._access.group, self._access.name, int(idle * 1000), page])
 
     @translating
     async def move_due(self, most: int) -> int:
@@ -55,7 +53,7 @@ class QueueMaintenance:
         moved, has_more = 0, 1
         while has_more and moved < most:
             with translated():
-                count, has_more = await self._access.scripts.move_due(keys, [self._access.group, most - moved])
+                count, has_more = await self._access.script("move_due")(keys, [self._access.group, most - moved])
             moved += count
         return int(moved)
 
@@ -82,9 +80,7 @@ class QueueMaintenance:
                 for key in (lane.settled, self._access.keys.maintenance)
             ]
         # -1 if another group has come in between: next time.
-        return max(
-            0, int(await self._access.call(self._access.scripts.trim, keys, [self._access.group, most, *others]))
-        )
+        return max(0, int(await self._access.call("trim", keys, [self._access.group, most, *others])))
 
     @translating
     async def remove_stale(self, idle: float) -> int:
@@ -98,7 +94,7 @@ class QueueMaintenance:
         removed = 0
         for start in range(0, len(stale), _MOST_CONSUMERS):
             arguments = [self._access.group, *stale[start : start + _MOST_CONSUMERS]]
-            removed += int(await self._access.call(self._access.scripts.remove_consumers, keys, arguments))
+            removed += int(await self._access.call("remove_consumers", keys, arguments))
         return removed
 
     async def _idle_consumers(self, idle: float) -> list[bytes]:

@@ -83,7 +83,7 @@ class QueueReading:
         keys = [lane.stream for lane in self._access.lanes]
         with translated():
             express, main = await self._access.reading.run(
-                self._access.scripts.read_lanes, keys, [self._access.group, self._access.name, count, share]
+                self._access.script("read_lanes"), keys, [self._access.group, self._access.name, count, share]
             )
         self._express_has_more = len(express) >= count - share
         taken = [_read(lane, entries) for lane, entries in zip(self._access.lanes, (express, main), strict=True)]
@@ -112,7 +112,7 @@ class QueueReading:
             unknown = [entry_id for entry_id in page if entry_id not in held][:count]
             if unknown:
                 arguments = [self._access.group, self._access.name, int(counted), *unknown]
-                reply = await self._access.call(self._access.scripts.claim_own, [lane.stream], arguments)
+                reply = await self._access.call("claim_own", [lane.stream], arguments)
                 if claimed := await self._ours(deliveries_of(lane, reply)):
                     return claimed
                 after = f"({unknown[-1]}"  # all of these were deleted, or are another group's
@@ -141,7 +141,7 @@ class QueueReading:
         for lane in self._access.lanes:
             keys += [lane.stream, lane.released]
         arguments: list[Any] = [self._access.group, self._access.name, count, _MOST_DEAD]
-        released, dead = await self._access.call(self._access.scripts.claim_abandoned, keys, arguments)
+        released, dead = await self._access.call("claim_abandoned", keys, arguments)
         return Abandoned(await self._claimed(released), await self._claimed(dead))
 
     async def _claimed(self, by_lane: Sequence[Any]) -> list[Delivery]:

@@ -58,7 +58,7 @@ class QueueSettling:
             with translated():
                 arguments = [self._access.group, self._access.name, *ids]
                 return int(
-                    await self._access.acking.run(self._access.scripts.ack, [lane.stream, lane.settled], arguments)
+                    await self._access.acking.run(self._access.script("ack"), [lane.stream, lane.settled], arguments)
                 )
         except NoGroup:
             await self._access.restore_group()  # with everything that it has to finish
@@ -82,7 +82,7 @@ class QueueSettling:
         keys = [lane.stream, lane.settled, self._access.keys.results]
         try:
             with translated():
-                return int(await self._access.acking.run(self._access.scripts.ack_results, keys, arguments))
+                return int(await self._access.acking.run(self._access.script("ack_results"), keys, arguments))
         except NoGroup:
             await self._access.restore_group()
             return 0
@@ -107,7 +107,7 @@ class QueueSettling:
         keys.append(self._access.keys.erased)
         waits_as = delivery.entry.id + lane.suffix
         arguments = [self._access.group, self._access.name, delivery.entry.id, waits_as, int(after * 1000), *fields]
-        moved = await self._access.call(self._access.scripts.reschedule, keys, arguments)
+        moved = await self._access.call("reschedule", keys, arguments)
         if moved == _GONE:
             _log.warning("lost_entry_rescheduled", entry_id=delivery.entry.id, order_id=delivery.order_id)
         return bool(moved)
@@ -137,7 +137,7 @@ class QueueSettling:
             event,
             *fields,
         ]
-        moved = await self._access.call(self._access.scripts.dead_letter, keys, arguments)
+        moved = await self._access.call("dead_letter", keys, arguments)
         if moved == _GONE:
             await self.reschedule(delivery, 0.0, delivery.attempt)
         return bool(moved == 1)
@@ -158,7 +158,7 @@ class QueueSettling:
     async def _release_page(self, lane: LaneKeys, deliveries: Sequence[Delivery]) -> int:
         names = [part for each in deliveries for part in (each.entry.id, each.fields.get(ORDER_ID, b""))]
         arguments = [self._access.group, self._access.name, *names]
-        released, gone = await self._access.call(self._access.scripts.release, [lane.stream, lane.released], arguments)
+        released, gone = await self._access.call("release", [lane.stream, lane.released], arguments)
         for place in gone:
             await self.reschedule(deliveries[place], 0.0, deliveries[place].attempt)
         return int(released)

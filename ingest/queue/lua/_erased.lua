@@ -1,4 +1,4 @@
--- Whether an order was erased: it becomes neither a retry nor a dead letter any more, and what remains of it is deleted.
+-- Whether an order was erased. Its entry becomes neither a retry nor a dead letter.
 local function is_erased(erased, order)
   return order ~= '' and redis.call('ZSCORE', erased, order) ~= false
 end

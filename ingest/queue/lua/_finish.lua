@@ -1,3 +1,4 @@
+-- needs: lists, padded
 -- Finishes entries: acks them, and deletes them unless other groups may still have to read them, so that with one group the length of
 -- the stream is the backlog. Entries that are kept for other groups are noted as settled. trim.lua deletes them when the last group has
 -- finished them. An entry that is neither pending nor noted has left the pending list without an ack, see sweep.lua.
@@ -10,8 +11,7 @@ local function finish(stream, settled, group, ids)
   end
   local scored = {}
   for _, id in ipairs(ids) do
-    scored[#scored + 1] = 0
-    scored[#scored + 1] = padded(id)
+    append(scored, 0, padded(id))
   end
   redis.call('ZADD', settled, unpack(scored))
   return acked

@@ -1,5 +1,5 @@
--- What this consumer holds, asked for in runs: of the entries of one call most follow each other in its pending list. The more
--- entries the last run has answered for, the longer is the next one.
+-- Looks up entries that this consumer holds, in runs, because most entries of one call follow each other in its pending list. The
+-- more entries the last run has answered for, the longer is the next one.
 local function holdings(stream, group, consumer, most)
   local known, answered = {}, 0
   -- The pending record of an entry that this consumer holds; false for any other.

@@ -1,4 +1,4 @@
--- The fields of the dead letter that something in the retry set becomes which cannot be read as an entry.
+-- The fields of the dead letter for content of the retry set that is not an entry.
 local function invalid_waiting(packed, time)
   return {'reason', 'invalid_message', 'error', 'what waited in the retry set is not an entry', 'content', packed,
     'dead_at', string.format('%d', time)}

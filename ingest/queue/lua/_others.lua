@@ -1,5 +1,5 @@
--- Marks what goes back into a stream as meant for this group, where there are others: they have had the order already. Another
--- group may have come to one of the lanes only.
+-- needs: lists
+-- Whether there are other groups, which have received an order before it goes back into a stream. Another group may exist in one lane only.
 local function has_other_groups(...)
   for _, stream in ipairs({...}) do
     local groups = redis.pcall('XINFO', 'GROUPS', stream)
@@ -10,10 +10,10 @@ local function has_other_groups(...)
   return false
 end
 
+-- The fields of an entry that is meant for one group, if there are others.
 local function addressed(is_shared, group, fields)
   if is_shared then
-    fields[#fields + 1] = 'ingest_group'
-    fields[#fields + 1] = group
+    append(fields, 'ingest_group', group)
   end
   return fields
 end

@@ -1,6 +1,7 @@
--- Whether the entry of an order is pending for this consumer: one that has lost it, settled it or released it may not move it; nor one
--- that holds another order's entry, which was given its ID by a server whose clock is behind. If so, its lease is renewed: a write that
--- is allowed without memory, after which Redis lets the whole script through.
+-- needs: released, order_of
+-- Whether the entry of an order is pending for this consumer. A consumer that has lost, settled or released it may not move it. Neither may
+-- it move the entry of another order, which received this ID from a server whose clock is behind. If it owns the entry, its lease is
+-- renewed: this write is allowed without memory, and Redis then lets the whole script through.
 local function is_owned(stream, group, consumer, id, order)
   local pending = redis.call('XPENDING', stream, group, id, id, 1)
   local owned = #pending == 1 and pending[1][2] == consumer and not is_released(pending[1])

@@ -1,4 +1,4 @@
--- An entry ID as a text that sorts as IDs do (numbers of 64 bits would be rounded), and back.
+-- An entry ID as a text that sorts as IDs do, and back. Numbers of 64 bits would be rounded.
 local function padded(id)
   local ms, seq = id:match('^(%d+)-(%d+)$')
   return string.rep('0', 20 - #ms) .. ms .. '-' .. string.rep('0', 20 - #seq) .. seq

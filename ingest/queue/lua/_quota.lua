@@ -1,11 +1,10 @@
 -- The state of one quota, in one hash of fixed size, whatever the number of processes.
 --
--- Each process contributes to sums: itself, the requests that it may have in flight (held), what it wants of them if that is no more
--- than its fair share (small), whether it wants more (large), and whether it was given less than its fair share (short). The
--- sums are kept by the second in which a process asked last, for the last four seconds, so that what a dead process contributed is gone
--- within four seconds, without anybody looking for it. A process knows its own contribution, and sends it with each call; the call
--- moves it to the present second. One that does not know whether its last call was carried out sends none: what it may
--- have contributed then counts twice until it expires, which grants less, never more.
+-- Each process contributes to sums: itself, the requests that it may have in flight (held), the requests that it wants if they are no
+-- more than its fair share (small), whether it wants more (large), and whether it was granted less than its fair share (short). The
+-- sums are kept by the second of each process's last call, for the last four seconds, so that the contribution of a dead process
+-- expires. A process sends its own contribution with each call, which moves it to the present second. If a process does not know whether
+-- its last call was carried out, it sends none. That contribution then counts twice until it expires, which grants less, never more.
 local names = {'epoch', 'members', 'held', 'small', 'large', 'short'}
 local fields = {'created', 'learning', 'expected', 'next', 'paused', 'slowest', 'slow', 'seconds0', 'seconds1', 'seconds2', 'seconds3'}
 local state = {}
@@ -40,7 +39,7 @@ local function second(epoch)
   return sums and sums.epoch == epoch and sums or {epoch = epoch, members = 0, held = 0, small = 0, large = 0, short = 0}
 end
 
--- Takes a contribution, "created:sums", out of the sums; returns what it was, if it still counts.
+-- Takes a contribution, "created:sums", out of the sums. Returns it if it still counts.
 local function withdrawn(text, epoch)
   local created, numbers = string.match(text, '^(%d+):(.*)$')
   local own = created and created == state.created and parsed(numbers)
@@ -56,7 +55,7 @@ local function withdrawn(text, epoch)
   return own
 end
 
--- What all others contribute.
+-- The contributions of all others.
 local function totals(epoch)
   local sum = {members = 0, held = 0, small = 0, large = 0, short = 0}
   for at = epoch - 3, epoch do

@@ -1,4 +1,4 @@
--- Whether a pending entry was released: it has no owner (XNACK), or it counts as idle since 1970.
+-- Whether a pending entry was released. It has no owner (XNACK), or counts as idle since 1970. No other entry was idle for 30 years.
 local function is_released(pending)
-  return pending[2] == '' or pending[3] >= released_idle_ms
+  return pending[2] == '' or pending[3] >= 10 ^ 12
 end

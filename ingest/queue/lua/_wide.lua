@@ -1,5 +1,6 @@
--- The most parts (names and values) that a command of a script can have is about 8,000. A larger entry is packed, like
--- `flat` in ingest.queue.layout.entries does.
+-- needs: lists, entry_fields
+-- The fields of an entry, most of them packed into one if they are many, as `flat` in ingest.queue.layout.entries does. A command
+-- of a script can take about 8,000 parts (names and values).
 local most_parts = 2000
 
 local function narrow(fields)
@@ -8,15 +9,11 @@ local function narrow(fields)
   end
   local kept, packed = {}, {}
   for i = 1, #fields, 2 do
-    -- Named twice, the last one counts, as in a mapping.
-    local list = known_fields[fields[i]] and kept or packed
-    list[#list + 1] = fields[i]
-    list[#list + 1] = fields[i + 1]
+    append(known_fields[fields[i]] and kept or packed, fields[i], fields[i + 1])
   end
   if #kept > most_parts then
     kept, packed = {}, fields
   end
-  kept[#kept + 1] = 'ingest_packed'
-  kept[#kept + 1] = cmsgpack.pack(packed)
+  append(kept, 'ingest_packed', cmsgpack.pack(packed))
   return kept
 end

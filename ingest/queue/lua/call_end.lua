@@ -1,6 +1,6 @@
 -- Ends a call, or renews its lease, if it is still this attempt's.
 -- KEYS: the call's record: see call_begin
--- ARGV: the attempt's token, for how long the record is kept (ms), what the record says from now on (empty: the call still runs)
+-- ARGV: the attempt's token, for how long the record is kept (ms), the new record (empty: the call still runs)
 local known = redis.call('GET', KEYS[1])
 if known and known:match('^running (%S+)') == ARGV[1] then
   local time = redis.call('TIME')

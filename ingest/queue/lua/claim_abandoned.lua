@@ -1,24 +1,25 @@
--- Claims what was released, and what consumers hold whose heartbeat has ended; removes those of them that hold nothing (XGROUP
--- DELCONSUMER would drop it). Costs next to nothing where there is neither, as every process asks once a second.
+-- needs: lists, now, released, standing
+-- Claims released entries, and the entries of consumers whose heartbeat has ended. Removes those consumers that hold nothing, because XGROUP
+-- DELCONSUMER would drop what they hold. Without either it costs next to nothing, because every process calls it once a second.
 -- KEYS: alive, standing, clock; of each lane: stream, released
 -- ARGV: group, consumer, most entries, most dead consumers
--- returns: the released ones and those of the dead, of each lane; for each entry: ID, fields, deliveries so far
+-- returns: the released entries and the entries of dead consumers, of each lane; for each entry: ID, fields, deliveries so far
 local group, consumer, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local lanes = {}
 for i = 4, #KEYS, 2 do
-  lanes[#lanes + 1] = {stream = KEYS[i], released = KEYS[i + 1]}
+  append(lanes, {stream = KEYS[i], released = KEYS[i + 1]})
 end
 local released, orphaned = {{}, {}}, {{}, {}}
 
--- Nothing comes back for an entry that was deleted while pending; claiming has removed its record.
+-- Redis returns nothing for an entry that was deleted while pending, and has removed its record.
 local function claim(list, stream, entries)
   local counts, command = {}, {'XCLAIM', stream, group, consumer, 0}
   for _, pending in ipairs(entries) do
     counts[pending[1]] = pending[4] + 1
-    command[#command + 1] = pending[1]
+    append(command, pending[1])
   end
   for _, taken in ipairs(#entries > 0 and redis.call(unpack(command)) or {}) do
-    list[#list + 1] = {taken[1], taken[2], counts[taken[1]]}
+    append(list, {taken[1], taken[2], counts[taken[1]]})
     wanted = wanted - 1
   end
 end
@@ -28,7 +29,7 @@ local function claim_released(number, lane)
   for _, id in ipairs(noted) do
     local pending = redis.pcall('XPENDING', lane.stream, group, id, id, 1)
     if not pending.err and #pending == 1 and is_released(pending[1]) then
-      found[#found + 1] = pending[1]
+      append(found, pending[1])
     end
   end
   if #noted > 0 then
@@ -37,7 +38,7 @@ local function claim_released(number, lane)
   end
 end
 
--- Whether a dead consumer may be removed: it holds nothing in any lane.
+-- Whether a dead consumer may be removed, because it holds nothing in any lane.
 local function claim_held_by(dead)
   local holds_nothing = true
   for number, lane in ipairs(lanes) do
@@ -52,7 +53,7 @@ local function claim_held_by(dead)
   return holds_nothing
 end
 
--- An error, if a group is gone; what follows then meets no other.
+-- An error if a group is gone. The commands after it cannot meet another error.
 for _, lane in ipairs(lanes) do
   redis.call('XPENDING', lane.stream, group, '-', '+', 1)
 end

@@ -1,5 +1,6 @@
--- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua.
--- Where results are kept, it tells of it in the same step. An order that was erased leaves no dead letter: its entry is finished.
+-- needs: lists, now, order_of, owned, gone, erased, results, finish
+-- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua. Where results are kept, the same step adds
+-- its result. The entry of an erased order is finished without a dead letter.
 -- KEYS: stream, settled, clock, record of the move, dead, erased, results if they are kept
 -- ARGV: group, consumer, entry ID, age of results in ms, events, fields
 -- returns: 1 if moved, 2 if the entry is gone and nothing was written, 0 if it is not moved
@@ -11,14 +12,13 @@ end
 local erased = is_erased(KEYS[6], order)
 if KEYS[7] then
   trim_results(KEYS[7], ARGV[4])
-  tell(KEYS[7], erased and cmsgpack.pack({{'order_id', order, 'outcome', 'erased'}}) or ARGV[5])
+  add_results(KEYS[7], erased and cmsgpack.pack({{'order_id', order, 'outcome', 'erased'}}) or ARGV[5])
 end
 if erased then
   finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
   return 0
 end
-fields[#fields + 1] = 'dead_at'
-fields[#fields + 1] = string.format('%d', now(KEYS[3]))
+append(fields, 'dead_at', string.format('%d', now(KEYS[3])))
 redis.call('XADD', KEYS[5], '*', unpack(fields))
 finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
 redis.call('SET', KEYS[4], '', 'EX', record_seconds)

@@ -1,27 +1,23 @@
--- Moves entries from the retry set to the dead letters, at an operator's request. Sent twice, it moves nothing the second time. What cannot
--- be read becomes the dead letter that it would become when it is due. What waits of orders that were erased is deleted.
+#!lua flags=allow-oom
+-- needs: lists, now, entry_fields, wide, order_of, erased, waiting_fields, invalid_waiting
+-- Moves entries from the retry set to the dead letters, at an operator's request. Sent twice, it moves nothing the second time. Content that is
+-- not an entry becomes the dead letter that it would become when due. Entries of erased orders are deleted.
 -- KEYS: retry, retry entries, retry announced, dead, clock, erased   ARGV: who does it, names of entries   returns: how many were moved
 local time = now(KEYS[5])
 
 local function dead_letter(fields)
-  local letter, was = {}, {}
+  local letter, was = {}, by_name(fields)
   for i = 1, #fields, 2 do
-    was[fields[i]] = fields[i + 1]
     if not fields_of_dead_letters[fields[i]] then
-      letter[#letter + 1] = fields[i]
-      letter[#letter + 1] = fields[i + 1]
+      append(letter, fields[i], fields[i + 1])
     end
   end
   local attempts = was.attempt and was.attempt:find('^%d+$') and #was.attempt <= 6 and tonumber(was.attempt) - 1 or 0
   local error = 'dead-lettered by hand' .. (was.retry_error and '; the last attempt: ' .. was.retry_error or '')
-  local about = {'reason', 'attempts_exhausted', 'error', error, 'attempts', string.format('%d', math.max(0, attempts)),
-    'worker', ARGV[1], 'dead_at', string.format('%d', time)}
+  append(letter, 'reason', 'attempts_exhausted', 'error', error, 'attempts', string.format('%d', math.max(0, attempts)),
+    'worker', ARGV[1], 'dead_at', string.format('%d', time))
   if was.enqueued_at then
-    about[#about + 1] = 'first_enqueued_at'
-    about[#about + 1] = was.enqueued_at
-  end
-  for _, part in ipairs(about) do
-    letter[#letter + 1] = part
+    append(letter, 'first_enqueued_at', was.enqueued_at)
   end
   return letter
 end
@@ -31,7 +27,7 @@ for i = 2, #ARGV do
   local packed = redis.call('HGET', KEYS[2], ARGV[i])
   local fields = packed and waiting_fields(packed)
   if packed then
-    -- Added before it is deleted: refused in between, it is there twice.
+    -- Added before it is deleted, so that an error in between leaves it in both places.
     if not fields then
       redis.call('XADD', KEYS[4], '*', unpack(invalid_waiting(packed, time)))
       moved = moved + 1

@@ -1,11 +1,10 @@
--- How many entries a stream has lost since its beginning, finished or deleted; nothing where the server does not tell.
--- KEYS: stream   returns: a number, or nil
+#!lua flags=no-writes
+-- needs: lists
+-- How many entries a stream has lost since its beginning, finished or deleted.
+-- KEYS: stream   returns: a number; nil if there is no such stream, or the server does not return it
 local replied, reply = pcall(redis.call, 'XINFO', 'STREAM', KEYS[1])
 if not replied or reply.err then
   return nil
 end
-local facts = {}
-for i = 1, #reply, 2 do
-  facts[reply[i]] = reply[i + 1]
-end
-return facts['entries-added'] and facts['entries-added'] - facts['length']
+local about = by_name(reply)
+return about['entries-added'] and about['entries-added'] - about['length']

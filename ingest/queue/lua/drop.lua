@@ -1,4 +1,4 @@
--- Deletes dead letters for good; the record keeps the result of a call whose reply was lost.
+-- Deletes dead letters permanently. The record keeps the result for a call that is sent again after a lost reply.
 -- KEYS: dead, record of the call   ARGV: entry IDs   returns: how many were deleted
 local done = redis.call('GET', KEYS[2])
 if done then

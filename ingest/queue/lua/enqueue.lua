@@ -1,19 +1,20 @@
--- Accepts one batch of a producer: all of it, or none, and never twice.
+-- needs: lists, now, still_waits
+-- Accepts one batch of a producer: all of it or none, and never twice.
 -- KEYS: stream, the producer's record, clock, pushed; then for each submission that is not plain: its idempotency record, if it has a key, and
---   if it is coalesced, the waiting record of each of its orders that has no document
+--   if it is coalesced, the waiting record of each of its orders without a document
 -- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders are plain,
 --   those orders; then for each other submission: its digest (empty: no key), for how long its orders are coalesced (ms; 0: not),
 --   how many orders it has, its orders
 -- An order is its ID, or a MessagePack array of its fields' names and values.
--- returns: how many orders were added, and for each submission that is not plain how many of its orders it has added, now or when
+-- returns: how many orders were added, and for each submission that is not plain how many of its orders were added, now or when
 --   it was sent before (-1: none, because its key belongs to other orders; -2 less that number: it was sent before, under its key).
---   If the batch would pass the limit: -1, how many orders there is room for, and for each submission that is not plain how many
+--   If the batch would exceed the limit: -1, how many orders there is room for, and for each submission that is not plain how many
 --   it would add
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])
 
--- When a document is accepted, in microseconds by the queue's clock, and later than every one before it: of two documents without a
--- version of their own the later one wins, in whatever lanes they are. (The IDs of entries do not tell: each lane has its own, and they
--- stay where they are while Redis' clock, set back, catches up.)
+-- When a document is accepted, in microseconds by the queue's clock, and later than all documents before it. Of two documents without
+-- their own version the later one wins, even in different lanes. Entry IDs would not do: each lane counts its own, and they stand
+-- still while Redis' clock, set back, catches up.
 local latest_push
 local function accepted_at()
   if not latest_push then
@@ -24,37 +25,32 @@ local function accepted_at()
   return string.format('%.0f', latest_push)
 end
 
+-- An ID is ASCII. A MessagePack array begins with a byte above that.
+local function is_id(order)
+  return order:byte(1) < 128
+end
+
 local function fields(order)
-  -- An ID is ASCII; a MessagePack array begins with a byte above that.
-  if order:byte(1) < 128 then
+  if is_id(order) then
     return 'order_id', order
   end
   local named = cmsgpack.unpack(order)
-  for i = 1, #named, 2 do
-    if named[i] == 'document' then
-      named[#named + 1] = 'pushed_at'
-      named[#named + 1] = accepted_at()
-      break
-    end
+  if by_name(named).document then
+    append(named, 'pushed_at', accepted_at())
   end
   return unpack(named)
 end
 
--- The ID of an order without a document; nil for one that has one.
+-- The ID of an order without a document; nil for an order with one.
 local function bare(order)
-  if order:byte(1) < 128 then
+  if is_id(order) then
     return order
   end
-  local named = cmsgpack.unpack(order)
-  for i = 1, #named, 2 do
-    if named[i] == 'document' then
-      return nil
-    end
-  end
-  return named[2]
+  local named = by_name(cmsgpack.unpack(order))
+  return not named.document and named.order_id or nil
 end
 
--- Everything is read before anything is written: an error leaves nothing half done.
+-- Everything is read before anything is written, so that an error leaves nothing half done.
 local others = {}
 local has_unkeyed = plain > 0
 local at, next_key = 6 + plain, 5
@@ -75,7 +71,7 @@ while ARGV[at] do
       next_key = next_key + 1
     end
   end
-  others[#others + 1] = other
+  append(others, other)
 end
 
 -- A producer sends one batch at a time, so the number of its last one is enough. An older number is that of a batch that the producer
@@ -89,7 +85,7 @@ local function choose(other)
   for i = other.first, other.last do
     local waiting = other.waiting[i]
     if not waiting or not (announced[waiting[1]] or still_waits(waiting[1], waiting[2])) then
-      other.adds[#other.adds + 1] = i
+      append(other.adds, i)
       if waiting then
         announced[waiting[1]] = true
       end
@@ -99,7 +95,7 @@ local function choose(other)
   return #other.adds
 end
 
--- What is known of an idempotency key: whose it is, and how many orders were added, where that was not all of them.
+-- The record of an idempotency key: the digest of its orders, and how many of them were added, unless all were.
 local function read_record(record)
   local known = redis.call('GET', record)
   if known then
@@ -121,7 +117,7 @@ for _, other in ipairs(others) do
     other.answer = known.digest ~= other.digest and -1 or known.answer or other.count
     other.is_repeated = not other.is_new and other.answer >= 0
   else
-    -- Added before, which of them waited then is not known.
+    -- If they were added before, it is not known which of them waited then.
     other.answer = is_added and other.count or choose(other)
   end
 end
@@ -130,14 +126,14 @@ if limit > 0 and needed > 0 then
   if needed > room then
     local reply = {-1, math.max(0, room)}
     for _, other in ipairs(others) do
-      reply[#reply + 1] = #other.adds
+      append(reply, #other.adds)
     end
     return reply
   end
 end
 
--- Documents and idempotency records take memory by their size, not by the number of entries: they leave a quarter of it to IDs, and to
--- what workers have to move.
+-- Documents and idempotency records take memory by their size, not by the number of entries. They leave a quarter of it to IDs, and to
+-- entries that workers have to move.
 local function is_nearly_full()
   local info = redis.pcall('INFO', 'memory')
   if type(info) ~= 'string' then
@@ -149,12 +145,12 @@ end
 
 local function takes_memory()
   for i = 6, 5 + plain do
-    if ARGV[i]:byte(1) >= 128 and not is_added then
+    if not is_id(ARGV[i]) and not is_added then
       return true
     end
   end
   for _, other in ipairs(others) do
-    if other.is_new or (#other.adds > 0 and ARGV[other.adds[1]]:byte(1) >= 128) then
+    if other.is_new or (#other.adds > 0 and not is_id(ARGV[other.adds[1]])) then
       return true
     end
   end
@@ -194,6 +190,6 @@ if latest_push then
 end
 local reply = {added}
 for _, other in ipairs(others) do
-  reply[#reply + 1] = other.is_repeated and -2 - other.answer or other.answer
+  append(reply, other.is_repeated and -2 - other.answer or other.answer)
 end
 return reply

@@ -1,10 +1,12 @@
--- Says that this consumer lives. A first heartbeat, and one after a break, begin a new series: see _standing.lua. A consumer that finds that
--- no consumer leads the group's maintenance does so for as long as it is heard.
+#!lua flags=allow-oom
+-- needs: now
+-- Reports that this consumer is alive. A first heartbeat, and one after a break, begin a new series, see _standing.lua. If no consumer
+-- leads the group's maintenance, this consumer leads for as long as its heartbeats continue.
 -- KEYS: alive, standing, clock, maintenance   ARGV: consumer, lifetime in ms
 -- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats
 local time, own, ahead = now(KEYS[3])
 if own + ahead < time then
-  -- Redis' clock went back: the queue's goes on from where it was.
+  -- Redis' clock went back. The queue's clock continues from its last time.
   redis.call('HSET', KEYS[3], 'ahead', time - own, 'noted_at', own)
 end
 redis.call('HSET', KEYS[3], 'latest', time)

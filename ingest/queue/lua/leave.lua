@@ -1,7 +1,8 @@
--- Removes this consumer from the group, unless entries are pending under its name: XGROUP DELCONSUMER would drop them. Then its
--- heartbeat ends now, and others may claim them.
+-- needs: released
+-- Removes this consumer from the group unless entries are pending under its name, which XGROUP DELCONSUMER would drop. With such entries,
+-- its heartbeat ends now, and other consumers may claim them.
 -- KEYS: alive, standing, maintenance, the stream of each lane   ARGV: group, consumer
--- returns: how many entries it holds that were not released; of very many, the first five hundred of a lane are looked at
+-- returns: how many entries it holds that were not released, counting the first five hundred of each lane
 if redis.call('HGET', KEYS[3], 'leader') == ARGV[2] then
   redis.call('HDEL', KEYS[3], 'leader', 'until')
 end

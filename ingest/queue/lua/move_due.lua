@@ -1,7 +1,9 @@
--- Moves scheduled entries whose time has come to the express lane. What cannot be read as an entry becomes a dead letter: it must
--- not stop the others. What waits of an order that was erased is deleted.
+#!lua flags=allow-oom
+-- needs: lists, now, others, entry_fields, wide, order_of, erased, waiting_fields, invalid_waiting
+-- Moves entries of the retry set that are due to the express lane. Content that is not an entry becomes a dead letter, so that it does not
+-- stop the others. Entries of erased orders are deleted.
 -- KEYS: express, retry, retry entries, clock, dead, retry announced, stream, erased   ARGV: group, most entries
--- returns: how many were moved or deleted, 1 if more are due and were left for the next call, as these were large
+-- returns: how many were moved or deleted, 1 if more are due and were left for the next call because these were large
 local time = now(KEYS[4])
 
 local is_shared = has_other_groups(KEYS[1], KEYS[7])
@@ -24,7 +26,7 @@ while moved < #due and size <= 2 ^ 20 do
   redis.call('ZREM', KEYS[2], id)
   redis.call('ZREM', KEYS[6], id)
 end
--- Left behind by an older release, which moves entries without removing this: the oldest are the ones that are read.
+-- An older release moves entries without removing this. The oldest ones are read.
 for _, id in ipairs(redis.call('ZRANGE', KEYS[6], 0, 9)) do
   if not redis.call('ZSCORE', KEYS[2], id) then
     redis.call('ZREM', KEYS[6], id)

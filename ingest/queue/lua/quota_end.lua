@@ -1,4 +1,6 @@
--- A process stops: its share goes to the others now.
+#!lua flags=allow-oom
+-- needs: now, quota
+-- Ends the lease of a process that stops. The other processes receive its share immediately.
 -- KEYS: state   ARGV: own contribution, rate, tokens unused
 local rate = tonumber(ARGV[2])
 withdrawn(ARGV[1], math.floor(now(KEYS[1]) / 1000))

@@ -1,19 +1,21 @@
+#!lua flags=allow-oom
+-- needs: lists, now, quota
 -- Leases a share of the quota to one process: times at which it may begin requests, and how many it may have in flight.
 --
--- Rate: all requests of all processes have places on one line of time, 1/rate apart (the generic cell rate algorithm). A call books
--- the next places, as many as are wanted, but no more than a fair part of a period; who wants more asks again when they are used, and all
--- who do take turns: max-min fair by demand. Nothing is booked far ahead, so little is lost with a process that dies.
+-- Rate: the requests of all processes have places on one line of time, 1/rate apart (the generic cell rate algorithm). A call books
+-- the wanted number of next places, but no more than a fair part of a period. A process that wants more calls again when they are used.
+-- So processes take turns, max-min fair by demand. Places are not booked far ahead, so that a process that dies loses few.
 --
--- Concurrency: who wants no more than the fair level is granted it; the others share the rest equally (one step of water-filling with
--- each call). The sum of what is held never exceeds the quota: who holds more than the level is left less at its next call, and
--- others are given it when it has ended its requests.
+-- Concurrency: a process that wants no more than the fair level is granted it. The others share the rest equally (one step of
+-- water-filling with each call). The sum of the held requests never exceeds the quota. A process that holds more than the level is
+-- granted less at its next call, and other processes are granted the difference when it has ended its requests.
 --
--- With an empty state (the first start, or one that was lost), and after a process could not reach the server, nothing is granted for
--- two seconds, and for three more while fewer processes have asked than there were: until their contributions are known, each
+-- With an empty state (the first start, or a lost state), and after a process could not reach the server, nothing is granted for
+-- two seconds, and for three more while fewer processes have called than before. Until their contributions are known, each process
 -- keeps to its own safe share.
 -- KEYS: state
 -- ARGV: own contribution, rate, burst, concurrency, tokens wanted, concurrency wanted, in flight, claim, 1 if
---       back after a failure, requests/s told by the API (0: none), for how many ms, members last known (0: none),
+--       back after a failure, requests/s that the API has announced (0: none), for how many ms, members last known (0: none),
 --       1 if the last lease is unused
 -- returns: own contribution, members, tokens, us until the first, us between two, limit, period in ms, ms until the next call at the
 --       earliest, 1 if learning, ms of the pause
@@ -25,8 +27,7 @@ local time, own_time, ahead = now(KEYS[1])
 local changes = {'latest', time}
 local function note(name, value)
   state[name] = value
-  changes[#changes + 1] = name
-  changes[#changes + 1] = value
+  append(changes, name, value)
 end
 if own_time + ahead < time then
   note('ahead', time - own_time)
@@ -52,7 +53,7 @@ if not is_learning and expected > 0 then
   note('expected', 0)
 end
 
--- What the API's headers say.
+-- The rate that the API has announced in its headers.
 if tonumber(ARGV[10]) > 0 then
   note('slowest', ARGV[10])
   note('slow', time + tonumber(ARGV[11]))
@@ -72,8 +73,8 @@ if concurrency > 0 then
     if level >= 1 then
       limit = others.short > 0 and math.floor(level) or math.ceil(level)
     else
-      -- Fewer than processes: one that has used its turn leaves it to the others before it gets the next. One whose time to send has
-      -- not come keeps it: otherwise no process would ever have both.
+      -- There are more processes than places. A process that has used its turn leaves the place to the others before its next turn. It
+      -- keeps the place until its time to send has come, because otherwise no process would ever have both.
       limit = own and own.held > 0 and ARGV[13] ~= '1' and 0 or 1
     end
   end

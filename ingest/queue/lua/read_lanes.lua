@@ -1,10 +1,11 @@
--- Reads both lanes where the express lane has a backlog: first the main lane's share, then the express lane, then more of the main
--- one if there is room. Does not wait.
+-- needs: lists
+-- Reads both lanes while the express lane has a backlog: first the main lane's share, then the express lane, then more of the main
+-- lane if there is room. Does not wait.
 -- KEYS: express, stream   ARGV: group, consumer, most entries, the main lane's share of them
 -- returns: the entries read from the express lane and from the main lane; for each entry: ID, fields
 local count = tonumber(ARGV[3])
 
--- An error, if a group is gone, before anything is delivered.
+-- An error if a group is gone, before anything is delivered.
 for _, stream in ipairs(KEYS) do
   redis.call('XPENDING', stream, ARGV[1], '-', '+', 1)
 end
@@ -15,7 +16,7 @@ local function read(list, stream, most)
   end
   local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', most, 'STREAMS', stream, '>')
   for _, entry in ipairs(reply and reply[1][2] or {}) do
-    list[#list + 1] = entry
+    append(list, entry)
     count = count - 1
   end
 end

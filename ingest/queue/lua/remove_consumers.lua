@@ -1,5 +1,5 @@
--- Removes consumers that have no heartbeat and hold nothing; those that had one are claim_abandoned.lua's. One that is only slow
--- comes back with its next read.
+-- Removes consumers that hold nothing and never had a heartbeat; claim_abandoned.lua removes those that had one. A slow consumer comes
+-- back with its next read.
 -- KEYS: alive, the stream of each lane   ARGV: group, consumers   returns: how many were removed
 local streams = {unpack(KEYS, 2)}
 local function holds_any(consumer)

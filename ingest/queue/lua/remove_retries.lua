@@ -1,5 +1,6 @@
--- Deletes waiting entries of erased orders. The moves delete entries that have moved in that time; another order may wait under a
--- name by now, and stays.
+-- needs: order_of, erased, waiting_fields
+-- Deletes entries of erased orders from the retry set. The scripts that move entries delete those that have moved since. An entry of another
+-- order, which may have received the name by now, stays.
 -- KEYS: retry, retry entries, retry announced, erased   ARGV: names of entries   returns: how many were deleted
 local removed = 0
 for _, name in ipairs(ARGV) do

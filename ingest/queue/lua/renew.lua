@@ -1,22 +1,18 @@
--- Renews the lease of the entries that this consumer still owns; the delivery count stays as it is. An entry that no consumer
--- owns (finished by another, or gone with a deleted stream) is not renewed, and not reported: there is no other holder. Nor
--- is one that was released just before this renewal came.
+-- needs: lists, released, held
+-- Renews the lease of the entries that this consumer still owns. The delivery count stays as it is. An entry without an owner (another
+-- consumer has finished it, or its stream was deleted) is neither renewed nor reported, because no other consumer holds it. The same
+-- applies to an entry that was released just before.
 -- KEYS: stream   ARGV: group, consumer, entry IDs   returns: the IDs that another consumer owns
 local held = holdings(KEYS[1], ARGV[1], ARGV[2], #ARGV - 2)
-local owned, lost = {}, {}
+local command, lost = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}, {}
 for i = 3, #ARGV do
   local pending = held(ARGV[i]) or redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
   if pending and not is_released(pending) then
-    local list = pending[2] == ARGV[2] and owned or lost
-    list[#list + 1] = ARGV[i]
+    append(pending[2] == ARGV[2] and command or lost, ARGV[i])
   end
 end
-if #owned > 0 then
-  local command = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
-  for _, id in ipairs(owned) do
-    command[#command + 1] = id
-  end
-  command[#command + 1] = 'JUSTID'
+if #command > 5 then
+  append(command, 'JUSTID')
   redis.call(unpack(command))
 end
 return lost

@@ -1,5 +1,6 @@
--- Moves dead letters to the express lane with fresh attempts. That one is still dead is the guard: asked twice, or by two at
--- once, it goes back once. The record keeps the result of a call whose reply was lost. Those of orders that were erased are deleted.
+-- needs: lists, others, entry_fields, wide, order_of, erased
+-- Moves dead letters to the express lane with fresh attempts. Only an entry that is still a dead letter is moved, so that two calls move it
+-- once. The record keeps the result for a call that is sent again after a lost reply. Dead letters of erased orders are deleted.
 -- KEYS: dead, express, stream, erased, record of the call   ARGV: group, entry IDs   returns: how many were moved
 local done = redis.call('GET', KEYS[5])
 if done then
@@ -13,26 +14,20 @@ local function number(text)
 end
 
 local function revived(entry)
-  local fields, was = {}, {}
+  local fields, was = {}, by_name(entry)
   for i = 1, #entry, 2 do
-    -- Added by dead-lettering, or written again by a replay. All else is the entry's own and stays.
-    if fields_of_dead_letters[entry[i]] or fields_of_moves[entry[i]] then
-      was[entry[i]] = entry[i + 1]
-    else
-      fields[#fields + 1] = entry[i]
-      fields[#fields + 1] = entry[i + 1]
+    -- Fields that dead-lettering has added or a replay writes again. All others are the entry's own and stay.
+    if not fields_of_dead_letters[entry[i]] and not fields_of_moves[entry[i]] then
+      append(fields, entry[i], entry[i + 1])
     end
   end
-  -- The order has waited since it was first announced: its age is told from there, not from the replay.
+  -- The order has waited since it was first announced, not since the replay.
   local since = number(was.first_enqueued_at) or number(was.enqueued_at)
   if since then
-    fields[#fields + 1] = 'enqueued_at'
-    fields[#fields + 1] = since
+    append(fields, 'enqueued_at', since)
   end
   local replays = number(was.replays) and #was.replays <= 6 and tonumber(was.replays) or 0
-  for _, part in ipairs({'replays', string.format('%d', replays + 1), 'replayed_at', now}) do
-    fields[#fields + 1] = part
-  end
+  append(fields, 'replays', string.format('%d', replays + 1), 'replayed_at', now)
   return fields
 end
 
@@ -43,7 +38,7 @@ for i = 2, #ARGV do
   if entry and is_erased(KEYS[4], order_of(entry[2])) then
     redis.call('XDEL', KEYS[1], ARGV[i])
   elseif entry then
-    -- Added before it is deleted: refused in between, it is there twice. Out of memory, Redis refuses the first write only.
+    -- Added before it is deleted, so that an error in between leaves it in both places. Out of memory, Redis rejects the first write only.
     redis.call('XADD', KEYS[2], '*', unpack(narrow(addressed(is_shared, ARGV[1], revived(entry[2])))))
     redis.call('XDEL', KEYS[1], ARGV[i])
     moved = moved + 1

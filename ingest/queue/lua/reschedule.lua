@@ -1,7 +1,8 @@
--- Moves one owned entry to the retry set. Sent twice, it moves nothing: the entry is no longer pending, and the record of the
--- move proves that it was moved. An entry that is gone without one is lost (a failover, a flush), but this consumer has it: it waits all the same.
--- An error on the way (an ACL, a key of another type) leaves it in both places rather than in none.
--- An order that was erased does not wait: its entry is finished.
+-- needs: now, order_of, owned, gone, erased, waiting_fields, finish
+-- Moves one owned entry to the retry set. Sent twice, it moves nothing the second time, because the entry is no longer pending, and the record
+-- of the move proves that it was moved. An entry that is gone without a record is lost (a failover, a flush). This consumer has a copy,
+-- which is put into the retry set as well. An error in between (an ACL, a key of another type) leaves the entry in both places rather than
+-- in none. The entry of an erased order is finished instead.
 -- KEYS: stream, settled, clock, record of the move, retry, retry entries, retry announced, erased
 -- ARGV: group, consumer, entry ID, the name under which it waits, delay in ms, fields
 -- returns: 1 if moved, 2 if it was gone and waits now, 0 if it is not moved
@@ -18,21 +19,17 @@ if is_erased(KEYS[8], order) then
   return 0
 end
 
--- It waits under its ID; the same order put there again is the same. Another order may have had that ID, see _gone.lua.
+-- It waits under its ID, so that the same order put there again changes nothing. An entry of another order may have the same ID, see _gone.lua.
 local name = ARGV[4]
 local packed = redis.call('HGET', KEYS[6], name)
-if packed then
-  local done, waiting = pcall(cmsgpack.unpack, packed)
-  if not done or type(waiting) ~= 'table' or order_of(waiting) ~= order then
-    name = name .. ':' .. order
-  end
+if packed and order_of(waiting_fields(packed) or {}) ~= order then
+  name = name .. ':' .. order
 end
 redis.call('HSET', KEYS[6], name, cmsgpack.pack(fields))
 redis.call('ZADD', KEYS[5], now(KEYS[3]) + tonumber(ARGV[5]), name)
-for i = 1, #fields, 2 do
-  if fields[i] == 'enqueued_at' then
-    redis.call('ZADD', KEYS[7], fields[i + 1], name)
-  end
+local announced = by_name(fields).enqueued_at
+if announced then
+  redis.call('ZADD', KEYS[7], announced, name)
 end
 if owned then
   finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})

@@ -1,4 +1,6 @@
--- Lets the next attempt of entries be due now; who moves what is due does the rest. One that is due already stays so.
+#!lua flags=allow-oom
+-- needs: now
+-- Makes the next attempt of entries due now. Workers move entries that are due. An entry that is due already keeps its time.
 -- KEYS: retry, clock   ARGV: names of entries   returns: how many still wait
 local time, waiting = now(KEYS[2]), 0
 for _, name in ipairs(ARGV) do

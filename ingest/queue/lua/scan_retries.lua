@@ -1,7 +1,9 @@
--- One page of what waits for its next attempt, in no order: the orders alone, as documents may be large. Changes nothing. What has no due
--- time has just been moved, or will never be.
--- KEYS: retry, retry entries   ARGV: the cursor, 0 at the beginning, most entries, unless Redis gives more at a time
--- returns: the cursor to go on with (0: the end is reached), for each entry the order that it names (nothing, if none)
+#!lua flags=no-writes
+-- needs: lists, order_of, waiting_fields
+-- One page of the retry set, in no order: only the order IDs, because documents may be large. An entry without a due time has just been moved,
+-- or will never be.
+-- KEYS: retry, retry entries   ARGV: the cursor (0: at the beginning), most entries, unless Redis returns more together
+-- returns: the next page's cursor (0: there is none), for each entry the order that it names, or an empty text
 local cursor, most = ARGV[1], tonumber(ARGV[2])
 local orders, examined, size = {}, 0, 0
 repeat
@@ -11,7 +13,7 @@ repeat
     local name, packed = reply[2][i], reply[2][i + 1]
     examined, size = examined + 1, size + #packed
     if redis.call('ZSCORE', KEYS[1], name) then
-      orders[#orders + 1] = order_of(waiting_fields(packed) or {})
+      append(orders, order_of(waiting_fields(packed) or {}))
     end
   end
 until cursor == '0' or examined >= most or size > 2 ^ 20

@@ -1,11 +1,13 @@
--- The state of a queue and its group at one moment. It changes nothing, and its cost does not depend on how much is queued.
+#!lua flags=no-writes
+-- needs: now, groups
+-- The state of a queue and its group at one moment. Its cost does not depend on the number of queued orders.
 -- KEYS: retry, retry announced, dead, stream, express, clock   ARGV: group
 -- returns: the time in ms, entries in the retry set, those of them that are due, when the oldest order there was first announced
 -- (nil: unknown), dead letters; then for each lane: its depth (nil: unknown), pending entries, when its oldest order was announced
 -- (nil: it is empty), consumers
--- Ages are by Redis' own clock, which gives entries their IDs; retries are due by the queue's, as for those who move them.
+-- Ages are by Redis' own clock, which gives entries their IDs. Retries are due by the queue's clock, like in move_due.lua.
 local queue_time, time = now(KEYS[6])
--- Entries that are looked at for the oldest order, a page at a time, and bytes after which the look ends: documents may be large.
+-- Entries that are examined for the oldest order, the size of a page, and bytes after which the search ends: documents may be large.
 local PAGE, MOST_IN_MAIN, MOST_IN_EXPRESS, MOST_BYTES = 10, 10, 100, 2 ^ 18
 
 -- When the order of an entry was first announced, and the size of the entry. A retry and a replay carry the time of the first entry.
@@ -22,11 +24,11 @@ local function announced_at(entry)
 end
 
 -- In the main lane the first entries are the oldest. In the express lane any may be, but it is short, because it is read first. The first
--- entry is looked at alone: ten may be 40 MB, which Redis copies.
+-- page is a single entry, because ten may be 40 MB, which Redis copies.
 local function oldest_in(stream, most)
-  local oldest, start, total, looked = false, '-', 0, 0
-  while looked < most and total <= MOST_BYTES do
-    local count = looked == 0 and 1 or PAGE - looked % PAGE
+  local oldest, start, total, examined = false, '-', 0, 0
+  while examined < most and total <= MOST_BYTES do
+    local count = examined == 0 and 1 or PAGE - examined % PAGE
     local page = redis.call('XRANGE', stream, start, '+', 'COUNT', count)
     for _, entry in ipairs(page) do
       local at, size = announced_at(entry)
@@ -35,12 +37,12 @@ local function oldest_in(stream, most)
     if #page < count then
       break
     end
-    looked = looked + count
+    examined = examined + count
   end
   return oldest
 end
 
--- Entries that an older release has moved may still be noted as announced: they are passed over.
+-- Skips entries that an older release has moved, which may still be noted as announced.
 local function oldest_retry(retry, announced)
   local noted = redis.call('ZRANGE', announced, 0, 9, 'WITHSCORES')
   for i = 1, #noted, 2 do
@@ -51,8 +53,7 @@ local function oldest_retry(retry, announced)
   return false
 end
 
--- How many entries of the retry set are due. By halving, rather than ZCOUNT: rights that were given to the service before it needed
--- that command are still enough.
+-- How many entries of the retry set are due. Found by halving, because an access control list of an older release lacks ZCOUNT.
 local function due_of(retry, count)
   local low, high = 0, count
   while low < high do
@@ -66,22 +67,16 @@ local function due_of(retry, count)
   return low
 end
 
--- Finished entries are deleted, so with one group all that is not pending is undelivered, and that is exact. With several groups
--- Redis' own count is asked, which is nil when entries were deleted unread. A group that does not exist will get everything.
+-- Finished entries are deleted. So with one group the exact number of undelivered entries is the number of entries that are not pending.
+-- With several groups it is Redis' own count, which is nil after entries were deleted unread. A missing group will receive all entries.
 local function lane(stream, most)
   local length, oldest = redis.call('XLEN', stream), oldest_in(stream, most)
-  local groups = redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}
-  for _, facts in ipairs(groups) do
-    local group = {}
-    for i = 1, #facts, 2 do
-      group[facts[i]] = facts[i + 1]
-    end
-    if group.name == ARGV[1] then
-      local depth = #groups == 1 and math.max(0, length - group.pending) or group.lag or false
-      return {depth, group.pending, oldest, group.consumers}
-    end
+  local group, groups = find_group(stream, ARGV[1])
+  if not group then
+    return {length, 0, oldest, 0}
   end
-  return {length, 0, oldest, 0}
+  local depth = groups == 1 and math.max(0, length - group.pending) or group.lag or false
+  return {depth, group.pending, oldest, group.consumers}
 end
 
 local retries = redis.call('ZCARD', KEYS[1])

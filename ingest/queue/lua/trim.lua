@@ -1,10 +1,12 @@
--- Deletes what this group has settled and all other groups have finished, where finishing could not delete it: they still had to
--- read it then. One group that stands still keeps everything after its first unfinished entry.
--- What another group of ours has not noted as settled, it has lost, and its sweep puts back.
--- KEYS: stream, settled; for each other group: what it has settled, its maintenance (which a group of ours has)
--- ARGV: our group, most entries, the other groups   returns: how many entries were deleted; -1 if there are other groups than those
+-- needs: lists, padded
+-- Deletes entries that this group has settled and that all other groups have finished since. A group that stands still keeps all entries
+-- after its first unfinished one. An entry that another group of this service has not noted as settled was lost by that group, whose
+-- sweep puts it back.
+-- KEYS: stream, settled; for each other group: its settled entries, its maintenance (which a group of this service has)
+-- ARGV: this group, most entries, the other groups   returns: how many entries were deleted; -1 if there are further groups
 
--- The first entry that a group has to finish yet; nil if there is none. Set back, it reads again what is before its pending ones.
+-- The first entry that a group has not finished; nil if there is none. A group whose position was set back reads entries before its
+-- pending ones again.
 local function needed_by(group)
   local pending = redis.call('XPENDING', KEYS[1], group.name, '-', '+', 1)[1]
   local unread = redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], '+', 'COUNT', 1)[1]
@@ -14,21 +16,18 @@ local function needed_by(group)
   return pending and pending[1] or unread and unread[1]
 end
 
--- An error, if our group is gone: made again, it begins at the start of the stream.
+-- An error if this group is gone. When it is created again, it begins at the start of the stream.
 redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)
 local oldest
 local others, records = {}, {}
 for i = 3, #ARGV do
   others[ARGV[i]] = true
   if redis.call('EXISTS', KEYS[2 * i - 2]) == 1 then
-    records[#records + 1] = KEYS[2 * i - 3]
+    append(records, KEYS[2 * i - 3])
   end
 end
-for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  local group = {}
-  for i = 1, #facts, 2 do
-    group[facts[i]] = facts[i + 1]
-  end
+for _, about in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local group = by_name(about)
   if group.name ~= ARGV[1] and not others[group.name] then
     return -1
   end
@@ -45,7 +44,8 @@ for _, id in ipairs(settled) do
     is_lost = is_lost or (not redis.call('ZSCORE', record, id) and #redis.call('XRANGE', KEYS[1], unpadded(id), unpadded(id)) > 0)
   end
   if not is_lost then
-    ids[#ids + 1], done[#done + 1] = unpadded(id), id
+    append(ids, unpadded(id))
+    append(done, id)
   end
 end
 if #ids > 0 then

@@ -1,7 +1,7 @@
 """Reads the dead letters of one group page by page, in either direction.
 
-A search omits the documents and unknown fields of large entries, because two hundred documents may be a gigabyte. Whole entries that match
-are read on request, a few megabytes per step.
+A search omits documents and unknown fields, because two hundred documents may be a gigabyte. Whole entries that match are read on request,
+a few megabytes per step.
 """
 
 import re
@@ -19,8 +19,6 @@ from ingest.queue.redis.connection import replies, translated
 from ingest.queue.redis.scripts import load
 
 PAGE = 200
-# A search for whole entries returns an entry of at most this many bytes whole, which saves reading it once more.
-SMALL = 4096
 # IDs that one script looks up. Each may belong to an entry of several megabytes, which Redis copies.
 _LOOKED_UP_AT_ONCE = 20
 # Large entries that are read together, unless a single one is larger.
@@ -28,7 +26,7 @@ _MOST_BYTES = 2 << 20
 _ENTRY_ID = re.compile(r"(0|[1-9][0-9]{0,19})-(0|[1-9][0-9]{0,19})")
 
 Call = Callable[..., Awaitable[Any]]
-# A dead letter, and its bytes if it was read without its document and unknown fields, or 0 if it is whole.
+# A dead letter without its document and unknown fields, and the bytes of all of it.
 Row = tuple[DeadLetterEntry, int]
 
 
@@ -61,19 +59,17 @@ class DeadLetterPages:
         client: a connection to Redis.
         key: of the stream.
         run: calls a function that reads from Redis, and may call it again while Redis is unavailable.
-        told_whole: how many bytes an entry has at most that a search reads whole.
     """
 
-    def __init__(self, client: Redis, key: str, *, run: Call = _directly, told_whole: int = 0) -> None:
+    def __init__(self, client: Redis, key: str, *, run: Call = _directly) -> None:
         self._client = client
         self._key = key
         self._run = run
-        self._told_whole = told_whole
         self._list = load(client, "list_dead")
         self._look_up = load(client, "look_up_dead")
 
     def oldest_first(self, selection: Selection, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
-        """The dead letters that match, up to the ID `newest`; large ones without documents and unknown fields."""
+        """The dead letters that match, up to the ID `newest`, without documents and unknown fields."""
 
         async def read(after: str | None) -> Sequence[Row]:
             return (await self.one_page("XRANGE", after or first_id(selection), newest, PAGE))[0]
@@ -81,7 +77,7 @@ class DeadLetterPages:
         return self._pages(selection, read)
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
-        """The dead letters that match. Large ones lack their documents and unknown fields."""
+        """The dead letters that match, without documents and unknown fields."""
 
         async def read(before: str | None) -> Sequence[Row]:
             return (await self.one_page("XREVRANGE", before or "+", first_id(selection), PAGE))[0]
@@ -89,12 +85,13 @@ class DeadLetterPages:
         return self._pages(selection, read)
 
     async def whole(self, pages: AsyncGenerator[DeadLetterPage, None]) -> AsyncGenerator[DeadLetterPage, None]:
-        """The dead letters of these pages with all their fields, except large ones that are gone by now."""
+        """The dead letters of these pages with all their fields, except those that are gone by now."""
         async with aclosing(pages):
             async for page in pages:
                 examined = page.examined
                 for rows in together(page.rows):
-                    yield DeadLetterPage(await self._completed(rows), examined)
+                    entries = await self._run(self.read, [entry.entry_id for entry, _ in rows])
+                    yield DeadLetterPage([(entry, 0) for entry in entries], examined)
                     examined = 0
                 if examined:
                     yield DeadLetterPage((), examined)
@@ -102,7 +99,7 @@ class DeadLetterPages:
     async def one_page(self, command: str, start: str, end: str, most: int) -> tuple[Sequence[Row], str | None]:
         """One page as the script `list_dead` reads it, and where the next one begins, or None after the last one."""
         with translated():
-            after, rows = await self._list([self._key], [command, start, end, most, self._told_whole])
+            after, rows = await self._list([self._key], [command, start, end, most])
             return _rows(rows), after.decode() or None
 
     async def read(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
@@ -117,17 +114,9 @@ class DeadLetterPages:
                 found = await replies(pipe)
         return [to_dead_letter(*entry) for entries in found for entry in entries]
 
-    async def _completed(self, rows: Sequence[Row]) -> Sequence[Row]:
-        entry_ids = [entry.entry_id for entry, unread in rows if unread]
-        if not entry_ids:
-            return rows
-        read = {entry.entry_id: entry for entry in await self._run(self.read, entry_ids)}
-        complete = (read.get(entry.entry_id) if unread else entry for entry, unread in rows)
-        return [(entry, 0) for entry in complete if entry is not None]
-
     async def _looked_up(self, entry_ids: Sequence[str]) -> Sequence[Row]:
         with translated():
-            return _rows(await self._look_up([self._key], [self._told_whole, *entry_ids]))
+            return _rows(await self._look_up([self._key], entry_ids))
 
     async def _pages(self, selection: Selection, read: Call) -> AsyncGenerator[DeadLetterPage, None]:
         # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
@@ -149,7 +138,7 @@ class DeadLetterPages:
 
 
 def _rows(reply: Sequence[Any]) -> Sequence[Row]:
-    return [(to_dead_letter(entry_id, pairs(fields)), unread) for entry_id, fields, unread in reply]
+    return [(to_dead_letter(entry_id, pairs(fields)), size) for entry_id, fields, size in reply]
 
 
 def together(rows: Sequence[Row], most: int = PAGE) -> Iterator[Sequence[Row]]:

@@ -19,7 +19,6 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.dead_letter_pages import (
     PAGE,
-    SMALL,
     Call,
     DeadLetterPage,
     DeadLetterPages,
@@ -97,7 +96,6 @@ class DeadLetters:
         self._keys = Keys.of(queue, group)
         self._group = group
         self._pages = DeadLetterPages(client, self._keys.dead)
-        self._whole_pages = DeadLetterPages(client, self._keys.dead, told_whole=SMALL)
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
         self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting)
@@ -149,11 +147,11 @@ class DeadLetters:
 
     def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
         """Pages of the dead letters that match, up to `newest`; close it if you stop early."""
-        return self._whole_pages.whole(self._whole_pages.oldest_first(selection, newest))
+        return self._pages.whole(self._pages.oldest_first(selection, newest))
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """Pages of the dead letters that match. Close it if you stop early."""
-        return self._whole_pages.whole(self._whole_pages.newest_first(selection))
+        return self._pages.whole(self._pages.newest_first(selection))
 
     def newest_summaries(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """As `newest_first`, without documents and unknown fields."""

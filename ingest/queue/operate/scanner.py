@@ -109,7 +109,7 @@ class QueueScanner:
         """
         while True:
             with translated():
-                _, rows = await self._list([position.stream], ["XRANGE", position.after, "+", _PAGE, 0])
+                _, rows = await self._list([position.stream], ["XRANGE", position.after, "+", _PAGE])
             if not rows:
                 return
             position.after = b"(" + rows[-1][0]

@@ -14,8 +14,8 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.layout.shared_numbers import RECORD_SECONDS
 from ingest.queue.redis.connection import replies, translated
+from ingest.queue.redis.scripts import RECORD_SECONDS
 
 Command = Sequence[str | int]
 
