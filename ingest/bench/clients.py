@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 import uvloop
 
-from ingest.lab.programs import receive, reply, say
+from ingest.lab.programs import receive, reply, write_line
 
 _CONNECT_AT_ONCE = 100
 # A server that starves some clients is measured all the same.
@@ -128,7 +128,7 @@ class Clients:
         self._all_served.clear()
 
     async def _measure(self) -> Measured:
-        say("measuring")
+        write_line("measuring")
         del self._latencies[:]
         self._errors = 0
         self._answered.clear()

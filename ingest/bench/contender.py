@@ -53,7 +53,7 @@ class Contender:
         """
         for part in self.parts:
             if part.has_ended():
-                raise part.failed("ended by itself")
+                raise part.failed("ended unexpectedly")
 
     def cpu(self) -> float:
         """CPU seconds so far, of processes that have ended, too."""

@@ -40,7 +40,7 @@ def run_trials(cases: Sequence[Case], run: Callable[[Case], Found], line: Callab
     results = []
     for number, case in enumerate(cases, 1):
         results.append(run(case))
-        say(f"{number}/{len(cases)} {line(case, results[-1])}")
+        report_progress(f"{number}/{len(cases)} {line(case, results[-1])}")
     return results
 
 
@@ -66,10 +66,10 @@ def wait_until_done(sample: Callable[[], str | None], *, name: str, every: float
 
 def announce(what: str, seconds: float) -> None:
     """Say what is going to run, and how long it will take."""
-    say(f"{what}, about {seconds / 60:.1f} minutes together")
+    report_progress(f"{what}, about {seconds / 60:.1f} minutes together")
 
 
-def say(line: str) -> None:
+def report_progress(line: str) -> None:
     """Write progress, to stderr."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -46,7 +46,7 @@ def demo(
         typer.echo(json.dumps(report.as_dict(), default=str))
     else:
         report.print(_program())
-    raise typer.Exit(0 if report.is_good else 1)
+    raise typer.Exit(0 if report.is_ok else 1)
 
 
 def _program() -> str:

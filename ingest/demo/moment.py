@@ -15,10 +15,10 @@ class Moment:
     """One sample of the workers and the API.
 
     Attributes:
-        stored: orders, as the workers count them.
-        elapsed: seconds since the external API saw its first request.
-        rate: orders per second, over the last second.
-        memory: bytes that the workers take.
+        stored: stored orders by the workers' count.
+        elapsed: seconds since the external API received its first request.
+        rate: orders per second over the last second.
+        memory: memory use of the workers in bytes.
     """
 
     metrics: Metrics
@@ -35,13 +35,13 @@ class Moment:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue looked empty to the workers, a moment ago: only Redis itself can tell."""
+        """Whether the workers' last sample of the queue was empty; only Redis has the current state."""
         waiting = ("ingest_queue_depth", "ingest_queue_pending", "ingest_retries_scheduled")
         return not any(map(self.metrics.total, waiting))
 
 
 class Moments:
-    """Turns samples into moments: remembers the last second for the rate."""
+    """Turns samples into moments and keeps the last second of them for the rate."""
 
     def __init__(self, memory: PeakMemory) -> None:
         self._memory = memory

@@ -1,4 +1,4 @@
-"""Reports how the demo ended: for people a table, for scripts an object."""
+"""Reports the result of the demo, as a table on a terminal and as an object for scripts."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +16,12 @@ from ingest.lab.endpoints import ApiStats, Metrics
 from ingest.lab.usage import MEASURE
 
 _NARROWEST, _WIDEST = 40, 100
-_ALL_COLUMNS = 76  # that the rows of examples need
+_ALL_COLUMNS = 76  # width that the example rows need
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The servers that were left running, and how to end them."""
+    """The servers that were left running, and the command that stops them."""
 
     redis_url: str
     postgres_dsn: str
@@ -34,11 +34,11 @@ class Report:
     """The measurements and results of the demo.
 
     Attributes:
-        api: the external API's count, at the end.
-        metrics: the workers' count, at the end.
-        peak_memory: bytes, of all worker processes.
-        worker_exit_code: None if the workers had to be killed.
-        kept: None if nothing was left running.
+        api: the external API's counters at the end.
+        metrics: the workers' counters at the end.
+        peak_memory: peak memory use of all worker processes in bytes.
+        worker_exit_code: exit code of the workers, or None if they had to be killed.
+        kept: the servers left running, or None.
     """
 
     plan: Plan
@@ -50,7 +50,7 @@ class Report:
     kept: Kept | None = None
 
     @property
-    def is_good(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether every order is stored once, with the right content, and the workers stopped with exit code 0."""
         found = self.result
         faults = (found.lost, found.written_twice, found.wrong, found.unexpected, self.worker_exit_code)
@@ -64,26 +64,26 @@ class Report:
 
     @property
     def fetched(self) -> int:
-        """Orders that a worker received completely."""
+        """Number of orders that a worker received completely."""
         return int(self.metrics.total("ingest_upstream_request_seconds_count", 'code="2xx"'))
 
     @property
     def faults(self) -> dict[str, int]:
-        """Faults by kind. An answer that broke off counts as 200 for the API, and not for the workers."""
+        """Faults by kind. A truncated response counts as 200 for the API, but not for the workers."""
         by_status = {status: count for status, count in self.api.by_status.items() if status != "200"}
         broken = self.api.by_status.get("200", 0) - self.fetched
         return by_status | ({"truncated": broken} if broken > 0 else {})
 
     @property
     def retries(self) -> tuple[int, int]:
-        """Quick retries within a delivery, and further deliveries that were scheduled."""
+        """Immediate retries within a delivery, and scheduled retries."""
         deliveries = int(self.metrics.total("ingest_orders_total"))
         return self.api.requests - deliveries, int(self.metrics.total("ingest_orders_total", 'outcome="retried"'))
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it for a script; times in seconds, memory in bytes."""
+        """The whole report for scripts, with times in seconds and memory in bytes."""
         found, plan = self.result, self.plan
-        at_once, scheduled = self.retries
+        immediate, scheduled = self.retries
         rounded = {
             name: None if value is None else round(value, 4)
             for name, value in {
@@ -96,14 +96,14 @@ class Report:
             }.items()
         }
         return {
-            "good": self.is_good,
+            "ok": self.is_ok,
             **asdict(plan),
             **{name: value for name, value in asdict(found).items() if name not in {"examples", "last_commit"}},
             **rounded,
             "requests": self.api.requests,
             "peak_concurrency": self.api.peak_concurrency,
             "faults": self.faults,
-            "retries_at_once": at_once,
+            "retries_immediate": immediate,
             "retries_scheduled": scheduled,
             "fetched_twice": self.fetched - found.stored,
             "peak_memory": self.peak_memory,
@@ -114,16 +114,16 @@ class Report:
         }
 
     def print(self, program: str) -> None:
-        """Print it for people; `program` is how they started the demo."""
+        """Print the report; `program` is the command that started the demo."""
         console = Console(highlight=False)
-        # A file has no width of its own.
+        # A file does not define a width.
         console.width = max(_NARROWEST, min(console.width, _WIDEST)) if console.is_terminal else _WIDEST
         for part in (self._facts(), _rows(self.result.examples, console.width)):
             console.print()
             console.print(part)
         console.print()
         for line in self._next(program):
-            # Commands are for copying: never wrapped.
+            # Never wrapped, so that commands can be copied.
             console.print(line, soft_wrap=True, markup=False)
 
     def _request(self, share: float) -> float | None:
@@ -134,26 +134,26 @@ class Report:
         table.add_column(no_wrap=True, style="dim")
         table.add_column(justify="right", no_wrap=True, style="bold")
         table.add_column()
-        for label, value, note, is_good in self._outcome_rows():
-            table.add_row(label, f"[{'green' if is_good else 'red'}]{value}", note)
+        for label, value, note, is_ok in self._outcome_rows():
+            table.add_row(label, f"[{'green' if is_ok else 'red'}]{value}", note)
         for row in (*self._speed_rows(), *self._cost_rows()):
             table.add_row(*row)
         return table
 
     def _outcome_rows(self) -> list[tuple[str, str, str, bool]]:
-        """Label, value, note, and whether the value is as it should be."""
+        """Label, value, note, and whether the value is the expected one."""
         found, orders = self.result, self.plan.orders
         compared = f"of {found.compared:,} compared line by line with the original"
         rows = [("orders stored", f"{found.stored:,}", f"of {orders:,} enqueued", found.stored == orders)]
         for label, count, note in (
             ("lost", found.lost, "neither stored, nor queued, nor a dead letter"),
-            ("written twice", found.written_twice, "by PostgreSQL's own count of inserts and updates"),
+            ("written twice", found.written_twice, "according to PostgreSQL's count of inserts and updates"),
             ("wrong content", found.wrong, compared),
             ("dead letters", found.dead, ""),
         ):
             rows.append((label, f"{count:,}", note, count == 0))
         if found.unfinished:
-            rows.append(("unfinished", f"{found.unfinished:,}", "still queued, or waiting for a retry", False))
+            rows.append(("unfinished", f"{found.unfinished:,}", "still queued or waiting for a retry", False))
         if found.unexpected:
             rows.append(
                 ("unexpected", f"{found.unexpected:,}", "rows or dead letters of orders that were not enqueued", False)
@@ -168,36 +168,36 @@ class Report:
         rate = plan.orders / self.wall if self.wall else 0.0
         ideal = f"{plan.orders:,} orders x {MEAN_LATENCY * 1000:.0f} ms / {plan.in_flight:,} in flight"
         if plan.orders < plan.in_flight:
-            ideal = "one answer: there are more slots than orders"
+            ideal = "one response, because there are more slots than orders"
         return [
             ("wall time", f"{self.wall:.2f} s", f"first request to last commit, {rate:,.0f}/s, {ratio:.2f} x ideal"),
             ("ideal", f"{plan.ideal:.2f} s", ideal),
         ]
 
     def _cost_rows(self) -> list[tuple[str, str, str]]:
-        at_once, scheduled = self.retries
-        answered = f"p50 {seconds(self._request(0.5))}, p99 {seconds(self._request(0.99))}"
+        immediate, scheduled = self.retries
+        latency = f"p50 {seconds(self._request(0.5))}, p99 {seconds(self._request(0.99))}"
         kinds = ", ".join(f"{count:,} {_kind(kind)}" for kind, count in sorted(self.faults.items()))
         workers = f"{self.plan.processes} worker{'s' if self.plan.processes != 1 else ''}"
         measured = f"{MEASURE} of {workers}, supervisor and /metrics together"
         return [
-            ("requests", f"{self.api.requests:,}", f"{self.api.peak_concurrency:,} at once at most, {answered}"),
-            ("faults met", f"{sum(self.faults.values()):,}", kinds),
-            ("retries", f"{at_once + scheduled:,}", f"{at_once:,} at once, {scheduled:,} scheduled"),
+            ("requests", f"{self.api.requests:,}", f"at most {self.api.peak_concurrency:,} concurrently, {latency}"),
+            ("faults", f"{sum(self.faults.values()):,}", kinds),
+            ("retries", f"{immediate + scheduled:,}", f"{immediate:,} immediate, {scheduled:,} scheduled"),
             ("fetched twice", f"{self.fetched - self.result.stored:,}", ""),
             ("peak memory", f"{self.peak_memory / 2**20:,.0f} MiB", measured),
         ]
 
     def _next(self, program: str) -> list[str]:
         if self.kept is None:
-            return [f"To look at what is stored: {program} demo --keep"]
+            return [f"To look at the stored orders: {program} demo --keep"]
         kept = self.kept
         return [
             "PostgreSQL, Valkey and the simulated external API are still running:",
             f"  export INGEST_REDIS_URL='{kept.redis_url}'",
             f"  export INGEST_POSTGRES_DSN='{kept.postgres_dsn}'",
             f"  export INGEST_UPSTREAM_URL='{kept.upstream_url}'",
-            "Next, with these set:",
+            "With these variables set, you can run:",
             f"  {program} status",
             f"  {program} enqueue 536365 && {program} worker     # Ctrl-C stops the worker",
             """  psql "$INGEST_POSTGRES_DSN" -c 'SELECT * FROM order_lines LIMIT 5'""",
@@ -212,7 +212,7 @@ def _kind(fault: str) -> str:
 
 
 def _amount(total: Decimal) -> str:
-    """All digits that are stored, and two decimals at least."""
+    """The total with all stored digits and at least two decimals."""
     exponent = total.as_tuple().exponent
     return f"{total:,.2f}" if isinstance(exponent, int) and exponent > -2 else f"{total:,}"
 
@@ -233,9 +233,9 @@ def _rows(examples: Sequence[Example], width: int) -> RenderableType:
             _amount(row.total),
         )
     if width < _ALL_COLUMNS:
-        # Columns that a narrow terminal would truncate are left out.
+        # A narrow terminal would truncate these columns.
         table.columns = [column for column in table.columns if column.header not in {"placed_at (UTC)", "country"}]
-    return Group("A few rows, read back by SQL:", table)
+    return Group("A few rows, read back with SQL:", table)
 
 
 def _or_null(text: str | None) -> str:

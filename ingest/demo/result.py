@@ -1,6 +1,7 @@
-"""Counts what the demo has stored, lost, written twice or stored wrong, when the workers have ended.
+"""Counts stored, lost, duplicate and wrong orders after the workers have ended.
 
-Orders are looked for by `ingest.operations.reconcile`; what only PostgreSQL and Redis know (writes, times, memory) is read here.
+`ingest.operations.reconcile` finds the orders. This module reads the writes, times and memory use that only PostgreSQL
+and Redis record.
 """
 
 import asyncio
@@ -19,13 +20,13 @@ from ingest.operations.reconcile import Backends, reconcile
 from ingest.queue.layout.keys import Keys
 
 STREAM = "orders"
-_CLIENTS_LEAVE = 15.0  # seconds that PostgreSQL may take to notice that the workers have ended
+_CLIENTS_LEAVE = 15.0  # seconds until PostgreSQL must have noticed that the workers have ended
 
-# Server processes report their counts when they end; those of the workers have. An insert or update that was rolled
-# back counts too, so this may show too many, never too few. What a concurrent insert of the same key made and took
-# back counts as inserted and as deleted; nothing else here deletes. An upsert whose WHERE is false counts nothing.
+# Server processes report their counts when they end, and the workers' server processes have ended. A rolled-back
+# insert or update is counted, so the result may be too high but never too low. A concurrent insert of the same key
+# is counted as inserted and as deleted, and there are no other deletes. An upsert whose WHERE is false is not counted.
 _WRITES = "SELECT n_tup_ins + n_tup_upd - n_tup_del FROM pg_stat_user_tables WHERE relid = 'orders'::regclass"
-# A later fetch of the same content is an update, too, but of its time alone: the row is older than its document then.
+# A later fetch of the same content only updates the time. The row is then older than its document.
 _CONFIRMED = "SELECT count(*) FROM orders WHERE fetched_at > ingested_at"
 _OTHER_CLIENTS = """
 SELECT count(*) FROM pg_stat_activity
@@ -45,7 +46,7 @@ UNION ALL (SELECT * FROM orders ORDER BY line_count DESC, order_id LIMIT 1)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row as read back; `placed_at` in UTC."""
+    """One row as read from the table, with `placed_at` in UTC."""
 
     order_id: str
     status: str
@@ -62,17 +63,17 @@ class Result:
     """The results of the enqueued orders.
 
     Attributes:
-        stored: of the enqueued, how many have a row.
+        stored: enqueued orders with a row.
         unexpected: rows and dead letters of orders that were not enqueued.
-        dead: of the rest, how many are dead letters.
-        unfinished: of the rest, how many are still queued or wait for a retry.
-        lost: of the rest, how many are nowhere.
-        written_twice: inserts and updates beyond one for each row, except those that only confirmed a row.
+        dead: dead letters of enqueued orders without a row.
+        unfinished: enqueued orders that are still queued or wait for a retry.
+        lost: enqueued orders that were not found anywhere.
+        written_twice: inserts and updates beyond one for each row, except updates that only confirmed a row.
         compared: orders whose content was compared with the document that the API serves.
-        wrong: how many of them differ.
-        last_commit: Unix time of the last write, by PostgreSQL's clock; None without rows.
+        wrong: compared orders that differ from their documents.
+        last_commit: Unix time of the last write by PostgreSQL's clock, or None without rows.
         examples: a few rows.
-        redis_peak: most bytes that Redis' data took.
+        redis_peak: peak size of Redis' data in bytes.
     """
 
     stored: int
@@ -90,7 +91,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What PostgreSQL knows of the table of orders."""
+    """PostgreSQL's statistics of the table of orders."""
 
     written_twice: int
     last_commit: float | None
@@ -98,7 +99,7 @@ class _Table:
 
 
 def is_drained(queue: redis.Redis) -> bool:
-    """Whether nothing is queued or in flight: the stream and the retry set are empty at one moment."""
+    """Whether the stream and the retry set are empty at the same moment, so that no order is queued or in flight."""
     keys = Keys.of(STREAM)
     with queue.pipeline(transaction=True) as pipe:
         pipe.xlen(keys.stream)
@@ -109,7 +110,7 @@ def is_drained(queue: redis.Redis) -> bool:
 async def check(
     backends: Backends, queue: redis.Redis, enqueued: Sequence[str], documents: Mapping[str, bytes]
 ) -> Result:
-    """Look for every enqueued order, and at every row; `documents` are those to compare with, by ID."""
+    """Find every enqueued order and compare each row that has a document in `documents`, which are keyed by ID."""
     table = await _read_table(backends.postgres_dsn)
     found = await reconcile(enqueued, backends, expected=documents, complete=True)
     memory: Any = queue.info("memory")
@@ -148,7 +149,7 @@ async def _read_table(dsn: str) -> _Table:
 
 
 async def _wait_until_alone(connection: Any) -> None:
-    """Wait until all other clients' server processes have ended, and so reported their counts."""
+    """Wait until all other clients' server processes have ended and therefore reported their counts."""
     deadline = monotonic() + _CLIENTS_LEAVE
     while others := await connection.fetchval(_OTHER_CLIENTS):
         if monotonic() > deadline:

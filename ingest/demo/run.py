@@ -1,8 +1,8 @@
-"""Runs the demo from its first server to its report, with the real commands on real servers.
+"""Runs the demo with the real commands on real servers, from the first server to the report.
 
     servers ──▶ API, tables, IDs ──▶ workers ──▶ (sample until the queue is empty) ──▶ workers stop ──▶ check
 
-Everything is in `with` blocks and under watchdogs: however this process ends, nothing of it stays behind.
+Everything runs in `with` blocks and under watchdogs, so that all of it is removed however this process ends.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ingest.lab.upstream.samples import sample_orders
 from ingest.lab.usage import PeakMemory
 from ingest.operations.reconcile import Backends
 
-# Each sample costs the workers a little: four a second are smooth enough.
+# Each sample costs the workers some CPU time. Four per second look smooth.
 _SAMPLE_EVERY = 0.25
 _STALLED_AFTER = 60.0
 _STOP_SECONDS = 45.0  # beyond the grace period of the workers
@@ -39,12 +39,12 @@ _SERVER_ERRORS = (redis.RedisError, asyncpg.PostgresError, asyncpg.InterfaceErro
 
 
 def run(plan: Plan, *, keep: bool) -> Report:
-    """Run the demo and return its report; `keep` leaves servers and API running.
+    """Run the demo and return its report; `keep` leaves the servers and the API running.
 
     Raises:
-        LabFailed: a part of it did not start, or ended by itself.
+        LabFailed: a process did not start, or ended unexpectedly.
     """
-    # The API has a connection for each order in flight.
+    # The API needs a connection for each order in flight.
     allow_open_files(plan.in_flight + _OTHER_FILES)
     view = view_of(plan)
     view.step("starting PostgreSQL and Valkey ...")
@@ -60,7 +60,7 @@ def run(plan: Plan, *, keep: bool) -> Report:
             stop_command = f"kill {demo.api.pid}; {servers.stop_command}"
             demo.api.release()
             servers.detach()
-            # redis-cli sends an empty user name for a URL that has a password only, which Redis rejects.
+            # For a URL without a user name, redis-cli sends an empty one, which Redis rejects.
             redis_url = servers.redis_url.replace("//:", "//default:", 1)
             return replace(report, kept=Kept(redis_url, servers.postgres_dsn, api_url, stop_command))
     except _SERVER_ERRORS as error:
@@ -85,7 +85,7 @@ class _Demo:
         self._ids = plan.order_ids(self._documents)
 
     def prepare(self) -> str:
-        """Start the API, make the tables, announce the orders, all at the same time; return the API's URL."""
+        """Start the API, create the tables and announce the orders concurrently; return the API's URL."""
         commands, port = self._commands, free_port()
         self._view.step(f"starting the simulated external API, announcing {self._plan.orders:,} orders ...")
         commands.configure(
@@ -98,7 +98,7 @@ class _Demo:
         )
         self.api = commands.start("upstream", "--port", "0", *self._plan.api_options(self._documents))
         migrate = commands.start("migrate")
-        # One half by the command line, the other half by HTTP.
+        # One half is enqueued by the command line, the other half by HTTP.
         middle = len(self._ids) // 2
         ids = commands.home / "ids.txt"
         ids.write_text("".join(f"{order_id}\n" for order_id in self._ids[:middle]))
@@ -109,7 +109,7 @@ class _Demo:
         for command in (migrate, enqueue):
             command.finish()
         if http_api.stop(_STOP_SECONDS) != 0:
-            raise http_api.failed("did not stop when asked")
+            raise http_api.failed("did not stop after SIGTERM")
         url = self.api.first_url()
         commands.configure({"INGEST_UPSTREAM_URL": url})
         return url
@@ -128,7 +128,7 @@ class _Demo:
                 last = _Observer(workers, memory, metrics, api).until_drained(plan, queue, self._view)
             self._view.step("checking every row ...")
             exit_code = workers.stop(_STOP_SECONDS)
-            # Nothing of the user's PG… environment: this server speaks no TLS.
+            # The user's PG… variables must not apply, because this server does not support TLS.
             backends = Backends(self._servers.redis_url, f"{self._servers.postgres_dsn}?sslmode=disable")
             result = asyncio.run(check(backends, queue, self._ids, self._compared()))
         return Report(plan, result, last.api, last.metrics, memory.peak, exit_code)
@@ -147,7 +147,7 @@ class _Observer:
         self._moments = Moments(memory)
 
     def until_drained(self, plan: Plan, queue: redis.Redis, view: View) -> Moment:
-        """Show the progress until nothing is queued, or nothing has moved for a minute; the last moment."""
+        """Show the progress until the queue is empty or has made no progress for a minute; return the last moment."""
         progress, moved_at, is_first_half = 0, time.monotonic(), True
         with view:
             while True:
@@ -158,18 +158,18 @@ class _Observer:
                         is_first_half = False
                         self._api.behave(**SECOND_HALF)
                     if moment.is_idle and is_drained(queue):
-                        # Sampled again: what was settled last may not have been counted yet.
+                        # Sample again, because the last settlements may not have been counted yet.
                         return self._sample() or moment
                     if moment.api.requests > progress:
                         progress, moved_at = moment.api.requests, time.monotonic()
                     elif time.monotonic() - moved_at > _STALLED_AFTER:
                         return moment
                 elif time.monotonic() - moved_at > _STALLED_AFTER:
-                    raise self._workers.failed("does not answer on /metrics")
+                    raise self._workers.failed("does not respond on /metrics")
                 if self._workers.has_ended(within=_SAMPLE_EVERY):
-                    raise self._workers.failed("ended by itself")
+                    raise self._workers.failed("ended unexpectedly")
 
     def _sample(self) -> Moment | None:
-        """The moment now; None while the workers, or the API, do not answer."""
+        """The current moment, or None while the workers or the API do not respond."""
         metrics, api = self._metrics.scrape(), self._api.stats()
         return None if metrics is None or api is None else self._moments.next(metrics, api)

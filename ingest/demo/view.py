@@ -1,4 +1,4 @@
-"""Shows on stderr how the demo goes on: a live view on a terminal, else a line every two seconds."""
+"""Shows the demo's progress on stderr, as a live view on a terminal or else as a line every two seconds."""
 
 import sys
 import time
@@ -16,24 +16,24 @@ from ingest.demo.moment import Moment
 from ingest.demo.plan import Plan
 
 _LINE_EVERY = 2.0
-_WIDE = 74  # columns; from here on a row holds three facts
+_WIDE = 74  # columns from which on a row holds three facts
 _UNKNOWN = "-"
 
 Fact = tuple[str, str]
-"""A value, and its label."""
+"""A value and its label."""
 
 
 class View(ABC):
-    """Shows how the demo goes on; a context manager around the time in which `show` is called."""
+    """Shows the demo's progress. Call `show` only inside the context."""
 
     def step(self, text: str) -> None:
-        """Print what is being done now."""
+        """Print the current step."""
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     @abstractmethod
     def show(self, moment: Moment) -> None:
-        """Show the moment."""
+        """Show a sample."""
 
     @abstractmethod
     def __enter__(self) -> Self: ...
@@ -45,20 +45,20 @@ class View(ABC):
 
 
 def view_of(plan: Plan) -> View:
-    """The view that fits what stderr is."""
+    """The view for the kind of stream that stderr is."""
     console = Console(stderr=True, highlight=False)
     return LiveView(plan, console) if console.is_terminal else LogView(plan)
 
 
 class LogView(View):
-    """A line now and then, for a file or a pipe."""
+    """Prints lines for a file or a pipe."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._next = 0.0
 
     def show(self, moment: Moment) -> None:
-        """Write a line, unless the last one is less than two seconds old."""
+        """Write a line unless the last line is less than two seconds old."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LINE_EVERY
@@ -73,20 +73,20 @@ class LogView(View):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to undo."""
+        """Do nothing."""
 
 
 class LiveView(View):
-    """A live view that is redrawn in place, and is removed before the report is printed."""
+    """A live view that is redrawn in place and removed before the report is printed."""
 
     def __init__(self, plan: Plan, console: Console) -> None:
         self._plan = plan
         self._console = console
-        # Redrawn only by `show`: a refreshing thread would take CPU time from the workers.
+        # Redrawn only by `show`, because a refreshing thread would take CPU time from the workers.
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def show(self, moment: Moment) -> None:
-        """Draw the moment."""
+        """Draw a sample."""
         self._live.update(live_view(self._plan, moment, self._console.width), refresh=True)
 
     def __enter__(self) -> Self:
@@ -100,7 +100,7 @@ class LiveView(View):
 
 
 def live_view(plan: Plan, moment: Moment, width: int) -> RenderableType:
-    """The live view for a terminal of `width` columns."""
+    """Build the live view for a terminal with `width` columns."""
     bar = Table.grid(padding=(0, 1), expand=True)
     bar.add_column(ratio=1)
     bar.add_column(justify="right", no_wrap=True)
@@ -123,12 +123,12 @@ def live_view(plan: Plan, moment: Moment, width: int) -> RenderableType:
 
 
 def facts_of(plan: Plan, moment: Moment) -> list[tuple[str, list[Fact]]]:
-    """All that is shown, in rows with a label."""
+    """All facts to show, in rows with a label."""
     metrics, api = moment.metrics, moment.api
     request, order = "ingest_upstream_request_seconds", "ingest_order_latency_seconds"
     scheduled = metrics.total("ingest_orders_total", 'outcome="retried"')
-    # Each answer that was no order led to a quick or to a scheduled retry.
-    quick = max(0.0, api.refusals - scheduled)
+    # Each response without an order led to an immediate or a scheduled retry.
+    immediate = max(0.0, api.failures - scheduled)
     return [
         ("rate", [(f"{moment.rate:,.0f}", "/s now"), (f"{moment.mean_rate:,.0f}", "/s mean")]),
         (
@@ -144,13 +144,13 @@ def facts_of(plan: Plan, moment: Moment) -> list[tuple[str, list[Fact]]]:
             [
                 (seconds(metrics.quantile(0.5, request, 'code="2xx"')), "p50"),
                 (seconds(metrics.quantile(0.99, request, 'code="2xx"')), "p99"),
-                (f"{api.refusals:,}", "faults"),
+                (f"{api.failures:,}", "faults"),
             ],
         ),
         (
             "retries",
             [
-                (f"{quick:,.0f}", "at once"),
+                (f"{immediate:,.0f}", "immediate"),
                 (f"{scheduled:,.0f}", "scheduled"),
                 (f"{metrics.total('ingest_retries_scheduled'):,.0f}", "waiting"),
             ],
@@ -171,7 +171,7 @@ def facts_of(plan: Plan, moment: Moment) -> list[tuple[str, list[Fact]]]:
 
 
 def seconds(value: float | None) -> str:
-    """A duration for people; a dash for none."""
+    """A duration in milliseconds or seconds, or a dash for None."""
     if value is None:
         return _UNKNOWN
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"

@@ -1,1 +1,1 @@
-"""The laboratory: embedded servers, a simulated external API and sample orders, for the demo, benches and tests."""
+"""Embedded servers, a simulated external API and sample orders for the demo, benchmarks and tests."""

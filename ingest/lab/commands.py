@@ -1,8 +1,8 @@
-"""Runs the service's own commands as processes, started as a user would start them.
+"""Runs the service's own commands as processes, in the same way as a user.
 
-Each gets its settings from a `.env` file in a private directory, which is also where it runs, and nothing else of the
-caller's environment: no INGEST_… variable, no `.env` of another directory, no PG… variable. Like the embedded servers
-they run under a watchdog, so that none of them outlives the caller, however it ends.
+Each command runs in a private directory and reads its settings from a `.env` file there. It inherits no INGEST_… or
+PG… variables and no other `.env` file. Like the embedded servers, commands run under a watchdog, so that they end
+with the caller, however it ends.
 """
 
 import shutil
@@ -22,16 +22,16 @@ from ingest.lab.process import ChildProcess, Streams
 from ingest.lab.watchdog import Watchdog
 
 TIMEOUT = 120.0
-"""Seconds for what takes one, on a machine that is busy with something else."""
+"""Seconds until an operation has failed that takes one second on an idle machine."""
 _TAIL_LINES = 15
 
 
 class LoggedProcess(ChildProcess):
-    """A process with a name and a log, which is shown and kept when it fails.
+    """A process with a name and a log file, which is shown and kept if the process fails.
 
     Attributes:
-        name: for people.
-        log: the file that its output goes to.
+        name: display name.
+        log: file for its output.
     """
 
     def __init__(
@@ -50,22 +50,22 @@ class LoggedProcess(ChildProcess):
         super().__init__(command, directory=home, log=log, watchdog=watchdog, environment=environment, streams=streams)
 
     def stop(self, timeout: float) -> int | None:
-        """Ask it to stop, and return its exit code; None if it did not stop in time and was killed."""
+        """Stop it with SIGTERM and return its exit code, or None if it did not stop in time and was killed."""
         self.signal(signal.SIGTERM)
         code = self.exit_code if self.has_ended(within=timeout) else None
         self.kill()
         return code
 
-    def failed(self, what: str) -> LabFailed:
-        """The error that says so; shows the end of its log, and keeps the log where it outlives the caller."""
+    def failed(self, reason: str) -> LabFailed:
+        """Build the error for this failure, print the end of the log, and keep a copy of the log after the caller ends."""
         tail = "\n".join(f"    {line}" for line in self._logged()[-_TAIL_LINES:])
-        sys.stderr.write(f"\nthe end of the log of {self.name}:\n{tail}\n")
+        sys.stderr.write(f"\nend of the log of {self.name}:\n{tail}\n")
         with tempfile.NamedTemporaryFile(prefix=f"ingest-{self.log.stem}-", suffix=".log", delete=False) as kept:
             shutil.copyfile(self.log, kept.name)
-        return LabFailed(f"{self.name} {what}; its log is kept in {kept.name}")
+        return LabFailed(f"{self.name} {reason}; its log is kept in {kept.name}")
 
     def _logged(self) -> list[str]:
-        # Only whole lines: the last may still be being written.
+        # Without the last line, which may be incomplete.
         return self.log.read_text(errors="replace").rpartition("\n")[0].splitlines()
 
 
@@ -73,11 +73,11 @@ class Command(LoggedProcess):
     """One running `ingest …` command.
 
     Args:
-        arguments: the command and its options; no secrets, all users can read them.
-        home: its working directory, with its `.env`.
-        log: the file that its output goes to; by default it is named for the command.
-        watchdog: ends it, should this process end.
-        environment: variables that it gets besides those that every process needs.
+        arguments: the command and its options. All users can read them, so they must not contain secrets.
+        home: working directory with its `.env` file.
+        log: file for its output, by default named after the command.
+        watchdog: ends the command if this process ends.
+        environment: variables to set in addition to the ones that every process needs.
     """
 
     def __init__(
@@ -98,19 +98,19 @@ class Command(LoggedProcess):
         )
 
     def finish(self) -> None:
-        """Wait until it has done its work.
+        """Wait until the command has ended successfully.
 
         Raises:
-            LabFailed: it did not succeed.
+            LabFailed: the command failed, or did not end in time.
         """
         if not self.has_ended(within=TIMEOUT) or self.exit_code != 0:
             raise self.failed("did not succeed")
 
     def first_url(self) -> str:
-        """Wait until it prints a URL, and return it.
+        """Wait until the command prints a URL, and return that URL.
 
         Raises:
-            LabFailed: it ended without one.
+            LabFailed: the command ended without printing one.
         """
         deadline = monotonic() + TIMEOUT
         while True:
@@ -122,10 +122,10 @@ class Command(LoggedProcess):
 
 
 class Commands:
-    """Starts commands in one directory, with one configuration; ends those still running when its block is left.
+    """Starts commands in one directory with one configuration, and ends the remaining commands at the end of its block.
 
     Args:
-        home: a directory of its own, made here.
+        home: directory to create.
     """
 
     def __init__(self, home: Path) -> None:
@@ -146,14 +146,14 @@ class Commands:
         self._running.__exit__(kind, error, trace)
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Add settings for programs started later."""
+        """Add settings for programs that are started later."""
         self._settings |= settings
         file = self.home / ".env"
         file.touch(mode=0o600)  # passwords
         file.write_text("".join(f"{name}='{value}'\n" for name, value in self._settings.items()))
 
     def start(self, *arguments: str, **environment: str) -> Command:
-        """Start `ingest …`, with a log of its own, and with these environment variables."""
+        """Start `ingest …` with its own log file and these environment variables."""
         name = arguments[0]
         self._started[name] += 1
         log = self.home / (f"{name}.log" if self._started[name] == 1 else f"{name}-{self._started[name]}.log")

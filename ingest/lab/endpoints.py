@@ -1,4 +1,4 @@
-"""Reads /metrics of the workers, and reads and sets the simulated external API while it runs."""
+"""Reads the workers' /metrics, and reads and controls the running simulated external API."""
 
 import http.client
 import json
@@ -15,18 +15,18 @@ _TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """One scrape: values by series, as `name{label="value"}`."""
+    """The values of one scrape by series, such as `name{label="value"}`."""
 
     series: dict[str, float]
 
     @classmethod
     def parse(cls, text: str) -> "Metrics":
-        """Read the Prometheus text format, as far as our own metrics need it."""
+        """Read the part of the Prometheus text format that our own metrics use."""
         samples = (line.rpartition(" ") for line in text.splitlines() if line and line[0] != "#")
         return cls({series: float(value) for series, _, value in samples})
 
     def total(self, name: str, label: str = "") -> float:
-        """The sum of a metric's series, or of those with `label`, such as `code="2xx"`; 0 where there is none."""
+        """The sum of a metric's series, or only of the series with `label`, such as `code="2xx"`; 0 without series."""
         return sum(
             value
             for series, value in self.series.items()
@@ -34,7 +34,7 @@ class Metrics:
         )
 
     def quantile(self, share: float, name: str, label: str = "") -> float | None:
-        """A quantile of a histogram in its own unit, interpolated within its bucket; None while it is empty."""
+        """A quantile of a histogram in the histogram's unit, interpolated within its bucket, or None without values."""
         buckets = sorted(
             (float(series.partition('le="')[2].partition('"')[0]), value)
             for series, value in self.series.items()
@@ -54,9 +54,9 @@ class ApiStats:
     """The counters of the external API since its start or the last reset.
 
     Attributes:
-        first_request: Unix time; None before it.
-        by_status: answers by HTTP status, or `reset`.
-        by_id: requests by order ID, where they were asked for.
+        first_request: Unix time, or None before the first request.
+        by_status: responses by HTTP status, or `reset`.
+        by_id: requests by order ID, if requested.
     """
 
     requests: int
@@ -68,30 +68,30 @@ class ApiStats:
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
-        """Read the answer to GET /stats."""
-        said: dict[str, Any] = json.loads(body)
-        first = said["first_request"]
+        """Read the response to GET /stats."""
+        counts: dict[str, Any] = json.loads(body)
+        first = counts["first_request"]
         return cls(
-            said["requests"],
-            said["concurrency"],
-            said["peak_concurrency"],
+            counts["requests"],
+            counts["concurrency"],
+            counts["peak_concurrency"],
             None if first is None else float(first["unix"]),
-            said["by_status"],
-            said["by_id"],
+            counts["by_status"],
+            counts["by_id"],
         )
 
     @property
-    def refusals(self) -> int:
-        """Answers that were no order. One that broke off counts as an order here: the API does not see it."""
+    def failures(self) -> int:
+        """Responses without an order. The API cannot detect a truncated response and counts it as an order."""
         return sum(count for status, count in self.by_status.items() if status != "200")
 
 
 class Endpoint:
-    """One HTTP server on this machine, asked over a connection that stays open.
+    """A client of one HTTP server on this machine, with a persistent connection.
 
     Args:
-        url: of anything on it.
-        ca_file: PEM file of the authority of its certificate; None for plain HTTP.
+        url: any URL of the server.
+        ca_file: PEM file with the CA of the server's certificate, or None for plain HTTP.
     """
 
     def __init__(self, url: str, ca_file: Path | None = None) -> None:
@@ -102,51 +102,51 @@ class Endpoint:
             trusted = ssl.create_default_context(cafile=ca_file)
             self._connection = http.client.HTTPSConnection(address, timeout=_TIMEOUT, context=trusted)
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes | None:
-        """The answer's body; None if there was no answer, or it was an error."""
+    def request(self, method: str, path: str, body: bytes | None = None) -> bytes | None:
+        """Return the body of a successful response, or None if the request failed."""
         try:
             self._connection.request(method, path, body)
             response = self._connection.getresponse()
-            answer = response.read()
+            received = response.read()
         except (OSError, http.client.HTTPException):
             self.close()
             return None
-        return answer if response.status in {http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT} else None
+        return received if response.status in {http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT} else None
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one."""
+        """Close the connection. The next request opens a new connection."""
         with suppress(OSError):
             self._connection.close()
 
 
 class WorkerMetrics(Endpoint):
-    """The workers' /metrics."""
+    """A client of the workers' /metrics."""
 
     def scrape(self) -> Metrics | None:
-        """Current counters, or None if the workers do not respond."""
-        text = self.ask("GET", "/metrics")
+        """The current counters, or None if the workers do not respond."""
+        text = self.request("GET", "/metrics")
         return None if text is None else Metrics.parse(text.decode())
 
 
 class ApiControl(Endpoint):
-    """The simulated API's control routes; every method returns None or False while it does not answer."""
+    """A client of the simulated API's control routes. Its methods return None or False while the API is unavailable."""
 
     def stats(self) -> ApiStats | None:
-        """Current counters, without the requests by order."""
+        """The current counters, without the requests by order."""
         return self._stats("/stats?ids=0")
 
     def stats_by_id(self) -> ApiStats | None:
-        """Current counters."""
+        """The current counters."""
         return self._stats("/stats")
 
     def behave(self, **changes: object) -> bool:
-        """Change its behaviour from the next request on: the options of `ingest upstream`, with underscores."""
-        return self.ask("PATCH", "/behaviour", json.dumps(changes).encode()) is not None
+        """Change options of `ingest upstream`, written with underscores, from the next request on."""
+        return self.request("PATCH", "/behaviour", json.dumps(changes).encode()) is not None
 
     def reset(self) -> bool:
         """Reset its counters."""
-        return self.ask("DELETE", "/stats") is not None
+        return self.request("DELETE", "/stats") is not None
 
     def _stats(self, path: str) -> ApiStats | None:
-        answer = self.ask("GET", path)
-        return None if answer is None else ApiStats.parse(answer)
+        body = self.request("GET", path)
+        return None if body is None else ApiStats.parse(body)

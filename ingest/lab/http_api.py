@@ -1,4 +1,4 @@
-"""Talks to `ingest api`, or to what is measured in its place, on a port of this machine."""
+"""Sends requests to `ingest api`, or to another measured server, on a port of this machine."""
 
 import time
 from collections.abc import Sequence
@@ -8,34 +8,34 @@ from itertools import islice
 from ingest.lab.commands import TIMEOUT, LoggedProcess
 from ingest.lab.errors import LabFailed
 
-_ASK_AGAIN_AFTER = 0.02
-# As many as one request of NDJSON may have.
+_POLL_SECONDS = 0.02
+# The limit of one NDJSON request.
 _STREAMED = 100_000
 
 
 def wait_until_served(parts: Sequence[LoggedProcess], port: int) -> None:
-    """Wait until something answers HTTP on the port.
+    """Wait until an HTTP server responds on the port.
 
     Args:
-        parts: the processes that are going to.
-        port: of this machine.
+        parts: the processes of the server.
+        port: port of this machine.
 
     Raises:
-        LabFailed: one of them has ended, or the time is over.
+        LabFailed: a process has ended, or the server did not respond in time.
     """
     deadline = time.monotonic() + TIMEOUT
-    while not _answers(port):
-        if ended := next((part for part in parts if part.has_ended(within=_ASK_AGAIN_AFTER)), None):
-            raise ended.failed("ended by itself")
+    while not _responds(port):
+        if ended := next((part for part in parts if part.has_ended(within=_POLL_SECONDS)), None):
+            raise ended.failed("ended unexpectedly")
         if time.monotonic() > deadline:
-            raise LabFailed(f"nothing answers on port {port}")
+            raise LabFailed(f"no server responds on port {port}")
 
 
 def post_orders(port: int, order_ids: Sequence[str]) -> None:
-    """Announce orders by requests of NDJSON.
+    """Announce orders with NDJSON requests.
 
     Raises:
-        LabFailed: they were not all accepted.
+        LabFailed: not all orders were accepted.
     """
     ids = iter(order_ids)
     while part := list(islice(ids, _STREAMED)):
@@ -46,15 +46,15 @@ def post_orders(port: int, order_ids: Sequence[str]) -> None:
             response = connection.getresponse()
             if response.status != 202:
                 raise LabFailed(
-                    f"the HTTP API answers {response.status}: {response.read(500).decode(errors='replace')}"
+                    f"the HTTP API responded with {response.status}: {response.read(500).decode(errors='replace')}"
                 )
         except (OSError, HTTPException) as error:
-            raise LabFailed(f"the HTTP API does not answer: {error}") from error
+            raise LabFailed(f"the HTTP API does not respond: {error}") from error
         finally:
             connection.close()
 
 
-def _answers(port: int) -> bool:
+def _responds(port: int) -> bool:
     connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
         connection.request("GET", "/healthz")

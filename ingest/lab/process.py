@@ -1,12 +1,12 @@
-"""Starts one process so that it is certain to end: a server, a command of the service, or a program of a bench.
+"""Starts a server, a command of the service or a program of a bench, and makes sure that the process ends.
 
-Two pipes close the gaps that pids leave:
+PIDs alone would leave two gaps, which two pipes close:
 
 - The *gate*: a shell waits for a line on its standard input before it becomes the process. The line is sent
-  after the watchdog knows the pid. If the caller dies in between, the shell reads end of file and exits, so
-  no process ever runs unwatched.
-- The *lifeline*: the process and all its children inherit the write end and never use it. End of file at the
-  read end says that the last of them has ended, so a restart does not meet what a killed one left.
+  after the PID has been passed to the watchdog. If the caller dies in between, the shell reads end of file and
+  exits, so that every running process is watched.
+- The *lifeline*: the process and all its children inherit the write end and never use it. The read end reaches
+  end of file when the last of them has ended, so that a restarted server does not meet children of a killed one.
 """
 
 import os
@@ -26,35 +26,35 @@ from ingest.lab.watchdog import Watchdog
 
 _KILL_SECONDS = 30.0
 
-# Nothing of the caller's environment: no PGPORT or PGDATA, no secret.
+# The caller's environment may contain PGPORT, PGDATA or secrets and is not inherited.
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Streams(Enum):
-    """Where a process reads and writes; the value is what the gate's shell runs."""
+    """Where a process reads and writes. The value is the script of the gate's shell."""
 
     LOGGED = 'read -r go && exec "$@" </dev/null'
-    """It reads nothing; standard output and standard error go to its log."""
+    """Standard input is empty. Standard output and standard error go to the log."""
     PIPED = 'read -r go && exec "$@"'
-    """Standard input and output are pipes to the caller; standard error goes to its log."""
+    """Standard input and output are pipes to the caller. Standard error goes to the log."""
 
 
 class ChildProcess:
     """A running process with its children, the leader of a process group.
 
     Attributes:
-        pid: of the process itself.
+        pid: PID of the process itself.
 
     Args:
-        command: the program and its arguments. Visible to all users of the machine: no secrets.
-        directory: its working directory.
-        log: the file that its output is appended to.
-        watchdog: ends it, should the caller end.
-        ending: the signal that the watchdog uses.
-        environment: variables that it gets besides PATH and LC_ALL.
-        streams: whether it can be talked to.
-        user: another user to run it as, or None.
+        command: the program and its arguments. All users can read them, so they must not contain secrets.
+        directory: working directory.
+        log: file to which the output is appended.
+        watchdog: ends the process if the caller ends.
+        ending: the signal that the watchdog sends.
+        environment: variables to set in addition to PATH and LC_ALL.
+        streams: where the process reads and writes.
+        user: the user to run the process as, or None for the current user.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ChildProcess:
             self._open_gate(streams)
         except BrokenPipeError as error:
             self.kill()
-            raise ServerError("the watchdog was killed; nothing is started without one") from error
+            raise ServerError("the watchdog was killed, and processes are only started under a watchdog") from error
         except BaseException:
             self.kill()
             raise
@@ -110,16 +110,16 @@ class ChildProcess:
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Its standard input, if its streams are pipes."""
+        """The standard input, if the streams are pipes."""
         if self._process.stdin is None:
-            raise AssertionError("it was started with a pipe")
+            raise AssertionError("the process was started with a pipe")
         return self._process.stdin
 
     @property
     def stdout(self) -> IO[bytes]:
-        """Its standard output, if its streams are pipes."""
+        """The standard output, if the streams are pipes."""
         if self._process.stdout is None:
-            raise AssertionError("it was started with a pipe")
+            raise AssertionError("the process was started with a pipe")
         return self._process.stdout
 
     def has_ended(self, within: float = 0.0) -> bool:
@@ -136,33 +136,33 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, as subprocess says it; None while it runs."""
+        """The exit code in the form of `subprocess`, or None while the process runs."""
         return self._process.returncode
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process, unless it has ended."""
+        """Send a signal to the process unless it has ended."""
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it with SIGKILL, and wait until its children have ended.
+        """End the process with SIGKILL, and wait until its children have ended.
 
         Raises:
-            ServerError: some of them still run.
+            ServerError: some children are still running.
         """
         if self.has_ended():
             return
-        if self._process.poll() is None:  # not reaped yet: the pid is still its own
+        if self._process.poll() is None:  # not reaped yet, so that the PID cannot have been reused
             os.killpg(self.pid, signal.SIGKILL)
-        # Not before: one that reads would end by itself at the end of file.
+        # Only now, because a reading process would end at end of file before it is killed.
         with suppress(BrokenPipeError):
             self.stdin.close()
         if not self.has_ended(within=_KILL_SECONDS):
-            raise ServerError(f"process {self.pid} was killed, but its children still run")
+            raise ServerError(f"process {self.pid} was killed, but its children are still running")
 
     def release(self) -> None:
-        """Leave it running: it is neither waited for nor ended here."""
+        """Leave the process running, and neither wait for it nor end it."""
         if self._lifeline >= 0:
-            self._process.returncode = 0  # or Popen warns of a child that is still running
+            self._process.returncode = 0  # otherwise, Popen warns that a child is still running
             self._forget()
 
     def _forget(self) -> None:

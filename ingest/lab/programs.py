@@ -1,7 +1,7 @@
-"""Runs a Python module as a process that is spoken to by lines.
+"""Runs a Python module as a process that exchanges lines with its caller.
 
-It reads requests from standard input, where end of file says that the caller is gone, and answers on standard output;
-its standard error goes to a log. It gets nothing of the caller's environment but what it is given.
+The process reads requests from standard input and writes replies to standard output. End of file on standard input
+means that the caller has ended. Standard error goes to a log. The caller's environment is not inherited.
 """
 
 import os
@@ -23,30 +23,30 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 def receive(kind: type[Message]) -> Message:
-    """In a program: wait for a message of its caller, on a line of standard input."""
+    """In the program, read a message from the caller on a line of standard input."""
     return msgspec.json.decode(sys.stdin.readline(), type=kind)
 
 
 def reply(message: msgspec.Struct) -> None:
-    """In a program: answer its caller with a line on standard output."""
-    say(msgspec.json.encode(message).decode())
+    """In the program, write a message to the caller on a line of standard output."""
+    write_line(msgspec.json.encode(message).decode())
 
 
-def say(line: str) -> None:
-    """In a program: write a line to its caller."""
+def write_line(line: str) -> None:
+    """In the program, write a line to the caller."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 class Program(LoggedProcess):
-    """`python -m MODULE`, running.
+    """A running `python -m MODULE`.
 
     Args:
-        module: what is run.
-        arguments: of its command line; no secrets, all users can read them.
-        environment: the variables that it gets besides those that every process needs.
-        home: its working directory, and where its log is.
-        watchdog: ends it, should this process end.
+        module: name of the module.
+        arguments: command-line arguments. All users can read them, so they must not contain secrets.
+        environment: variables to set in addition to the ones that every process needs.
+        home: working directory, which also contains the log.
+        watchdog: ends the program if this process ends.
     """
 
     def __init__(
@@ -63,51 +63,51 @@ class Program(LoggedProcess):
             streams=Streams.PIPED,
         )
 
-    def tell(self, line: str) -> None:
-        """Write it a line.
+    def send_line(self, line: str) -> None:
+        """Write a line to the program's standard input.
 
         Raises:
-            LabFailed: it has ended.
+            LabFailed: the program has ended.
         """
         try:
             self.stdin.write(f"{line}\n".encode())
             self.stdin.flush()
         except BrokenPipeError as error:
-            raise self.failed("ended by itself") from error
+            raise self.failed("ended unexpectedly") from error
 
     def read_line(self, within: float = TIMEOUT) -> str:
-        """Wait for the next line that it writes.
+        """Wait for the next line that the program writes.
 
         Raises:
-            LabFailed: it has ended, or the time is over.
+            LabFailed: the program has ended, or did not write a line in time.
         """
         deadline = monotonic() + within
         while b"\n" not in self._unread:
             if not self.has_written(max(0.0, deadline - monotonic())):
-                raise self.failed("does not answer")
+                raise self.failed("does not respond")
             chunk = os.read(self.stdout.fileno(), 65536)
             if not chunk:
-                raise self.failed("ended by itself")
+                raise self.failed("ended unexpectedly")
             self._unread += chunk
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode()
 
     def send(self, message: msgspec.Struct) -> None:
-        """Tell it a message, which it gets by `receive`."""
-        self.tell(msgspec.json.encode(message).decode())
+        """Send a message, which the program reads with `receive`."""
+        self.send_line(msgspec.json.encode(message).decode())
 
-    def answer(self, kind: type[Message], within: float = TIMEOUT) -> Message:
-        """Wait for its `reply`; errors as those of `read_line`."""
+    def read_reply(self, kind: type[Message], within: float = TIMEOUT) -> Message:
+        """Wait for a message that the program writes with `reply`; raises the errors of `read_line`."""
         return msgspec.json.decode(self.read_line(within), type=kind)
 
     def has_written(self, within: float = 0.0) -> bool:
-        """Wait up to `within` seconds for something to read, which may be end of file."""
+        """Wait up to `within` seconds for output or end of file."""
         poll = select.poll()
         poll.register(self.stdout.fileno(), select.POLLIN | select.POLLHUP)
         return bool(poll.poll(within * 1000))
 
     def kill(self) -> None:
-        """End it with all its children, at once, and close both pipes."""
+        """End the program and its children with SIGKILL, and close both pipes."""
         super().kill()
         for pipe in (self.stdin, self.stdout):
             with suppress(BrokenPipeError):

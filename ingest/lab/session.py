@@ -1,4 +1,4 @@
-"""Surrounds a demo or a bench: an orderly end on Ctrl-C and SIGTERM, and enough open files."""
+"""Provides demos and benches with an orderly exit on Ctrl-C and SIGTERM, a private directory and enough open files."""
 
 import resource
 import shutil
@@ -18,14 +18,14 @@ OPEN_FILES = 16_384
 
 @contextmanager
 def orderly_exit() -> Iterator[ExitStack]:
-    """An exit stack that SIGTERM and Ctrl-C leave in order; what it takes down is then not interrupted a second time."""
+    """Yield an exit stack that is unwound on SIGTERM and Ctrl-C, and that a second signal does not interrupt."""
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         with sigterm_raises(), ExitStack() as stack:
             try:
                 yield stack
             finally:
-                # Taking servers down takes a moment, and an impatient second Ctrl-C would make it longer.
+                # Stopping the servers takes a moment, and a second Ctrl-C would interrupt it.
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, signal.SIG_IGN)
     finally:
@@ -33,7 +33,7 @@ def orderly_exit() -> Iterator[ExitStack]:
 
 
 def private_directory(stack: ExitStack) -> Path:
-    """A directory that is removed at the end, whatever ends this process."""
+    """Create a directory that is removed at the end, however this process ends."""
     with making_a_directory():
         home = Path(tempfile.mkdtemp(prefix="ingest-lab-"))
     stack.enter_context(Watchdog(removes=home))
@@ -42,7 +42,7 @@ def private_directory(stack: ExitStack) -> Path:
 
 
 def allow_open_files(wanted: int = OPEN_FILES) -> None:
-    """Raise the soft limit of open files, which children inherit: an order in flight is a connection at both ends."""
+    """Raise the soft limit of open files for this process and its children: each order in flight needs a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -50,6 +50,6 @@ def allow_open_files(wanted: int = OPEN_FILES) -> None:
 
 
 def order_ids(count: int, bundled: Collection[str], prefix: str) -> list[str]:
-    """As many IDs as asked for: bundled ones in their order, then made-up ones that begin with `prefix`."""
+    """Return `count` IDs, first the bundled ones in their order and then generated ones that begin with `prefix`."""
     made_up = (f"{prefix}-{number:07}" for number in range(1, count - len(bundled) + 1))
     return [*islice(bundled, count), *made_up]

@@ -1,4 +1,4 @@
-"""A simulated external API in a process of its own, by the command of a user: `ingest upstream`."""
+"""Runs the simulated external API in a separate process with the user's command `ingest upstream`."""
 
 from contextlib import closing
 from pathlib import Path
@@ -10,17 +10,17 @@ _SECONDS_TO_STOP = 30.0
 
 
 class RunningApi:
-    """The API, from when it listens until it is stopped.
+    """The API from when it listens until it is stopped.
 
     Attributes:
-        url: for INGEST_UPSTREAM_URL.
-        ca_file: for INGEST_UPSTREAM_CA_FILE; None over plain HTTP.
-        pid: of its process.
+        url: value for INGEST_UPSTREAM_URL.
+        ca_file: value for INGEST_UPSTREAM_CA_FILE, or None for plain HTTP.
+        pid: PID of its process.
 
     Args:
-        commands: start it, and end it at the latest.
-        options: of `ingest upstream`.
-        ca_file: PEM file of the authority of its certificate, where the options have it serve HTTPS.
+        commands: starts the process, and ends it at the latest.
+        options: options of `ingest upstream`.
+        ca_file: PEM file with the CA of its certificate, if the options select HTTPS.
     """
 
     def __init__(self, commands: Commands, *options: str, ca_file: Path | None = None) -> None:
@@ -30,19 +30,19 @@ class RunningApi:
         self.pid = self._command.pid
 
     def stats(self) -> ApiStats:
-        """The counters since the start or the last reset, including requests by order."""
+        """Return the counters since the start or the last reset, including requests by order."""
         with closing(ApiControl(self.url, self.ca_file)) as control:
             stats = control.stats_by_id()
         if stats is None:
-            raise self._command.failed("does not answer")
+            raise self._command.failed("does not respond")
         return stats
 
     def reset(self) -> None:
-        """Reset its counters."""
+        """Reset the counters."""
         with closing(ApiControl(self.url, self.ca_file)) as control:
             if not control.reset():
-                raise self._command.failed("does not answer")
+                raise self._command.failed("does not respond")
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the API."""
         self._command.stop(_SECONDS_TO_STOP)

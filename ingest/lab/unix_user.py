@@ -1,7 +1,7 @@
-"""The unprivileged user that PostgreSQL runs as when root starts it, which it refuses to be.
+"""The unprivileged user that runs PostgreSQL when root starts it, because PostgreSQL does not run as root.
 
-That user may be unable to enter the folder of the virtual environment. We do not change the folder's
-permissions; it gets the needed files in a directory of its own: by hard link where that works, else by copy.
+That user may not have access to the folder of the virtual environment. Instead of changing the folder's
+permissions, the needed files are placed in a separate directory, as hard links if possible, or else as copies.
 """
 
 import os
@@ -23,12 +23,12 @@ class UnixUser:
     gid: int
 
     def may_read(self, path: Path) -> bool:
-        """Whether the permission bits let it read a file and reach it from the root."""
+        """Whether the permission bits allow it to read a file and to enter all directories above the file."""
         path = path.resolve()
         return self._may(path, stat.S_IROTH) and self.may_enter(path.parent)
 
     def may_enter(self, folder: Path) -> bool:
-        """Whether the permission bits let it pass through a directory, from the root on."""
+        """Whether the permission bits allow it to enter a directory and all directories above."""
         folder = folder.resolve()
         return all(self._may(step, stat.S_IXOTH) for step in (folder, *folder.parents))
 
@@ -42,7 +42,7 @@ class UnixUser:
 
 
 def unprivileged_user() -> UnixUser | None:
-    """The user `nobody` if we are root; None, meaning ourselves, if we are not."""
+    """The user `nobody` if the current user is root, else None for the current user."""
     if os.geteuid() != 0:
         return None
     try:
@@ -53,7 +53,7 @@ def unprivileged_user() -> UnixUser | None:
 
 
 def lend(files: Iterable[Path], *, base: Path, to: Path) -> None:
-    """Place `files` (below `base`) below `to`, readable by all users who may enter there."""
+    """Place `files` (below `base`) below `to`, readable by all users with access to that directory."""
     made: set[Path] = set()
     for file in files:
         target = to / file.relative_to(base)
@@ -62,7 +62,7 @@ def lend(files: Iterable[Path], *, base: Path, to: Path) -> None:
             made.add(target.parent)
         _link_or_copy(file, target)
     for folder, _, _ in os.walk(to):
-        Path(folder).chmod(0o755)  # whatever the umask
+        Path(folder).chmod(0o755)  # independent of the umask
 
 
 def _link_or_copy(file: Path, target: Path) -> None:
@@ -71,9 +71,9 @@ def _link_or_copy(file: Path, target: Path) -> None:
         try:
             target.hardlink_to(file.resolve())
         except OSError:
-            pass  # another file system, or one without links
+            pass  # another file system, or a file system without links
         else:
             return
-    # A link shares its permissions with the original: what is private there has to be copied.
+    # A link shares its permissions with the original, so that a private file has to be copied.
     shutil.copyfile(file, target)
     target.chmod(0o755 if mode & stat.S_IXUSR else 0o644)

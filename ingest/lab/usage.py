@@ -1,9 +1,9 @@
-"""Measures what process trees use: CPU time and memory.
+"""Measures the CPU time and memory of process trees.
 
-CPU time is the kernel's, of each process and of its children that have ended and been waited for. Memory is the
-proportional set size (PSS), which counts a page that several processes share only once in their sum: the sum of what `ps`
-shows would count the interpreter again for each worker. Where the system does not report it, the resident set size (RSS)
-is used instead.
+CPU time is measured by the kernel and includes children that have ended and been waited for. Memory is the
+proportional set size (PSS), in whose sum a page that several processes share counts once. A sum of the values that
+`ps` shows would count the interpreter again for each worker. On systems that do not report PSS, memory is the
+resident set size (RSS).
 """
 
 import sys
@@ -17,11 +17,11 @@ from typing import Self
 import psutil
 
 MEASURE = "PSS" if sys.platform == "linux" else "RSS"
-"""What `memory_bytes` measures on this system."""
+"""The measure of `memory_bytes` on this system."""
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and its descendants; none if it has ended."""
+    """A process and its descendants, or an empty list if it has ended."""
     try:
         top = psutil.Process(pid)
         return [top, *top.children(recursive=True)]
@@ -30,7 +30,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """A process's descendants, in the order in which they were started."""
+    """A process's descendants in the order of their start."""
     try:
         return sorted(family(pid)[1:], key=lambda child: (child.create_time(), child.pid))
     except psutil.NoSuchProcess:
@@ -38,24 +38,24 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its descendants so far, ended ones included; 0.0 if it has ended itself."""
+    """User and system time of a process and its descendants, including ended ones; 0.0 if the process has ended."""
     return sum(map(_cpu, family(pid)))
 
 
 def memory_bytes(pid: int) -> int:
-    """Memory of a process and its descendants now."""
+    """Current memory of a process and its descendants."""
     return sum(map(_memory, family(pid)))
 
 
 class PeakMemory:
-    """Samples the memory of process trees on a thread of its own while its block runs, and once more at its end.
+    """Samples the memory of process trees in a separate thread during its block, and once more at the end.
 
     Attributes:
-        now: bytes of all of them together at the last sample.
-        peak: most bytes of all of them together, so far.
+        now: bytes of all trees in the last sample.
+        peak: maximum of all samples so far.
 
     Args:
-        pids: the trees' roots.
+        pids: roots of the trees.
         every: seconds between samples.
     """
 
@@ -96,7 +96,7 @@ def _cpu(process: psutil.Process) -> float:
         return 0.0
     own = times.user + times.system
     with suppress(OSError, OverflowError):
-        # As clock_getcpuclockid(3) computes it on Linux: nanoseconds, where /proc has hundredths of a second.
+        # Like clock_getcpuclockid(3) on Linux, with nanoseconds instead of the hundredths of a second in /proc.
         own = clock_gettime((~process.pid << 3) | 2) if sys.platform == "linux" else own
     return float(own + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0))
 

@@ -1,14 +1,14 @@
-"""Ends processes when the process that started them is gone.
+"""Ends processes when the process that started them has ended.
 
-A `with` block cannot run after SIGKILL, so a second, small process waits at the read end of a pipe whose write
-end only the first one holds. End of file means that the first one has ended: the watchdog then ends the
-processes that it watches and removes the directory. It has a session of its own, so that Ctrl-C in the terminal
-does not reach it, and holds none of the first one's files open.
+The end of a `with` block does not run after SIGKILL. Therefore, a second, small process waits at the read end of a
+pipe, and only the first process holds the write end open. End of file means that the first process has ended. The
+watchdog then ends the watched processes and removes the directory. It runs in its own session, so that Ctrl-C in the
+terminal does not reach it, and it does not hold any files of the first process open.
 
-It identifies a process by its pid and its start time, so that a reused pid is left alone. If the watchdog itself
-is killed, servers stop as usual with their `with` block; only SIGKILL is no longer covered.
+The watchdog identifies a process by PID and start time, so that it does not end another process with a reused PID.
+If the watchdog itself is killed, servers still stop at the end of their `with` block, except after SIGKILL.
 
-The file is also the program that the second process runs: it needs nothing but the standard library.
+This file is also the program of the second process and uses only the standard library.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-GRACE = 5.0  # seconds that a process gets to end by its own signal before it is killed
+GRACE = 5.0  # seconds between the first signal to a process and SIGKILL
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 
 
 class Watchdog:
-    """Starts the watchdog process, tells it what to watch, and ends it.
+    """Starts the watchdog process, sends it the processes to watch, and ends it.
 
     Args:
-        removes: The directory to remove after the servers, or None.
+        removes: directory to remove after the servers have ended, or None.
     """
 
     def __init__(self, *, removes: Path | None = None) -> None:
-        # -I and -S: no site-packages and nothing of the user's environment, so that it starts fast and reliably.
+        # -I and -S skip site-packages and the user's environment for a fast and reliable start.
         command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
         if removes is not None:
             command.append(str(removes))
-        read_end, self._pipe = os.pipe()  # closed at exec: no other child holds our end
+        read_end, self._pipe = os.pipe()  # closed at exec, so that no other child holds our end open
         try:
             self._process = subprocess.Popen(
                 command,
@@ -59,33 +59,33 @@ class Watchdog:
             os.close(read_end)
 
     def watch(self, pid: int, ending: signal.Signals) -> None:
-        """End this leader of a process group with this signal, should the caller end.
+        """End this leader of a process group with this signal if the caller ends.
 
         Raises:
-            BrokenPipeError: The watchdog is gone.
+            BrokenPipeError: the watchdog has ended.
         """
-        self._tell(f"watch {pid} {ending.value} {_start_time(pid)}\n")
+        self._send(f"watch {pid} {ending.value} {_start_time(pid)}\n")
 
     def forget(self, pid: int) -> None:
-        """Stop watching a process that has ended, or is to be left running."""
+        """Stop watching a process that has ended or is to be left running."""
         with suppress(BrokenPipeError):
-            self._tell(f"forget {pid}\n")
+            self._send(f"forget {pid}\n")
 
     def dismiss(self) -> None:
-        """End the watchdog without ending or removing anything."""
+        """End the watchdog without ending processes or removing the directory."""
         with suppress(BrokenPipeError):
-            self._tell("dismiss\n")
+            self._send("dismiss\n")
         self.close()
 
     def close(self) -> None:
-        """Close the pipe, as if the caller had ended, and wait for the watchdog."""
+        """Close the pipe as if the caller had ended, and wait for the watchdog."""
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
         self._process.wait()
 
-    def _tell(self, line: str) -> None:
-        # One write below PIPE_BUF is atomic: threads may tell at the same time.
+    def _send(self, line: str) -> None:
+        # A write below PIPE_BUF is atomic, so that threads can write concurrently.
         os.write(self._pipe, line.encode())
 
     def __enter__(self) -> Self:
@@ -101,27 +101,27 @@ class Watchdog:
 
 
 def _start_time(pid: int) -> str:
-    """When a process was started, as text that no later process with its pid has; empty if there is none."""
+    """The start time of a process, which distinguishes it from later processes with its PID; empty if it has ended."""
     try:
-        # Field 22, in clock ticks since boot; the name in parentheses before it may contain anything.
+        # Field 22, in clock ticks since boot. The name in parentheses before it can contain any character.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return ""
     except ProcessLookupError:
         return ""
-    command = ["ps", "-o", "lstart=", "-p", str(pid)]  # where there is no /proc: macOS
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]  # macOS has no /proc
     return subprocess.run(command, capture_output=True, text=True, check=False, env=_ENVIRONMENT).stdout.strip()
 
 
 def _keep_watch(parent: int) -> dict[int, tuple[int, str]] | None:
-    """Read what to watch until the parent is gone; None when dismissed."""
+    """Read the processes to watch until the parent has ended; return None if dismissed."""
     watched: dict[int, tuple[int, str]] = {}
     unread = b""
     poll = select.poll()
     poll.register(0, select.POLLIN | select.POLLHUP)
     while True:
-        # A child that the parent forked holds the pipe open, too, so the parent itself is checked as well.
+        # A forked child of the parent also holds the pipe open, so the parent itself is checked as well.
         if not poll.poll(1000):
             if os.getppid() != parent:
                 return watched
@@ -144,14 +144,14 @@ def _keep_watch(parent: int) -> dict[int, tuple[int, str]] | None:
 
 def _end(watched: dict[int, tuple[int, str]]) -> None:
     deadline = time.monotonic() + GRACE
-    alive = {pid: known for pid, known in watched.items() if _start_time(pid) == known[1]}
+    alive = {pid: process for pid, process in watched.items() if _start_time(pid) == process[1]}
     for pid, (ending, started) in watched.items():
         _signal(pid, started, ending)
         _signal(pid, started, signal.SIGCONT)  # a frozen process does not receive it
     while alive and time.monotonic() < deadline:
         time.sleep(0.01)
-        # The whole group: initdb's child releases its shared memory only while its files exist.
-        alive = {pid: known for pid, known in alive.items() if _has_group(pid)}
+        # Wait for the whole group, because initdb's child can release its shared memory only while its files exist.
+        alive = {pid: process for pid, process in alive.items() if _has_group(pid)}
     for pid, (_, started) in alive.items():
         _signal(pid, started, signal.SIGKILL)
 
@@ -166,14 +166,14 @@ def _has_group(pid: int) -> bool:
 
 def _signal(pid: int, started: str, number: int) -> None:
     if _start_time(pid) == started:
-        # Each leads a group of its own. A signal other than SIGKILL leaves the order of ending to the leader.
+        # Each process leads its own group. After a signal other than SIGKILL, the leader ends its children in order.
         send = os.killpg if number == signal.SIGKILL else os.kill
         with suppress(ProcessLookupError, PermissionError):
             send(pid, number)
 
 
 def _remove(directory: str) -> None:
-    # The last of a server's children may still write for a moment.
+    # A server's last child may still write for a moment.
     deadline = time.monotonic() + GRACE
     while os.path.lexists(directory) and time.monotonic() < deadline:
         shutil.rmtree(directory, ignore_errors=True)
@@ -182,7 +182,7 @@ def _remove(directory: str) -> None:
 
 def _main(parent: str, *directories: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends with its parent, not before
+        signal.signal(number, signal.SIG_IGN)  # the watchdog must not end before its parent
     watched = _keep_watch(int(parent))
     if watched is not None:
         _end(watched)

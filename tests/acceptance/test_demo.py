@@ -72,7 +72,7 @@ def test_without_a_place_for_its_files_it_is_one_line(demo: Cli) -> None:
 
     said = done.stderr.splitlines()[-1]
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
-    assert said.startswith("ingest: there is no place for a temporary directory: ")
+    assert said.startswith("ingest: no temporary directory can be created: ")
 
 
 def test_stores_every_order_once_says_so_and_keeps_the_servers_until_the_printed_command_stops_them(
@@ -86,12 +86,12 @@ def test_stores_every_order_once_says_so_and_keeps_the_servers_until_the_printed
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert_kept_until_stopped(report["kept"], orders=300)
-    assert report["good"] is True
+    assert report["ok"] is True
     assert (report["orders"], report["stored"], report["compared"]) == (300, 300, 300)
     for fault in ("lost", "unfinished", "unexpected", "dead", "written_twice", "wrong", "fetched_twice"):
         assert report[fault] == 0, fault
     assert report["requests"] == 300 + sum(report["faults"].values())
-    assert report["retries_at_once"] + report["retries_scheduled"] == sum(report["faults"].values())
+    assert report["retries_immediate"] + report["retries_scheduled"] == sum(report["faults"].values())
     assert report["peak_concurrency"] <= 100
     assert 0.1 <= report["ideal_seconds"] <= report["wall_seconds"]
     assert report["peak_memory"] > 0
@@ -149,7 +149,7 @@ def test_names_the_log_of_workers_that_died(demo: Cli) -> None:
 
     assert process.returncode == 1
     last_line = errors.splitlines()[-1]
-    assert last_line.startswith("ingest: `ingest worker` ended by itself; its log is kept in ")
+    assert last_line.startswith("ingest: `ingest worker` ended unexpectedly; its log is kept in ")
     kept = Path(last_line.rpartition(" ")[2])
     assert "process_started" in kept.read_text()
     kept.unlink()

@@ -143,7 +143,7 @@ class _Run:
                 if command.has_ended():
                     with suppress(ValueError):  # chosen as a victim in this moment
                         self._stage.workers.remove(command)
-                    self._accidents.append(f"{command.log.stem} ended by itself, exit code {command.exit_code}")
+                    self._accidents.append(f"{command.log.stem} ended unexpectedly, exit code {command.exit_code}")
                     self._say(f"ACCIDENT: {self._accidents[-1]}")
                     self._stage.start_worker()
             await asyncio.sleep(_LOOK_EVERY)

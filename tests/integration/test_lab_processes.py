@@ -60,7 +60,7 @@ def test_a_program_answers_line_by_line_and_gets_nothing_but_its_own_environment
 
     try:
         for word in ("GIVEN", "SECRET", "last"):
-            running.tell(word)
+            running.send_line(word)
         answers = [running.read_line() for _ in range(3)]
     finally:
         running.kill()
@@ -72,9 +72,9 @@ def test_a_program_that_ends_by_itself_is_an_error_that_keeps_its_log(
     tmp_path: Path, watchdog: Watchdog, capfd: pytest.CaptureFixture[str]
 ) -> None:
     running = program(tmp_path, watchdog, _ECHOES)
-    running.tell("end")
+    running.send_line("end")
 
-    with pytest.raises(LabFailed, match="sample_program ended by itself; its log is kept in ") as failed:
+    with pytest.raises(LabFailed, match="sample_program ended unexpectedly; its log is kept in ") as failed:
         running.read_line()
     running.kill()
 
@@ -118,7 +118,7 @@ def test_commands_have_a_log_each_and_an_api_that_can_be_read_and_changed(tmp_pa
         first, second = (commands.start("upstream", "--port", "0") for _ in range(2))
         with closing(ApiControl(first.first_url())) as api:
             assert api.behave(error_rate=1.0)
-            api.ask("GET", "/orders/536365")
+            api.request("GET", "/orders/536365")
             stats = api.stats_by_id()
             without_ids = api.stats()
             assert api.reset()
@@ -130,7 +130,7 @@ def test_commands_have_a_log_each_and_an_api_that_can_be_read_and_changed(tmp_pa
     assert stats is not None
     assert without_ids is not None
     assert after is not None
-    assert (stats.requests, stats.refusals, stats.by_id) == (1, 1, {"536365": 1})
+    assert (stats.requests, stats.failures, stats.by_id) == (1, 1, {"536365": 1})
     assert (without_ids.requests, without_ids.by_id, after.requests) == (1, {}, 0)
     assert codes == [0, 0]
     assert logs == ["upstream.log", "upstream-2.log"]

@@ -14,7 +14,7 @@ from ingest.bench.errors import BenchFailed
 from ingest.bench.panels import OURS, WARN, Chart, Lines, Series
 from ingest.bench.report import Column, Findings, Row, Table
 from ingest.bench.stage import Stage, stage
-from ingest.bench.trial import announce, say
+from ingest.bench.trial import announce, report_progress
 from ingest.lab.endpoints import ApiControl
 
 # A second's throughput is taken as reached if two seconds together have so much of what the API allows.
@@ -158,7 +158,7 @@ def _phase(plan: LivePlan, api: ApiControl, workers: ServiceContender, capacity:
     workers.check()
     found = found_in(plan, capacity, samples)
     reached = "never" if found.reached_after is None else f"after {found.reached_after} s"
-    say(
+    report_progress(
         f"capacity {capacity}: {found.throughput:.0f} of {found.allowed:.0f} orders/s, reached {reached}, "
         f"{found.errors:.2%} errors, {found.in_flight} in flight at the end"
     )

@@ -10,7 +10,7 @@ from ingest.bench.adaptive.world import Second, World
 from ingest.bench.panels import OURS as OURS_COLOUR
 from ingest.bench.panels import PALETTE, Chart, Lines, Series
 from ingest.bench.report import Column, Findings, Row, Table
-from ingest.bench.trial import say
+from ingest.bench.trial import report_progress
 
 _COLUMNS = (
     Column("limit", "limit"),
@@ -69,7 +69,7 @@ def compare(seed: int, scenarios: Sequence[Scenario] = SCENARIOS) -> list[Run]:
         for name, limit in contenders(scenario.phases, MOST, seed).items():
             world = World(scenario.phases, scenario.queue, scenario.spread, Random(seed), limit)
             runs.append(Run(scenario, name, world.run()))
-        say(f"{scenario.name}: done")
+        report_progress(f"{scenario.name}: done")
     return runs
 
 

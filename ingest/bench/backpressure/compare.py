@@ -168,7 +168,7 @@ def _pair(plan: Plan, home: Path, watchdog: Watchdog, case: tuple[Latency, str])
         longest = plan.calls * latency.high / 1000 / plan.limit
         try:
             program.send(trial)
-            found = program.answer(Finding, within=STALLED_AFTER + _TIMEOUT_FACTOR * longest)
+            found = program.read_reply(Finding, within=STALLED_AFTER + _TIMEOUT_FACTOR * longest)
         finally:
             program.kill()
         check(trial, found)

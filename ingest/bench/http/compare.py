@@ -121,7 +121,7 @@ def _measure(on: Stage, plan: Plan, case: str) -> Row:
             pids = [part.pid for part in parts]
             with PeakMemory(pids) as memory:
                 before = sum(map(cpu_seconds, pids)), on.cpu()[0]
-                measured = clients.answer(Measured, within=STALLED_AFTER + plan.seconds)
+                measured = clients.read_reply(Measured, within=STALLED_AFTER + plan.seconds)
                 own, redis = sum(map(cpu_seconds, pids)) - before[0], on.cpu()[0] - before[1]
         finally:
             clients.kill()

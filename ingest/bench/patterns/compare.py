@@ -10,7 +10,7 @@ from ingest.bench.patterns.plan import PROFILES, Pattern, Plan
 from ingest.bench.patterns.run import Runs
 from ingest.bench.report import Column, Findings, Row, Table
 from ingest.bench.stage import stage
-from ingest.bench.trial import Progress, announce, run_trials, say
+from ingest.bench.trial import Progress, announce, report_progress, run_trials
 from ingest.lab.session import order_ids
 from ingest.lab.upstream.samples import sample_orders
 
@@ -52,7 +52,7 @@ def run(plan: Plan, progress: Progress) -> Findings:
 
     @contextmanager
     def shown(title: str, seconds: float) -> Iterator[Callable[[int], None]]:
-        say(f"{title}: about {seconds:.0f} s")
+        report_progress(f"{title}: about {seconds:.0f} s")
         with progress("orders stored", plan.orders) as display:
             yield display.update
 

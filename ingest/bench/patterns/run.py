@@ -64,7 +64,7 @@ class Runs:
             "memory": memory.peak,
             "stored": stored,
             "requests": stats.requests,
-            "refused": stats.refusals,
+            "refused": stats.failures,
             "peak_concurrency": stats.peak_concurrency,
         }
 

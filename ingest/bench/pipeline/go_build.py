@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from ingest.bench.errors import BenchFailed
-from ingest.bench.trial import say
+from ingest.bench.trial import report_progress
 from ingest.domain.errors import ConfigError
 
 SOURCES = Path(__file__).with_name("go")
@@ -45,7 +45,7 @@ def built_program() -> Path:
     go = check_toolchain()
     program = _program(go)
     if not program.exists():
-        say("building the bare loop in Go ...")
+        report_progress("building the bare loop in Go ...")
         program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
             # Others may build it at the same time: the last one replaces what the first has made.

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from ingest.lab.programs import receive, reply, say
+from ingest.lab.programs import receive, reply, write_line
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.redis.connection import control_client
 
@@ -72,7 +72,7 @@ async def _main(load: Load, ids: list[str]) -> None:
         await client.ping()
         gc.collect()
         gc.freeze()
-        say("ready")
+        write_line("ready")
         if not await asyncio.to_thread(sys.stdin.readline):
             return
         started = time.process_time()

@@ -45,7 +45,7 @@ def observe(plan: Plan, running: PipelineContender, readings: Readings, load: Pr
         _wait_until_ready(running, readings)
         ready, began = readings.read(), time.monotonic()
         if load is not None:
-            load.tell("go")
+            load.send_line("go")
         killed_at = _wait(plan, running, readings, load)
         seconds, done = time.monotonic() - began, readings.read()
     return Observed(ready.contender, done - ready, seconds, killed_at, memory.peak, running.stop())

@@ -29,7 +29,7 @@ from ingest.bench.pipeline.plan import Plan
 from ingest.bench.pipeline.readings import Readings
 from ingest.bench.pipeline.run import observe
 from ingest.bench.stage import FOREIGN_STREAM, Servers, Stage, stage
-from ingest.bench.trial import run_trials, say
+from ingest.bench.trial import report_progress, run_trials
 from ingest.lab.programs import Program
 from ingest.lab.session import order_ids
 from ingest.lab.simulated_api import RunningApi
@@ -54,9 +54,9 @@ class Case:
 def session(servers: Servers, contenders: Mapping[str, Contend] = CONTENDERS) -> "Iterator[Session]":
     """Start the servers, with tables; `contenders` by the names that cases have."""
     if None in (servers.redis_url, servers.postgres_dsn):
-        say("starting PostgreSQL and Redis ...")
+        report_progress("starting PostgreSQL and Redis ...")
     if servers.redis_url is not None:
-        say(f"the queue '{FOREIGN_STREAM}' of the given Redis is emptied before each run")
+        report_progress(f"the queue '{FOREIGN_STREAM}' of the given Redis is emptied before each run")
     with stage(servers, postgres_settings=_POSTGRES) as on:
         on.migrate()
         yield Session(on, contenders)
@@ -82,7 +82,7 @@ class Session:
         """Run a case.
 
         Raises:
-            LabFailed: a part of it ended by itself, or makes no progress.
+            LabFailed: a part of it ended unexpectedly, or makes no progress.
         """
         plan, stage, api = case.plan, self._stage, self._api_for(case.plan)
         stage.clear()
@@ -94,7 +94,7 @@ class Session:
         queued = None if load else round((self._used_memory() - empty) / plan.orders, 1)
         with closing(self._contenders[case.contender](stage, plan, api)) as running:
             seen = observe(plan, running, Readings(stage, running, api), load)
-        meanwhile = load.answer(Announced) if load else Announced(0, 0.0)
+        meanwhile = load.read_reply(Announced) if load else Announced(0, 0.0)
         used = replace(seen.used, reads=seen.used.reads - meanwhile.batches)
         stats, outcome = api.stats(), find_outcome(stage, running.group, ids, self._documents)
         return {

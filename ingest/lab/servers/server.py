@@ -1,4 +1,4 @@
-"""Base class of the embedded servers, with a directory, a port, a log, start and stop."""
+"""Base class of the embedded servers, with start, stop, a directory, a port and a log."""
 
 import secrets
 import signal
@@ -15,7 +15,7 @@ from ingest.lab.errors import ServerError
 from ingest.lab.process import ChildProcess
 from ingest.lab.watchdog import Watchdog
 
-START_SECONDS = 60.0  # a busy machine, or a recovery after kill
+START_SECONDS = 60.0  # enough for a busy machine, and for a recovery after a kill
 STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.005
 _PORT_ATTEMPTS = 20
@@ -25,8 +25,9 @@ _TAIL_BYTES = 4000
 def free_port() -> int:
     """Find a free port.
 
-    Not one that bind(0) offers: outgoing connections use those, too, so that a client retrying against a
-    stopped server would sooner or later get, as its own end, the port that the server needs again. The range is below the ephemeral ports of Linux (32768) and macOS (49152).
+    A port from bind(0) may also be used for outgoing connections. A client that retries against a stopped server
+    would sooner or later be assigned the port that the server needs again. Therefore, the range is below the
+    ephemeral ports of Linux (32768) and macOS (49152).
     """
     while True:
         port = 20000 + secrets.randbelow(10000)
@@ -39,16 +40,16 @@ def free_port() -> int:
 class Server(ABC):
     """A server on a TCP port of 127.0.0.1.
 
-    Use it as a context manager, or call `start` and `close`. After a `stop` or `kill`, `start` runs it again
+    Use it as a context manager, or call `start` and `close`. After `stop` or `kill`, `start` runs the server again
     on the same port with the same data.
 
     Args:
-        directory: Where it keeps everything; created if it is missing, never removed.
-        watchdog: Ends it should this process vanish; one of its own by default.
-        ports: Proposes a port for the first start, again if the proposed one is taken.
+        directory: directory for all files, which is created if it does not exist and never removed.
+        watchdog: ends the server if this process ends; by default a new one.
+        ports: proposes ports for the first start until one is free.
     """
 
-    _ending = signal.SIGKILL  # what the watchdog sends
+    _ending = signal.SIGKILL  # signal that the watchdog sends
 
     def __init__(self, directory: Path, *, watchdog: Watchdog | None, ports: Callable[[], int]) -> None:
         self.directory = directory.absolute()
@@ -70,20 +71,20 @@ class Server(ABC):
 
     @property
     def pid(self) -> int:
-        """The server's process ID; a new one after each restart, kept when detached."""
+        """The server's process ID, which changes with each restart and remains available after `detach`."""
         if self._pid is None:
             raise ServerError("the server has not been started yet")
         return self._pid
 
     def is_running(self) -> bool:
-        """Whether its process is there."""
+        """Whether the server's process runs."""
         return self._running is not None and not self._running.has_ended()
 
     def start(self) -> None:
-        """Start it and return when it answers.
+        """Start the server and wait until it responds.
 
         Raises:
-            ServerError: It ended early, or did not answer in time.
+            ServerError: the server ended early, or did not respond in time.
         """
         if self.is_running():
             raise ServerError(f"the server on port {self.port} is already running")
@@ -97,7 +98,7 @@ class Server(ABC):
                 port = self._ports()
                 self._start_on(port)
             except ServerError as error:
-                # Another program took the port after we looked.
+                # Another program took the port after `free_port` had checked it.
                 if attempt == _PORT_ATTEMPTS or "Address already in use" not in str(error):
                     raise
             else:
@@ -105,12 +106,12 @@ class Server(ABC):
                 return
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
+        """End the server with SIGKILL, as in a crash."""
         if self._running is not None:
             self._running.kill()
 
     def close(self) -> None:
-        """End it if it runs: by request, or by force if it does not follow."""
+        """Stop the server if it runs, and kill it if it does not stop in time."""
         if self._running is not None and not self._running.has_ended():
             self._request_end()
             self._running.signal(signal.SIGCONT)  # a frozen process does not receive it
@@ -122,7 +123,7 @@ class Server(ABC):
             self._own_watchdog = None
 
     def detach(self) -> None:
-        """Leave it running for good, also after this process has ended."""
+        """Leave the server running, even after this process has ended."""
         self._process.release()
         self._running = None
         if self._own_watchdog is not None:
@@ -131,23 +132,23 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Prepare the first start. Called before each start."""
+        """Prepare the first start; called before each start."""
 
     @abstractmethod
     def _command(self, port: int) -> Sequence[str | Path]:
-        """What runs the server on this port."""
+        """The command line that runs the server on this port."""
 
     @abstractmethod
     def _is_ready(self, port: int, pid: int) -> bool:
-        """Whether this very process answers requests."""
+        """Whether this process responds to requests."""
 
     @abstractmethod
     def _request_end(self) -> None:
-        """Ask it to end soon, without losing data."""
+        """Request a stop without loss of data."""
 
     @abstractmethod
     def _clean_up(self) -> None:
-        """Remove leftovers of a stopped server outside its directory."""
+        """Remove remains of a stopped server outside its directory."""
 
     @property
     def _process(self) -> ChildProcess:
@@ -177,7 +178,7 @@ class Server(ABC):
                 raise ServerError(f"{type(self).__name__} ended early:\n{self._log_tail(logged)}")
             if monotonic() > deadline:
                 process.kill()
-                raise ServerError(f"{type(self).__name__} does not answer:\n{self._log_tail(logged)}")
+                raise ServerError(f"{type(self).__name__} does not respond:\n{self._log_tail(logged)}")
 
     def _end(self, timeout: float) -> None:
         if not self._process.has_ended(within=timeout):

