@@ -257,7 +257,7 @@ def test_latencies_are_drawn_as_described(text: str, low: float, median: float, 
 
 @pytest.mark.parametrize("text", ["", "fast", "-1", "0.2-0.1", "0.1-", "nan", "inf", "lognormal:0.1", "lognormal:0,1"])
 def test_what_is_no_latency_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no latency"):
+    with pytest.raises(ValueError, match="is not a latency"):
         Behaviour(latency=text)
 
 

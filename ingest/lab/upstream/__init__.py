@@ -1,8 +1,8 @@
-"""The simulated external API: real orders over real HTTP, with every fault that an external API can have.
+"""A simulated external API that serves real orders over real HTTP, with the faults of real external APIs.
 
-Read in this order: `behaviour` (what can be set), `faults` (which fault a request gets), `answers` (the bytes of
-answers), `catalogue` (the documents), `credentials` (who is let in), `connection` (HTTP on one socket), `control`
-(the routes that change the behaviour at run time), `server` (the parts together). Everything is in memory and is lost
+Read in this order: `behaviour` (the settings), `faults` (the fault for each request), `answers` (the bytes of
+responses), `catalogue` (the documents), `credentials` (access), `connection` (HTTP on one socket), `control`
+(the routes that change the behaviour at run time) and `server` (the composition). All state is in memory and is lost
 when the process ends.
 """
 

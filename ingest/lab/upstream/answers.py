@@ -1,4 +1,4 @@
-"""Builds the bytes of answers: head and body in one piece, ready to be written."""
+"""Builds responses as the bytes of head and body in one piece, ready to be written."""
 
 import math
 from email.utils import formatdate
@@ -14,7 +14,7 @@ from ingest.lab.upstream.faults import Fault
 
 
 class Ending(Enum):
-    """What happens to the connection after an answer."""
+    """What the server does with the connection after a response."""
 
     KEEP = "keep"
     CLOSE = "close"
@@ -22,9 +22,9 @@ class Ending(Enum):
 
 
 class Answer(NamedTuple):
-    """What is written to the connection and how it goes on; no payload at all if it is reset.
+    """The payload of a response, and what happens to the connection afterwards; a reset has no payload.
 
-    `label` is its name in the statistics; None leaves it out of them.
+    `label` is the key in the statistics, or None for a response that is not counted.
     """
 
     payload: bytes
@@ -39,7 +39,7 @@ PROBLEM = "application/problem+json"
 
 
 def answer(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> Answer:
-    """Build an answer; underscores in a header's name stand for hyphens."""
+    """Build a response; underscores in a header's name stand for hyphens."""
     lines = [f"HTTP/1.1 {status} {_phrase(status)}"]
     if body:
         lines.append(f"Content-Type: {content_type}")
@@ -56,30 +56,30 @@ def problem(status: int, detail: str, **headers: str) -> Answer:
 
 
 def not_found(order_id: str) -> Answer:
-    """Build the answer for an order that does not exist."""
-    return problem(HTTPStatus.NOT_FOUND, f"there is no order {order_id!r}")
+    """Build the response for an order that does not exist."""
+    return problem(HTTPStatus.NOT_FOUND, f"order {order_id!r} does not exist")
 
 
 def uncounted(given: Answer) -> Answer:
-    """Return the answer as one that statistics leave out."""
+    """Return the response as one that is not counted."""
     return given._replace(label=None)
 
 
 def without_body(given: Answer) -> Answer:
-    """Return the answer to HEAD: the same head, and no more."""
+    """Return the response to HEAD, which consists of the same head without the body."""
     head, blank, _ = given.payload.partition(b"\r\n\r\n")
     return given._replace(payload=head + blank)
 
 
 def with_connection(given: Answer, option: bytes) -> Answer:
-    """Return the answer with a Connection header: `close`, or `keep-alive` for HTTP/1.0."""
+    """Return the response with a Connection header, which is `close`, or `keep-alive` for HTTP/1.0."""
     payload = given.payload.replace(b"\r\n", b"\r\nConnection: " + option + b"\r\n", 1)
     ending = Ending.CLOSE if option == b"close" and given.ending is Ending.KEEP else given.ending
     return given._replace(payload=payload, ending=ending)
 
 
 class FaultyAnswers:
-    """The answer to each fault, under one behaviour; `right` is the answer without the fault."""
+    """The response to each fault under one behaviour; `right` is the response without the fault."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
@@ -101,12 +101,12 @@ class FaultyAnswers:
             self._fixed[Fault.OVERSIZE] = _oversized(behaviour.oversize_bytes)
 
     def to(self, fault: Fault, order_id: str, right: Answer, now: float) -> Answer | None:
-        """Return the answer; None means never to answer. `now` is Unix time."""
+        """Return the response, or None for a request that never gets one. `now` is Unix time."""
         match fault:
             case Fault.UNAVAILABLE:
-                return self._told_to_wait(HTTPStatus.SERVICE_UNAVAILABLE, now)
+                return self._retry_later(HTTPStatus.SERVICE_UNAVAILABLE, now)
             case Fault.THROTTLED:
-                return self._told_to_wait(HTTPStatus.TOO_MANY_REQUESTS, now)
+                return self._retry_later(HTTPStatus.TOO_MANY_REQUESTS, now)
             case Fault.NOT_FOUND:
                 return not_found(order_id)
             case Fault.REDIRECT:
@@ -120,14 +120,14 @@ class FaultyAnswers:
             case _:
                 return self._fixed[fault]
 
-    def _told_to_wait(self, status: int, now: float) -> Answer:
+    def _retry_later(self, status: int, now: float) -> Answer:
         wait = self._behaviour.retry_after
         detail = "retry later"
         match self._behaviour.retry_after_format:
             case "seconds":
                 return problem(status, detail, Retry_After=str(wait))
             case "date":
-                # Rounded up: a date has whole seconds, and must not allow a retry too early.
+                # Rounded up, because a date has whole seconds and must not allow a retry too early.
                 until = formatdate(math.ceil(now) + wait, usegmt=True)
                 return problem(status, detail, Retry_After=until, Date=formatdate(now, usegmt=True))
             case "none":
@@ -135,7 +135,7 @@ class FaultyAnswers:
 
 
 def _location(order_id: str) -> str:
-    """Where the same order is; what begins with a question mark is the query of a list."""
+    """The location of the same order, or of the same list if `order_id` is a query that begins with a question mark."""
     return order_id if order_id.startswith("?") else f"/orders/{quote(order_id)}"
 
 

@@ -1,7 +1,6 @@
 """The settings of the simulated external API.
 
-One type for the command line, `PUT /behaviour`, `GET /behaviour` and code, so that all of them use the same
-names.
+The command line, `PUT /behaviour`, `GET /behaviour` and code share this type, so that all of them use the same names.
 """
 
 import math
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-"""Of all requests for orders, from 0 (none) to 1 (each)."""
+"""A share of all requests for orders, from 0 (none) to 1 (all)."""
 
 LONGEST_LATENCY = 3600.0
 
@@ -30,60 +29,60 @@ SHARES = (
     "reset_rate",
     "hang_rate",
 )
-"""The faults of which a request draws at most one; together at most 1."""
+"""The faults of which a request draws at most one. Their sum is at most 1."""
 
 _FORMS = {"basic": "USER:PASSWORD", "key": "NAME: VALUE", "client": "ID:SECRET"}
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests for orders are answered; the default is at once and correctly.
+    """The responses to requests for orders; by default immediate and correct.
 
     Ranges are checked where a value comes from outside (`checked`, `changed`, decoding JSON).
 
     Attributes:
-        latency: seconds until the answer: `0.1`, `0.1-0.2` (uniform) or `lognormal:MEDIAN,SIGMA`.
-            Refusals (401, 429, an outage) are sent at once.
-        error_rate: share answered with `error_status`.
+        latency: seconds until the response, as `0.1`, `0.1-0.2` (uniform) or `lognormal:MEDIAN,SIGMA`.
+            Rejections (401, 429, an outage) are sent immediately.
+        error_rate: share of `error_status` responses.
         error_status: an HTTP status from 400 to 599.
-        unavailable_rate: share answered 503 with Retry-After.
-        not_found_rate: share answered 404 though the order exists.
-        redirect_rate: share answered 302, pointing to the same order.
-        malformed_rate: share answered 200 with broken JSON.
-        wrong_type_rate: share answered 200 with JSON that is not an order.
-        oversize_rate: share answered 200 with a JSON body of `oversize_bytes`.
-        oversize_bytes: length of that body.
-        truncate_rate: share whose connection closes after half of the promised body.
-        reset_rate: share whose connection is reset without an answer.
-        hang_rate: share never answered; the client has to give up.
-        fail_first: limit the shares above to the first n requests for each order, counted from when the
-            behaviour was set; 0 is no limit.
-        rate_limit: requests per second above which 429 is the answer; 0 is no limit.
-        rate_burst: requests that may come at once within `rate_limit`; null is one second's worth.
-        concurrency_limit: requests being answered above which 429 is the answer; 0 is no limit.
-        capacity: requests processed at a time; the others wait, so that answers take longer; 0 is no limit. See `capacity`.
-        capacity_queue: requests that may wait; more get a 503 without Retry-After.
-        quota: requests in each `quota_window`, above which 429 is the answer until it ends; 0 is no quota.
+        unavailable_rate: share of 503 responses with Retry-After.
+        not_found_rate: share of 404 responses although the order exists.
+        redirect_rate: share of 302 responses that point to the same order.
+        malformed_rate: share of 200 responses with broken JSON.
+        wrong_type_rate: share of 200 responses with JSON that is not an order.
+        oversize_rate: share of 200 responses with a JSON body of `oversize_bytes`.
+        oversize_bytes: length of such a body.
+        truncate_rate: share of responses that end after half of the body, with a closed connection.
+        reset_rate: share of requests whose connection is reset without a response.
+        hang_rate: share of requests that never get a response, so that the client has to time out.
+        fail_first: limit the shares above to the first n requests for each order since the behaviour was set, or 0 for
+            no limit.
+        rate_limit: requests per second above which the response is 429, or 0 for no limit.
+        rate_burst: concurrent requests allowed within `rate_limit`, or null for the requests of one second.
+        concurrency_limit: requests in progress above which the response is 429, or 0 for no limit.
+        capacity: requests processed concurrently while the others wait, or 0 for no limit. See `limits.capacity`.
+        capacity_queue: requests that can wait; others get a 503 without Retry-After.
+        quota: requests in each `quota_window` above which the response is 429 until the window ends, or 0 for no quota.
         quota_window: seconds.
-        quota_headers: how answers say what is left of it: as list `items` (draft-08 and later), as `members` (draft-07), in
-            `fields` (drafts before), in fields with the prefix `x`, or `none`.
-        retry_after: seconds to wait that a 429 or 503 demands.
-        retry_after_format: `seconds`, an HTTP `date`, or `none` to leave it out.
-        down: an outage: every request gets a `503` without Retry-After, an HTML `page`, an `empty` object or a `404`, or its
-            connection is `reset`.
+        quota_headers: how responses report the remaining quota, as list `items` (draft-08 and later), as `members`
+            (draft-07), in `fields` (earlier drafts), in fields with the prefix `x`, or `none`.
+        retry_after: seconds to wait after a 429 or 503.
+        retry_after_format: `seconds`, an HTTP `date`, or `none` for no header.
+        down: an outage in which every request gets a `503` without Retry-After, an HTML `page`, an `empty` object or a
+            `404`, or its connection is `reset`.
         token: requests without `Authorization: Bearer TOKEN` get 401. Without this and the next three, all are accepted.
-        basic: `USER:PASSWORD`; requests without them in `Authorization: Basic` get 401.
-        key: `NAME: VALUE`; requests without this header get 401.
-        client: `ID:SECRET`; requests without a token that `POST /token` has issued to this client get 401.
-        token_lifetime: seconds that such a token lasts.
+        basic: `USER:PASSWORD`. Requests without them in `Authorization: Basic` get 401.
+        key: `NAME: VALUE`. Requests without this header get 401.
+        client: `ID:SECRET`. Requests without a token that `POST /token` has issued to this client get 401.
+        token_lifetime: seconds until such a token expires.
         token_latency: seconds until it is issued.
-        authority_down: how `POST /token` fails: `503`, `401`, `reset`, or `hang`.
-        updated_at: the `updated_at` of every bundled order; null leaves it out.
-        shape: serve the orders as this shop does: its path, the header of its credential, its documents; null for ours.
-        list_limit: orders for which one request to the list endpoint may ask; above, 422 is the answer.
-        list_shape: the answer of the list endpoint is an `object` with the member `orders`, or an `array`.
-        breaking_id: any request that asks for this order, alone or among others, gets `error_status`; null for none.
-        any_id: serve any well-formed ID, with a bundled order under its name.
-        any_bytes: for such IDs, use only the hundred bundled orders whose documents are nearest to this length.
+        authority_down: failure of `POST /token`, as `503`, `401`, `reset` or `hang`.
+        updated_at: the `updated_at` of every bundled order, or null to omit it.
+        shape: the shop whose path, credential header and documents the API uses, or null for our own.
+        list_limit: orders in one request to the list endpoint above which the response is 422.
+        list_shape: whether a list is an `object` with the member `orders`, or an `array`.
+        breaking_id: any request that includes this order gets `error_status`, or null for none.
+        any_id: serve any well-formed ID, with the document of a bundled order.
+        any_bytes: for such IDs, use only the hundred bundled orders whose documents are closest to this length.
     """
 
     latency: str = "0"
@@ -131,11 +130,11 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         parse_latency(self.latency)
         total = sum(getattr(self, share) for share in SHARES)
         if total > 1 + 1e-9:
-            raise ValueError(f"the shares of faults sum up to {total:g}, more than 1")
+            raise ValueError(f"the shares of faults add up to {total:g}, which is more than 1")
 
 
 def checked(behaviour: Behaviour) -> Behaviour:
-    """Return the same behaviour with every range checked.
+    """Return the same behaviour after checking every range.
 
     Raises:
         ValueError: a value is out of range (`msgspec.ValidationError` is one).
@@ -147,7 +146,7 @@ def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
     """Return a behaviour with some fields changed.
 
     Raises:
-        ValueError: a field is unknown, or a value of the wrong type or out of range.
+        ValueError: a field is unknown, or a value has the wrong type or is out of range.
     """
     try:
         return msgspec.convert({**msgspec.to_builtins(behaviour), **changes}, Behaviour)
@@ -156,7 +155,7 @@ def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
 
 
 def _with_form(problem: str) -> str:
-    """The same with the form of a text in place of the regular expression for it."""
+    """The problem with the form of a text instead of its regular expression."""
     field = re.search(r"`\$\.(\w+)`$", problem)
     form = None if field is None else _FORMS.get(field[1])
     return problem if form is None else re.sub(r"`str` matching regex '.*'", form, problem)
@@ -168,16 +167,16 @@ def _with_choices(problem: str) -> str:
 
 
 def _choices(annotation: Any) -> list[str]:
-    """The values of a `Literal`, also where it may be None."""
+    """The values of a `Literal`, even if it may be None."""
     parts = get_args(annotation)
     return [text for part in parts for text in ([part] if isinstance(part, str) else _choices(part))]
 
 
 def parse_latency(text: str) -> Callable[[Random], float] | None:
-    """Read a latency as people write it; the result draws one, in seconds. None means no latency.
+    """Read a latency, and return a function that draws one in seconds, or None for no latency.
 
     Raises:
-        ValueError: the text is none of the three forms, or longer than an hour.
+        ValueError: the text does not have one of the three forms, or is longer than an hour.
     """
     median, comma, sigma = text.removeprefix("lognormal:").partition(",")
     low, dash, high = text.partition("-")
@@ -189,7 +188,7 @@ def parse_latency(text: str) -> Callable[[Random], float] | None:
         longest = _seconds(high, at_least=shortest) if dash else shortest
     except ValueError:
         raise ValueError(
-            f"{text!r} is no latency: write 0.1, 0.1-0.2 or lognormal:MEDIAN,SIGMA in seconds, at most "
+            f"{text!r} is not a latency; write 0.1, 0.1-0.2 or lognormal:MEDIAN,SIGMA in seconds, at most "
             f"{LONGEST_LATENCY:.0f}"
         ) from None
     return (lambda random: random.uniform(shortest, longest)) if longest else None

@@ -1,4 +1,4 @@
-"""Keeps the documents of the orders, as answers ready to be written."""
+"""Keeps the documents of the orders as responses that are ready to be written."""
 
 import re
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from ingest.lab.upstream.answers import Answer, answer, not_found
 from ingest.lab.upstream.behaviour import Behaviour
 
 ORDERS = b"/orders/"
-"""The beginning of every order's path; the whole path is the key everywhere."""
+"""The prefix of every order's path. The whole path is the key everywhere."""
 
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
-_ALIKE = 100  # documents that `any_bytes` leaves
+_ALIKE = 100  # documents that remain with `any_bytes`
 
 
 def order_id_of(key: bytes) -> str:
@@ -24,7 +24,7 @@ def order_id_of(key: bytes) -> str:
 
 
 class Catalogue:
-    """Which document each order has: the bundled one, a replacement, or none."""
+    """The document of each order, which is the bundled one, a replacement or none."""
 
     def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour) -> None:
         self._samples = samples
@@ -32,14 +32,14 @@ class Catalogue:
         self._behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Rebuild the documents if a setting that they depend on has changed."""
+        """Rebuild the documents if one of their settings has changed."""
         if _of_documents(behaviour) != _of_documents(self._behaviour):
             self._behave(behaviour)
 
     def _behave(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
         self._stamp = _stamp(behaviour.updated_at)
-        # Made when they are asked for: most tests ask for a few of ten thousand.
+        # Built on request, because most tests use only a few of the ten thousand.
         self._answers: dict[bytes, Answer] = {}
         self._rests: list[bytes] = []
         for key, replacement in self._replaced.items():
@@ -51,12 +51,12 @@ class Catalogue:
         self._put(key, self._replaced[key])
 
     def delete(self, key: bytes) -> None:
-        """Answer 404 for an order from now on."""
+        """Respond with 404 for an order from now on."""
         self._replaced[key] = None
         self._put(key, None)
 
     def is_replaced(self, key: bytes) -> bool:
-        """Whether an order has another document than the bundled one."""
+        """Whether an order's bundled document has been replaced or deleted."""
         return key in self._replaced
 
     def _put(self, key: bytes, replacement: Answer | None) -> None:
@@ -66,7 +66,7 @@ class Catalogue:
             self._answers[key] = replacement
 
     def answer(self, key: bytes) -> Answer:
-        """Return the order's document, or 404."""
+        """Return the response with the order's document, or 404."""
         return self._answers.get(key) or self._other(key)
 
     def _other(self, key: bytes) -> Answer:
@@ -83,7 +83,7 @@ class Catalogue:
         )
 
     def _rest(self, order_id: bytes) -> bytes:
-        """What follows the ID in one of the samples, always the same one for an ID."""
+        """The part after the ID in one of the samples, always the same sample for an ID."""
         if not self._rests:
             documents = list(self._samples.values())
             if (wanted := self._behaviour.any_bytes) is not None:
@@ -102,7 +102,7 @@ def _stamp(updated_at: datetime | None) -> bytes:
 
 
 def _stamped(document: bytes, stamp: bytes) -> bytes:
-    """Put the stamp behind the ID, with which every sample begins."""
+    """Insert the stamp after the ID, with which every sample begins."""
     if not stamp:
         return document
     head, rest = document.split(b",", 1)

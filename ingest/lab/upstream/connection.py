@@ -1,8 +1,8 @@
-"""Speaks HTTP/1.x on one connection.
+"""Serves HTTP/1.x on one connection.
 
-The parser calls back once per request; the answer's bytes exist already and are written in the same turn of the
-event loop or, if it has a latency, when its timer is due. There is no task per request. Pipelined requests are
-answered in their order: each waits as an `Exchange` until those before it are written.
+The parser calls back once per request. The response's bytes exist already and are written in the same turn of the
+event loop or, if there is a latency, when a timer expires. Requests do not need a task. Pipelined requests are
+answered in order, so that each waits as an `Exchange` until the previous responses are written.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 
 HEAD_LIMIT = 16 << 10
-"""Bytes up to which a request's head is always read; from twice as many on it is always refused."""
+"""Length up to which a request's head is always read. From twice this length on, it is always rejected."""
 BODY_LIMIT = 16 << 20
-"""Bytes up to which the body of a request to a control route is read."""
+"""Length up to which a request's body is read."""
 
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger, for no time: the kernel sends RST instead of FIN
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger for zero seconds, so that the kernel sends RST instead of FIN
 
 
 class Exchange:
-    """One request that waits for its answer, or for those before it."""
+    """One request that waits for its response or for previous responses."""
 
     __slots__ = ("_connection", "answer", "ready")
 
@@ -45,15 +45,15 @@ class Exchange:
         self.ready = False
 
     def due(self) -> None:
-        """Write the answer as soon as those before it are written."""
+        """Write the response as soon as the previous responses are written."""
         self.ready = True
         self._connection.flush()
 
 
 class Connection(Protocol):
-    """Reads requests, passes them to the site or the control routes, and writes the answers in order.
+    """Reads requests, passes them to the site or the control routes, and writes the responses in order.
 
-    While it is open, it is in the `roster`.
+    An open connection is in the `roster`.
     """
 
     def __init__(self, site: Site, control: Control, wheel: Wheel, roster: "Roster") -> None:
@@ -62,8 +62,8 @@ class Connection(Protocol):
         self._wheel = wheel
         self._roster = roster
         self._waiting: deque[Exchange] = deque()
-        self._reads_on = True  # until a request that is the last one
-        self._writes_on = True  # until an answer that is the last one
+        self._reads_on = True  # until the last request
+        self._writes_on = True  # until the last response
         self._in_head = False
         self._began = False
         self._head_size = 0
@@ -78,7 +78,7 @@ class Connection(Protocol):
         self._roster.join(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  the event loop's signature
-        """Count what is left unanswered; a client that closes its sending half counts as gone, too."""
+        """Count requests without a response. A client that closes its sending half counts as disconnected."""
         self._reads_on = self._writes_on = False
         for exchange in self._waiting:
             if exchange.answer is None or exchange.answer.label is not None:
@@ -88,7 +88,7 @@ class Connection(Protocol):
         self._roster.leave(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse it in slices, so that a head too long is noticed even if it arrives in one piece."""
+        """Parse the data in slices, so that a head that is too long is detected even if it arrives in one piece."""
         if len(data) <= HEAD_LIMIT:
             self._parse(data)
         else:
@@ -96,7 +96,7 @@ class Connection(Protocol):
                 self._parse(data[start : start + HEAD_LIMIT])
 
     def pause_writing(self) -> None:
-        """Read no more requests from a client that does not read its answers."""
+        """Stop reading requests from a client that does not read responses."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -122,7 +122,7 @@ class Connection(Protocol):
         self._url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the headers that matter here: the one with the credential, and Connection."""
+        """Keep the header with the credential, and whether there is a Connection header."""
         size, shape, credential = len(name), self._site.shape, self._credential_header
         if shape is not None and self._site.behaviour.token is not None and name.lower() == shape.credential:
             self._authorization = shape.bearer(value)
@@ -143,7 +143,7 @@ class Connection(Protocol):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {BODY_LIMIT} bytes")
 
     def on_message_complete(self) -> None:
-        """Find the answer to the request."""
+        """Find and write the response to the request."""
         if not self._reads_on:
             return
         method = self._parser.get_method()
@@ -162,7 +162,7 @@ class Connection(Protocol):
 
     def _found(self, method: bytes, path: bytes, query: bytes) -> tuple[Answer | None, float]:
         site, shape, shop_list = self._site, self._site.shape, self._site.shop_list
-        # POST for an order is a way to request it, as some APIs have it.
+        # Some APIs use POST to request an order.
         reads = method in {b"GET", b"HEAD", b"POST"}
         if shape is not None and reads and (asked := shape.asked(path, query)) is not None:
             return site.shaped(asked, self._authorization)
@@ -185,11 +185,11 @@ class Connection(Protocol):
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            pass  # answered as a plain request, which was the last one
+            pass  # answered as a plain request, which was the last
         except HttpParserCallbackError:
-            raise  # our bug, not the client's
+            raise  # a bug of ours, not of the client
         except HttpParserError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, f"this is not HTTP/1.x: {error}")
+            self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not valid HTTP/1.x: {error}")
         if self._in_head and not self._began:
             self._head_size += len(data)
             if self._head_size >= HEAD_LIMIT:
@@ -207,14 +207,14 @@ class Connection(Protocol):
         exchange = Exchange(self, answer)
         self._waiting.append(exchange)
         if answer is None:
-            return  # never ready, and so blocks those behind it
+            return  # never ready, so that it blocks later responses
         if latency > 0:
             self._wheel.after(latency, exchange)
         else:
             exchange.ready = True
 
     def flush(self) -> None:
-        """Write the answers that are due, up to the first that is not."""
+        """Write the responses that are due, up to the first that is not."""
         waiting = self._waiting
         while waiting and waiting[0].ready and self._writes_on:
             answer = waiting.popleft().answer
@@ -244,7 +244,7 @@ class Connection(Protocol):
         self._transport.abort()
 
     def abort(self) -> None:
-        """Close the connection at once, with requests in flight."""
+        """Close the connection immediately and drop requests in flight."""
         self._transport.abort()
 
 
@@ -269,7 +269,7 @@ class Roster:
             self._empty.set()
 
     async def close(self) -> None:
-        """Close every connection, and return when they are lost."""
+        """Close every connection, and return when all are closed."""
         self._closing = True
         self._empty.clear()
         for connection in self._open:
@@ -279,7 +279,7 @@ class Roster:
 
 
 def _posted(body: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return path, query and method of the GET that is the same as a POST with this body."""
+    """Return path, query and method of the GET that is equivalent to a POST with this body."""
     posted = posted_query(body)
     if posted.order_id:
         return ORDERS + posted.order_id, b"", b"GET"

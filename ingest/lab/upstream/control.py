@@ -1,4 +1,4 @@
-"""The routes that read and change the simulated API; never counted, never delayed, never faulty."""
+"""The routes that read and change the simulated API. Their requests are not counted, delayed or faulty."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.site import Site
 
 Handler = Callable[[bytes, bytes], Answer]
-"""Takes the query of a request and its body."""
+"""Called with the query and the body of a request."""
 
 
 class Control:
@@ -33,11 +33,11 @@ class Control:
         """Handle a request; the path is percent-decoded."""
         handlers = self._order_routes(path) if path.startswith(ORDERS) else self._routes.get(path)
         if handlers is None:
-            return uncounted(problem(HTTPStatus.NOT_FOUND, "there is no such route"))
+            return uncounted(problem(HTTPStatus.NOT_FOUND, "this route does not exist"))
         handler = handlers.get(b"GET" if method == b"HEAD" else method)
         if handler is None:
             allowed = ", ".join(name.decode() for name in handlers)
-            return uncounted(problem(HTTPStatus.METHOD_NOT_ALLOWED, f"this route has {allowed}", Allow=allowed))
+            return uncounted(problem(HTTPStatus.METHOD_NOT_ALLOWED, f"this route allows {allowed}", Allow=allowed))
         return uncounted(handler(query, body))
 
     def _order_routes(self, key: bytes) -> dict[bytes, Handler]:
@@ -49,12 +49,12 @@ class Control:
             self._site.catalogue.delete(key)
             return answer(HTTPStatus.NO_CONTENT)
 
-        # GET, HEAD and POST are answered elsewhere, and are here for the Allow header.
+        # GET, HEAD and POST are handled elsewhere, and listed here for the Allow header.
         elsewhere = dict.fromkeys((b"GET", b"HEAD", b"POST"), self._unreachable)
         return {**elsewhere, b"PUT": put, b"DELETE": delete}
 
     def _unreachable(self, _query: bytes, _body: bytes) -> Answer:
-        raise AssertionError("requests for orders do not come here")
+        raise AssertionError("requests for orders are handled by the site")
 
     def _show_behaviour(self, _query: bytes, _body: bytes) -> Answer:
         return answer(HTTPStatus.OK, msgspec.json.encode(self._site.behaviour))

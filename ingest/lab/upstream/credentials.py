@@ -1,7 +1,7 @@
-"""Who is let in: a bearer token, a user and password, a key in a header, or a token of our own authorization server.
+"""Checks credentials: a bearer token, a user and password, a key in a header, or a token of the authorization server.
 
-The authorization server is part of the simulated API: `POST /token` issues tokens to the configured client, for as long as they are
-configured to last, and can fail in the ways that such a server fails.
+The authorization server is part of the simulated API. `POST /token` issues tokens with the configured lifetime to the
+configured client, and can fail in the typical ways of such a server.
 """
 
 import base64
@@ -27,8 +27,8 @@ class Authority:
     """The authorization server.
 
     Attributes:
-        requests: requests for tokens so far.
-        peak: the most that were being answered at once; a request that hangs counts for some seconds, until its client gives up.
+        requests: number of requests for tokens.
+        peak: maximum number of concurrent requests for tokens. A request that hangs counts for one second.
     """
 
     def __init__(self, behaviour: Behaviour) -> None:
@@ -39,15 +39,15 @@ class Authority:
         self.behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Behave so from the next request on; issued tokens last as long as they were issued for."""
+        """Use this behaviour from the next request on; issued tokens keep their lifetime."""
         self._behaviour = behaviour
 
-    def knows(self, authorization: bytes | None) -> bool:
-        """Return whether a request has a token that has not expired."""
+    def accepts(self, authorization: bytes | None) -> bool:
+        """Return whether a request has an issued token that has not expired."""
         return self._tokens.get((authorization or b"").removeprefix(b"Bearer "), 0.0) > time.monotonic()
 
     def revoke(self) -> None:
-        """Refuse all tokens issued so far."""
+        """Invalidate all issued tokens."""
         self._tokens.clear()
 
     def reset(self) -> None:
@@ -56,7 +56,7 @@ class Authority:
         self.requests = self.peak = 0
 
     def answer(self, authorization: bytes | None, body: bytes) -> tuple[Answer, float]:
-        """Return the answer to a request for a token, and the seconds to wait before it."""
+        """Return the response to a request for a token, and the seconds to wait before it is sent."""
         now, behaviour = time.monotonic(), self._behaviour
         latency = _NEVER if behaviour.authority_down == "hang" else behaviour.token_latency
         self.requests += 1
@@ -84,8 +84,8 @@ class Authority:
 
     def _issue(self, now: float) -> Answer:
         token, lifetime = secrets.token_urlsafe(16), self._behaviour.token_lifetime
-        self._tokens = {known: end for known, end in self._tokens.items() if end > now}
-        # Issued when it is sent.
+        self._tokens = {issued: end for issued, end in self._tokens.items() if end > now}
+        # The lifetime begins when the token is sent.
         self._tokens[token.encode()] = now + self._behaviour.token_latency + lifetime
         body = {"access_token": token, "token_type": "Bearer", "expires_in": lifetime}
         return answer(HTTPStatus.OK, msgspec.json.encode(body), Cache_Control="no-store")
@@ -95,7 +95,7 @@ class Credentials:
     """The credential that requests for orders need.
 
     Attributes:
-        header: the name of the header that has it, in lower case.
+        header: the lower-case name of the header with the credential.
     """
 
     def __init__(self, behaviour: Behaviour, authority: Authority) -> None:
@@ -112,14 +112,14 @@ class Credentials:
         self.is_needed = self._wanted is not None or self._authority is not None
 
     def accepts(self, given: bytes | None) -> bool:
-        """Return whether a request with this value in the header is let in."""
+        """Return whether a request with this value in the header is accepted."""
         if self._wanted is not None:
             return given == self._wanted
-        return self._authority is None or self._authority.knows(given)
+        return self._authority is None or self._authority.accepts(given)
 
 
 def _client_of(authorization: bytes | None, form: dict[str, str]) -> str:
-    """Return `ID:SECRET` of a request for a token, from its header or its form."""
+    """Return `ID:SECRET` from the header or the form of a request for a token."""
     scheme, _, encoded = (authorization or b"").partition(b" ")
     if scheme == b"Basic":
         try:

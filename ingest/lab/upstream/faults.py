@@ -1,4 +1,4 @@
-"""Decides which fault one request for an order gets; pure, given a random generator and the time."""
+"""Decides which fault a request for an order gets. Pure, given a random generator and the time."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from random import Random
 from ingest.lab.upstream.behaviour import SHARES, Behaviour, parse_latency
 
 Accepts = Callable[[bytes | None], bool]
-"""Whether a request with this credential is let in."""
+"""Whether a request with this credential is accepted."""
 
 
 class Fault(Enum):
@@ -25,7 +25,7 @@ class Fault(Enum):
     TRUNCATE = "truncate_rate"
     RESET = "reset_rate"
     HANG = "hang_rate"
-    # Refusals, sent at once.
+    # Rejections, which are sent immediately.
     DOWN = "down"
     OVERLOADED = "overloaded"
     DOWN_RESET = "down_reset"
@@ -46,7 +46,7 @@ _DOWN = {
 
 
 class TokenBucket:
-    """Allows `rate` requests per second, and `burst` at once."""
+    """Allows `rate` requests per second and a burst of `burst` requests."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -56,11 +56,11 @@ class TokenBucket:
 
     @property
     def used(self) -> float:
-        """How much of the burst is used, as of the last request."""
+        """The part of the burst that was used at the last request."""
         return self.burst - self._tokens
 
     def take(self, now: float) -> bool:
-        """Take a token if there is one; `now` in seconds, never going back."""
+        """Take a token if there is one; `now` is in seconds and monotonic."""
         if self._filled_at is not None:
             self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
@@ -71,7 +71,7 @@ class TokenBucket:
 
 
 class FaultPlan:
-    """One behaviour, prepared to be evaluated once per request."""
+    """One behaviour, prepared for evaluation once per request."""
 
     def __init__(self, behaviour: Behaviour, random: Random, accepts: Accepts | None) -> None:
         shares = [getattr(behaviour, share) for share in SHARES]
@@ -96,9 +96,9 @@ class FaultPlan:
         return TokenBucket(behaviour.rate_limit, behaviour.rate_burst or max(1.0, behaviour.rate_limit))
 
     def refuse(self, authorization: bytes | None, concurrency: int, now: float) -> Fault | None:
-        """Return why a request is refused at the door; worth asking only if the plan is `guarded`.
+        """Return why a request is rejected before processing, or None; only needed if the plan is `guarded`.
 
-        `concurrency` is of requests being answered, this one included.
+        `concurrency` is the number of requests in progress, including this one.
         """
         if self._down:
             return self._down
@@ -111,11 +111,11 @@ class FaultPlan:
         return None
 
     def draw(self, key: bytes, keys: Sequence[bytes] = ()) -> Fault | None:
-        """Return the fault that this request for `key` draws; worth asking only if the plan is `faulty`.
+        """Return the fault that this request for `key` draws, or None; only needed if the plan is `faulty`.
 
-        `keys` are the orders that a request to the list endpoint asks for.
+        `keys` are the orders of a request to the list endpoint.
         """
-        if self._breaking is not None and any(asked.endswith(self._breaking) for asked in (keys or (key,))):
+        if self._breaking is not None and any(path.endswith(self._breaking) for path in (keys or (key,))):
             return Fault.ERROR
         if self._fail_first:
             tries = self._tries[key] = self._tries.get(key, 0) + 1
@@ -125,5 +125,5 @@ class FaultPlan:
         return self._drawn[drawn] if drawn < len(self._drawn) else None
 
     def draw_latency(self) -> float:
-        """Return the seconds until the answer."""
+        """Return the seconds until the response."""
         return self._latency(self._random) if self._latency else 0.0

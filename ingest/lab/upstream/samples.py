@@ -15,5 +15,5 @@ def sample_orders() -> Mapping[str, bytes]:
 
 
 def _order_id(line: bytes) -> str:
-    """Cut the ID out of a line, each of which begins with it: tenfold faster than decoding 20 MB."""
+    """Cut the ID out of the beginning of a line, which is ten times faster than decoding 20 MB."""
     return line[len(b'{"id":"') : line.index(b'"', len(b'{"id":"'))].decode()

@@ -22,7 +22,7 @@ from ingest.lab.upstream.stats import SAMPLE_INTERVAL, StatsReport
 from ingest.lab.upstream.wheel import Wheel
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted: a benchmark opens a thousand at once."""
+"""Connections that can wait to be accepted. A benchmark opens a thousand concurrently."""
 
 
 class SimulatedApi:
@@ -36,11 +36,11 @@ class SimulatedApi:
     ```
 
     Attributes:
-        seed: of the random generator; the same seed draws the same faults.
-        url_template: where the orders are, with `{order_id}`, by the shape at the start; known once started.
-        list_template: where several orders are found with one request, with `{order_ids}`; known once started.
-        token_url: of its authorization server; known once started.
-        base_url: where the control routes are; known once started.
+        seed: seed of the random generator; the same seed draws the same faults.
+        url_template: URL of an order with `{order_id}`, in the initial shape; set at the start.
+        list_template: URL of several orders with `{order_ids}`; set at the start.
+        token_url: URL of the authorization server; set at the start.
+        base_url: URL of the control routes; set at the start.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SimulatedApi:
         """Listen.
 
         Raises:
-            UserError: the address cannot be listened on.
+            UserError: the server cannot listen on the address.
         """
         loop = asyncio.get_running_loop()
         self._wheel = wheel = Wheel(loop)
@@ -76,7 +76,7 @@ class SimulatedApi:
             self._server = await loop.create_server(connection, self._host, self._port, backlog=BACKLOG, ssl=self._tls)
         except OSError as error:
             raise UserError(_cannot_listen(self._host, self._port, error)) from error
-        # The first address as the system reports it: a name may stand for two, with a free port each.
+        # The first address from the system, because a name can have two addresses with a free port each.
         host, port, *_ = self._server.sockets[0].getsockname()
         scheme = "http" if self._tls is None else "https"
         self.base_url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -93,7 +93,7 @@ class SimulatedApi:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop at once; requests in flight are dropped, as by a server that crashes."""
+        """Stop immediately, and drop requests in flight like a server that crashes."""
         self._server.close()
         self._sampler.cancel()
         self._wheel.stop()
@@ -102,29 +102,29 @@ class SimulatedApi:
 
     @property
     def authority(self) -> Authority:
-        """Its authorization server."""
+        """The authorization server."""
         return self._site.authority
 
     @property
     def behaviour(self) -> Behaviour:
-        """The behaviour in force."""
+        """The current behaviour."""
         return self._site.behaviour
 
     def behave(self, **changes: object) -> Behaviour:
-        """Change some fields of the behaviour, and return the one now in force.
+        """Change some fields of the behaviour, and return the new behaviour.
 
         Raises:
-            ValueError: a field is unknown, or a value of the wrong type or out of range.
+            ValueError: a field is unknown, or a value has the wrong type or is out of range.
         """
         self._site.behave(changed(self._site.behaviour, changes))
         return self._site.behaviour
 
     def stats(self) -> StatsReport:
-        """Return the counts."""
+        """Return the counters."""
         return self._site.report()
 
     def reset_stats(self) -> None:
-        """Reset the counts."""
+        """Reset the counters."""
         self._site.stats.reset()
         self._site.authority.reset()
 
@@ -133,7 +133,7 @@ class SimulatedApi:
         self._site.catalogue.put(ORDERS + order_id.encode(), document)
 
     def delete_order(self, order_id: str) -> None:
-        """Answer 404 for an order from now on."""
+        """Respond with 404 for an order from now on."""
         self._site.catalogue.delete(ORDERS + order_id.encode())
 
     def _sample(self) -> None:

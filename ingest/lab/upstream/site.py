@@ -1,4 +1,4 @@
-"""The external API without its sockets: which answer a request for an order gets, and when."""
+"""The external API without its sockets: decides which response a request for an order gets, and when."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _SERVED = str(int(HTTPStatus.OK))
 
 
 class Site:
-    """The orders, the current behaviour, and the counts."""
+    """The orders, the current behaviour and the counters."""
 
     def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour, random: Random) -> None:
         self._random = random
@@ -35,7 +35,7 @@ class Site:
         self.behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Behave so from the next request on; those in flight keep the previous behaviour."""
+        """Use this behaviour from the next request on; requests in flight keep the previous behaviour."""
         self.behaviour = behaviour
         self.authority.behave(behaviour)
         self.credentials = Credentials(behaviour, self.authority)
@@ -51,13 +51,13 @@ class Site:
         self._call_limit = call_limit_of(behaviour, self._plan.bucket)
 
     def order(self, key: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
-        """Count a request, and return its answer with the seconds to wait before it; None means never."""
+        """Count a request, and return its response (None: never) and the seconds until it is sent."""
         now = time.monotonic()
         self.stats.arrived(key, now)
         return self._answer(key, self.catalogue.answer(key), authorization, now)
 
     def shaped(self, asked: Asked, authorization: bytes | None) -> tuple[Answer | None, float]:
-        """As `order`, for a request in the shape of a shop."""
+        """Like `order`, for a request in the shape of a shop."""
         now, key = time.monotonic(), ORDERS + asked.order_id
         self.stats.arrived(key, now)
         right = self.catalogue.answer(key)
@@ -66,14 +66,14 @@ class Site:
         return self._answer(key, right, authorization, now)
 
     def list_orders(self, query: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
-        """As `order`, for a request to the list endpoint."""
+        """Like `order`, for a request to the list endpoint."""
         now, keys = time.monotonic(), listed_keys(query)
         self.stats.arrived_list(keys, now)
         right = listing(self.catalogue, keys, self.behaviour)
         return self._answer(ORDERS + b"?" + query, right, authorization, now, keys)
 
     def list_shaped(self, query: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
-        """As `order`, for a request to the list endpoint of a shop."""
+        """Like `order`, for a request to the list endpoint of a shop."""
         shop, shape = self.shop_list, self.shape
         if shop is None or shape is None:
             raise AssertionError("there is no shop")
@@ -114,10 +114,10 @@ class Site:
         return answer, latency
 
     def report(self) -> StatsReport:
-        """Return the counts with those per order."""
+        """Return the counters, including requests by order."""
         by_id = {order_id_of(key): count for key, count in self.stats.by_key.items()}
         return self.stats.report(by_id)
 
     def report_without_ids(self) -> StatsReport:
-        """Return the counts without those per order, of which there may be a million."""
+        """Return the counters without the requests by order, of which there can be a million."""
         return self.stats.report({})

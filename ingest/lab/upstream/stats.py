@@ -1,4 +1,4 @@
-"""Counts requests and answers."""
+"""Counts requests and responses."""
 
 import time
 from collections import Counter, deque
@@ -11,29 +11,29 @@ SAMPLE_INTERVAL = 0.1
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One point in time on both clocks, in seconds."""
+    """A point in time on both clocks, in seconds."""
 
     monotonic: float
     unix: float
 
 
 class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `GET /stats`; only requests for orders count, not those to control routes.
+    """The response to `GET /stats`. Only requests for orders are counted.
 
     Attributes:
-        requests: requests for orders that came in.
-        orders: the orders that they asked for; a request to the list endpoint asks for several.
-        by_status: how they ended: an HTTP status, `reset`, or `abandoned` where the client left before the
-            answer. Adds up to `requests` less `concurrency`, if nothing was in flight at the last reset.
-        by_id: requests per order ID, those to the list endpoint included; left out on request.
-        concurrency: requests being answered now.
-        peak_concurrency: the most there were at once.
-        busiest_second: the most requests that came in within any second.
-        rate_mean: answers per second between the first request and the last answer.
-        rate_last_second: answers during the last second.
-        first_request: when the first request came in.
-        last_request: when the last request came in.
-        open_connections: connections now, including the one of this request.
+        requests: received requests for orders.
+        orders: requested orders; a request to the list endpoint is for several.
+        by_status: requests by HTTP status, `reset`, or `abandoned` if the client disconnected before the response.
+            The sum is `requests` less `concurrency` if no request was in flight at the last reset.
+        by_id: requests by order ID, including requests to the list endpoint; omitted on request.
+        concurrency: requests in progress.
+        peak_concurrency: maximum of `concurrency`.
+        busiest_second: maximum number of requests received within any second.
+        rate_mean: responses per second between the first request and the last response.
+        rate_last_second: responses during the last second.
+        first_request: time of the first request.
+        last_request: time of the last request.
+        open_connections: open connections, including the connection of this request.
     """
 
     requests: int
@@ -51,7 +51,7 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats:
-    """The running counts; each method is called once per request, and is cheap."""
+    """The counters. Each method is called once per request and is cheap."""
 
     def __init__(self) -> None:
         self.concurrency = 0
@@ -68,20 +68,19 @@ class Stats:
         self.first_at: float | None = None
         self.last_at: float | None = None
         self.busiest_second = 0
-        # When the requests of the last second came in.
+        # Times of the last second's requests.
         self._arrivals: deque[float] = deque()
         self._answered = 0
         self._answered_at = 0.0
-        # (when, answers until then), a second and a bit back.
+        # (time, responses until then) for slightly more than the last second.
         self._samples: deque[tuple[float, int]] = deque(maxlen=round(1 / SAMPLE_INTERVAL) + 1)
 
     def arrived(self, key: bytes, now: float) -> None:
-        """Count a request that came in."""
+        """Count a received request."""
         self.requests += 1
         self.by_key[key] = self.by_key.get(key, 0) + 1
         self.concurrency += 1
-        if self.concurrency > self.peak:  # noqa: PLR1730  a call of max() costs more
-            self.peak = self.concurrency
+        self.peak = max(self.peak, self.concurrency)
         if self.first_at is None:
             self.first_at = now
         self.last_at = now
@@ -92,30 +91,30 @@ class Stats:
         self.busiest_second = max(self.busiest_second, len(arrivals))
 
     def arrived_list(self, keys: Sequence[bytes], now: float) -> None:
-        """Count a request for several orders, or for none, that came in."""
+        """Count a received request for several orders or for none."""
         self.arrived(keys[0] if keys else b"", now)
         self.extra_orders += len(keys) - 1
         for key in keys[1:]:
             self.by_key[key] = self.by_key.get(key, 0) + 1
 
     def answered(self, label: str, now: float) -> None:
-        """Count its answer."""
+        """Count the response to a request."""
         self.concurrency -= 1
         self.by_status[label] += 1
         self._answered += 1
         self._answered_at = now
 
     def abandoned(self) -> None:
-        """Count a request whose client left before the answer."""
+        """Count a request whose client disconnected before the response."""
         self.concurrency -= 1
         self.by_status["abandoned"] += 1
 
     def sample(self, now: float) -> None:
-        """Record the count; to be called every `SAMPLE_INTERVAL`."""
+        """Record the number of responses; to be called every `SAMPLE_INTERVAL`."""
         self._samples.append((now, self._answered))
 
     def report(self, by_id: dict[str, int]) -> StatsReport:
-        """Return all counts as of now."""
+        """Return the current counters."""
         now = time.monotonic()
         return StatsReport(
             requests=self.requests,
@@ -137,7 +136,7 @@ class Stats:
         return self._answered / span if span > 0 else 0.0
 
     def _rate_last_second(self, now: float) -> float:
-        """Answers in the last second; with less than a second of samples, all answers so far."""
+        """Responses in the last second, or all responses if there is less than a second of samples."""
         if len(self._samples) < (self._samples.maxlen or 0):
             return float(self._answered)
         since, before = self._samples[0]

@@ -1,4 +1,4 @@
-"""TLS for the simulated API: its certificate, and whether clients need one of their own."""
+"""TLS for the simulated API, with a certificate and optional client certificates."""
 
 import ssl
 from pathlib import Path
@@ -10,9 +10,9 @@ def server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> s
     """Return the TLS settings of a server, or None for plain HTTP.
 
     Args:
-        cert: PEM file of its certificate.
-        key: PEM file of the key, if `cert` has none.
-        client_ca: PEM file of the authority whose certificates clients need; None if they need none.
+        cert: PEM file with the certificate.
+        key: PEM file with the key, unless `cert` contains it.
+        client_ca: PEM file with the CA of client certificates, or None if clients do not need a certificate.
 
     Raises:
         ConfigError: a file cannot be used, or there is no certificate.
@@ -28,6 +28,6 @@ def server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> s
             context.load_verify_locations(client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "they are no PEM files"
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "they are not PEM files"
         raise ConfigError(f"--tls-cert, --tls-key, --client-ca: cannot be used: {reason}") from None
     return context

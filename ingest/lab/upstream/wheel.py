@@ -1,9 +1,8 @@
-"""Delays tens of thousands of calls a second.
+"""Delays tens of thousands of calls per second.
 
-Everything due within the same millisecond shares one timer of the event loop. Against a timer each this
-saves a tenth of the CPU of a request under full load, and a fifth under light load, where fewer wake-ups
-matter more. Rounding to the nearest millisecond keeps the mean latency as asked for; uvloop's own timers are
-no finer.
+Calls that are due within the same millisecond share one timer of the event loop. Compared with a timer for each call,
+this saves 10 % of the CPU time of a request under full load, and 20 % under light load, where fewer wake-ups matter
+more. Rounding to the nearest millisecond keeps the configured mean latency, and uvloop's timers are not more precise.
 """
 
 import asyncio
@@ -12,14 +11,14 @@ from typing import Protocol
 
 
 class Due(Protocol):
-    """What waits in the wheel."""
+    """An item in the wheel."""
 
     def due(self) -> None:
-        """Called when the time has come."""
+        """Called when the delay has passed."""
 
 
 class Wheel:
-    """A timer per millisecond that has anything due in it."""
+    """A timer for each millisecond in which a call is due."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -42,7 +41,7 @@ class Wheel:
             item.due()
 
     def stop(self) -> None:
-        """Drop everything that waits."""
+        """Drop all waiting items."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,4 +1,4 @@
-"""Shopify's way to tell of its rate limit: a header on every answer, and a 429 in the shop's own form."""
+"""Shopify's rate limit, with a header on every response and a 429 in the shop's own format."""
 
 import math
 from http import HTTPStatus
@@ -16,28 +16,28 @@ class CallLimit:
     """The limit of one shop.
 
     Args:
-        behaviour: with a rate limit.
-        bucket: of requests.
+        behaviour: a behaviour with a rate limit.
+        bucket: the bucket that limits requests.
     """
 
     def __init__(self, behaviour: Behaviour, bucket: TokenBucket) -> None:
         self._bucket = bucket
         rate = f"{behaviour.rate_limit:g}"
         body = {"errors": f"Exceeded {rate} calls per second for api client. Reduce request rates to resume service."}
-        # With a fraction, which the standard does not allow.
+        # A fraction, which the standard does not allow but Shopify sends.
         wait = f"{behaviour.retry_after}.0"
         self._refusal = answer(HTTPStatus.TOO_MANY_REQUESTS, msgspec.json.encode(body), Retry_After=wait)
 
     def refusal(self) -> Answer:
-        """The answer to a request that is too much."""
+        """The response to a request above the limit."""
         return self.stamped(self._refusal)
 
     def stamped(self, given: Answer) -> Answer:
-        """The answer with the header that says how much of the limit is used."""
+        """The response with the header for the used part of the limit."""
         header = b"\r\n%b: %d/%d\r\n" % (_HEADER, math.ceil(self._bucket.used), self._bucket.burst)
         return given._replace(payload=given.payload.replace(b"\r\n", header, 1))
 
 
 def call_limit_of(behaviour: Behaviour, bucket: TokenBucket | None) -> CallLimit | None:
-    """The limit of a shop that tells of it in this way."""
+    """The limit of a behaviour with Shopify's shape and a rate limit, else None."""
     return CallLimit(behaviour, bucket) if behaviour.shape == "shopify" and bucket is not None else None

@@ -1,7 +1,7 @@
-"""An API that processes a certain number of requests at a time: the others wait in its queue, and too many are refused.
+"""Limits how many requests the API processes concurrently; other requests wait in a queue, and excess ones are rejected.
 
-The time at which each request will be answered is known when it arrives, so no request needs a task or a timer of its own. A
-change of the capacity holds for requests that arrive later; those that have been accepted keep their times.
+The time of each response is computed when the request arrives, so that requests do not need their own tasks or timers. A
+change of the capacity applies to requests that arrive later; accepted requests keep their times.
 """
 
 from bisect import bisect_right, insort
@@ -11,8 +11,8 @@ class Capacity:
     """The requests that are processed or wait, first come, first served.
 
     Attributes:
-        capacity: requests processed at a time; 0 is no limit.
-        queue: requests that may wait.
+        capacity: requests processed concurrently, or 0 for no limit.
+        queue: requests that can wait.
     """
 
     def __init__(self, capacity: int = 0, queue: int = 0) -> None:
@@ -21,12 +21,12 @@ class Capacity:
         self._ends: list[float] = []
 
     def take(self, now: float, seconds: float) -> float | None:
-        """Accept a request whose processing takes `seconds`; returns the seconds until its answer, None if it is refused."""
+        """Accept a request that takes `seconds`; return the seconds until its response, or None if it is rejected."""
         ends = self._ends
         del ends[: bisect_right(ends, now)]
         if len(ends) >= self.capacity + self.queue:
             return None
-        # It begins when fewer than `capacity` of those before it are left.
+        # It begins when fewer than `capacity` previous requests remain.
         begins = max(now, ends[-self.capacity]) if len(ends) >= self.capacity else now
         insort(ends, begins + seconds)
         return begins + seconds - now

@@ -8,10 +8,10 @@ from ingest.lab.upstream.behaviour import Behaviour
 
 
 class QuotaWindow:
-    """Counts requests in windows that follow each other, from the first request on.
+    """Counts requests in consecutive windows from the first request on.
 
     Args:
-        behaviour: with a `quota`.
+        behaviour: a behaviour with a `quota`.
     """
 
     def __init__(self, behaviour: Behaviour) -> None:
@@ -22,7 +22,7 @@ class QuotaWindow:
         self._left = 0
 
     def take(self, now: float) -> Answer | None:
-        """Count a request; return the refusal if the quota is used up. `now` in seconds, never going back."""
+        """Count a request, and return a 429 if the quota is used up; `now` is in seconds and monotonic."""
         if now >= self._ends_at:
             self._ends_at, self._left = now + self._seconds, self._requests
         if self._left:

@@ -1,7 +1,7 @@
-"""The list endpoint: several orders with one request, `GET /orders?ids=a,b,c`.
+"""The list endpoint, which returns several orders in one request: `GET /orders?ids=a,b,c`.
 
-An order that does not exist is missing from the answer, as from those of most shops. The answer is `{"orders":[…]}`, in the order
-of the request; with `list_shape=array`, the array alone. A shop's list has its documents, and is where that shop has it.
+As in most shops, orders that do not exist are missing from the response. The response is `{"orders":[…]}` in the order
+of the request, or only the array with `list_shape=array`. A shop's list uses that shop's path and documents.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _AROUND = {"object": (b'{"orders":[', b"]}"), "array": (b"[", b"]")}
 
 
 def listed_keys(query: bytes, ids: bytes = b"ids") -> list[bytes]:
-    """Return the keys of the orders that the query of a request names; none if it does not have the parameter with the IDs."""
+    """Return the keys of the orders in the query of a request, or an empty list without the parameter for IDs."""
     for parameter in query.split(b"&"):
         name, _, value = parameter.partition(b"=")
         if name == ids and value:
@@ -35,19 +35,21 @@ def listing(
     around: tuple[bytes, bytes] | None = None,
     render: Callable[[bytes, bytes], bytes] = lambda _key, document: document,
 ) -> Answer:
-    """Return the documents of those orders that exist, or refuse the request: no IDs, or too many.
+    """Return the documents of the orders that exist, or reject a request without IDs or with too many.
 
     Args:
-        catalogue: has the orders.
-        keys: of those requested.
-        behaviour: limits how many.
-        around: what is before and after them; None: by the behaviour.
-        render: makes the element of a key and its document.
+        catalogue: contains the orders.
+        keys: keys of the requested orders.
+        behaviour: limits the number of orders.
+        around: text before and after the orders, or None for the text of the behaviour.
+        render: makes an element from a key and its document.
     """
     if not keys:
-        return problem(HTTPStatus.BAD_REQUEST, "the query has no ids, such as ids=a,b,c")
+        return problem(HTTPStatus.BAD_REQUEST, "the query does not contain ids, such as ids=a,b,c")
     if len(keys) > behaviour.list_limit:
-        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"{len(keys)} ids, more than {behaviour.list_limit}")
+        return problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"{len(keys)} ids are more than the limit of {behaviour.list_limit}"
+        )
     found = [(key, given) for key in keys if (given := catalogue.answer(key)).label == _SERVED]
     before, after = around or _AROUND[behaviour.list_shape]
     elements = (render(key, given.payload.partition(b"\r\n\r\n")[2]) for key, given in found)

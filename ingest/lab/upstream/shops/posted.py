@@ -1,4 +1,4 @@
-"""Requests for orders by POST, with the IDs in the body: `{"id": "a"}`, or `{"ids": ["a", "b"]}` for a list."""
+"""Requests for orders by POST with the IDs in the body, as `{"id": "a"}` or as `{"ids": ["a", "b"]}` for a list."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ class Posted(msgspec.Struct, frozen=True):
     """The body of a request.
 
     Attributes:
-        id: of one order.
-        ids: of several.
+        id: ID of one order.
+        ids: IDs of several orders.
     """
 
     id: str = ""
@@ -21,8 +21,8 @@ class PostedQuery(NamedTuple):
     """The orders requested in a body.
 
     Attributes:
-        order_id: one order; empty if it is a list.
-        ids: orders of a list, separated by commas, as the query of a GET has them.
+        order_id: ID of one order, or empty for a list.
+        ids: IDs of a list separated by commas, as in the query of a GET.
     """
 
     order_id: bytes
@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(Posted).decode
 
 
 def posted_query(body: bytes) -> PostedQuery:
-    """Read the body of a request; what cannot be read asks for no order."""
+    """Read the body of a request; an unreadable body contains no order."""
     try:
         posted = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
-"""Serves the orders in the shapes of three shops: their paths, their credentials' headers, their documents.
+"""Serves the orders in the shapes of three shops, with their paths, credential headers and documents.
 
-A document has what its shop's documents have where a mapping may trip over it: envelopes, texts and numbers for the same kind of
-value, what is empty or null, times without a zone, lines that have to be requested on their own.
+The documents contain the peculiarities of the real ones that can break a mapping: envelopes, texts and numbers for the
+same kind of value, empty and null values, times without a zone, and lines that have to be requested separately.
 """
 
 from base64 import b64decode
@@ -21,7 +21,7 @@ from ingest.lab.upstream.answers import Answer, answer
 
 _SHOP_ZONE = timezone(timedelta(hours=-5))
 _PAGE = 25
-"""Elements on a page of a list that is requested on its own."""
+"""Lines on a page if an order's lines are requested separately."""
 
 _COUNTRIES = {
     "United Kingdom": "GB",
@@ -43,8 +43,8 @@ class Asked(NamedTuple):
     """A request for an order in the shape of a shop.
 
     Attributes:
-        order_id: the order.
-        render: makes the document of ours.
+        order_id: ID of the order.
+        render: makes the shop's document from our document.
     """
 
     order_id: bytes
@@ -56,10 +56,10 @@ class Shape(NamedTuple):
 
     Attributes:
         template: the path of an order, with `{order_id}`.
-        path: the same as a pattern; with a group `items` where an order's lines are requested on their own.
-        credential: the lower-case header that has the credential.
-        order: makes its document of ours.
-        items: makes a page of lines, from the number of the first.
+        path: the path as a pattern, with a group `items` if an order's lines are requested separately.
+        credential: the lower-case name of the header with the credential.
+        order: makes the shop's document from our document.
+        items: makes a page of lines from our document and the number of the first line.
     """
 
     template: str
@@ -79,7 +79,7 @@ class Shape(NamedTuple):
         return Asked(match["id"], lambda order: items(order, first))
 
     def bearer(self, value: bytes) -> bytes:
-        """The credential of a request as `Authorization: Bearer` has it."""
+        """The credential of a request in the form of `Authorization: Bearer`."""
         if self.credential != b"authorization":
             return b"Bearer " + value
         kind, _, encoded = value.partition(b" ")
@@ -90,7 +90,7 @@ class Shape(NamedTuple):
 
 
 def shaped(right: Answer, asked: Asked) -> Answer:
-    """The answer with our document in the shape that was asked for."""
+    """The response with our document in the requested shape."""
     document = msgspec.json.decode(right.payload.partition(b"\r\n\r\n")[2])
     return answer(HTTPStatus.OK, msgspec.json.encode(asked.render(document)))
 
@@ -101,7 +101,7 @@ def _number(query: bytes) -> int:
 
 
 def _id(order: Document) -> int | str:
-    """A number, as the shops have it; some of the bundled orders have other IDs."""
+    """The ID as a number, as in the shops, except for bundled orders with other IDs."""
     return int(order["id"]) if order["id"].isdecimal() else str(order["id"])
 
 
@@ -283,4 +283,4 @@ SHAPES = {
         _amazon_items,
     ),
 }
-"""By the value of `shape` in the behaviour."""
+"""The shapes by the value of `shape` in the behaviour."""

@@ -1,4 +1,4 @@
-"""The list endpoints of the three shops: their paths, the parameter with the IDs, and what is around the orders."""
+"""The list endpoints of the three shops, with their paths, the parameter for the IDs and the text around the orders."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ class ShopList(NamedTuple):
     """How one shop serves several orders.
 
     Attributes:
-        template: its path and query, with `{order_ids}`.
-        path: the path alone.
-        parameter: has the IDs, separated by commas.
-        envelope: the member around a single order, which the elements of a list do not have; empty: none.
-        around: the answer, before and after the orders.
+        template: path and query, with `{order_ids}`.
+        path: the path without the query.
+        parameter: name of the parameter for the IDs, which are separated by commas.
+        envelope: name of the member around a single order that is absent in a list, or empty.
+        around: the response before and after the orders.
     """
 
     template: str
@@ -44,4 +44,4 @@ SHOP_LISTS = {
         (b'{"payload":{"Orders":[', b"]}}"),
     ),
 }
-"""By the value of `shape` in the behaviour."""
+"""The list endpoints by the value of `shape` in the behaviour."""
