@@ -76,7 +76,7 @@ class Orders:
         """What should become of an order."""
         if order_id in self._special:
             return self._special[order_id]
-        return self._usual.answer(ORDERS + order_id.encode()).payload.partition(b"\r\n\r\n")[2]
+        return self._usual.response(ORDERS + order_id.encode()).payload.partition(b"\r\n\r\n")[2]
 
 
 class Announcer:

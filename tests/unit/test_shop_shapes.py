@@ -34,7 +34,7 @@ def site(shop: str) -> Site:
 
 def fetched(site: Site, path: str, query: str = "") -> bytes:
     assert site.shape is not None
-    asked = site.shape.asked(path.encode(), query.encode())
+    asked = site.shape.requested(path.encode(), query.encode())
     assert asked is not None
     answer, _ = site.shaped(asked, None)
     assert answer is not None
@@ -111,5 +111,5 @@ def test_only_paths_of_orders_are_served_in_the_shape() -> None:
     shape = site("shopify").shape
 
     assert shape is not None
-    assert shape.asked(b"/admin/api/2026-07/orders/1/refunds.json", b"") is None
-    assert shape.asked(b"/behaviour", b"") is None
+    assert shape.requested(b"/admin/api/2026-07/orders/1/refunds.json", b"") is None
+    assert shape.requested(b"/behaviour", b"") is None

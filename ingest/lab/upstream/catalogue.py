@@ -8,8 +8,8 @@ from zlib import crc32
 
 import msgspec
 
-from ingest.lab.upstream.answers import Answer, answer, not_found
 from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.responses import Response, not_found, response
 
 ORDERS = b"/orders/"
 """The prefix of every order's path. The whole path is the key everywhere."""
@@ -28,7 +28,7 @@ class Catalogue:
 
     def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour) -> None:
         self._samples = samples
-        self._replaced: dict[bytes, Answer | None] = {}
+        self._replaced: dict[bytes, Response | None] = {}
         self._behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
@@ -40,14 +40,14 @@ class Catalogue:
         self._behaviour = behaviour
         self._stamp = _stamp(behaviour.updated_at)
         # Built on request, because most tests use only a few of the ten thousand.
-        self._answers: dict[bytes, Answer] = {}
+        self._responses: dict[bytes, Response] = {}
         self._rests: list[bytes] = []
         for key, replacement in self._replaced.items():
             self._put(key, replacement)
 
     def put(self, key: bytes, document: bytes) -> None:
         """Serve exactly these bytes for an order from now on."""
-        self._replaced[key] = answer(HTTPStatus.OK, document)
+        self._replaced[key] = response(HTTPStatus.OK, document)
         self._put(key, self._replaced[key])
 
     def delete(self, key: bytes) -> None:
@@ -59,25 +59,25 @@ class Catalogue:
         """Whether an order's bundled document has been replaced or deleted."""
         return key in self._replaced
 
-    def _put(self, key: bytes, replacement: Answer | None) -> None:
+    def _put(self, key: bytes, replacement: Response | None) -> None:
         if replacement is None:
-            self._answers.pop(key, None)
+            self._responses.pop(key, None)
         else:
-            self._answers[key] = replacement
+            self._responses[key] = replacement
 
-    def answer(self, key: bytes) -> Answer:
+    def response(self, key: bytes) -> Response:
         """Return the response with the order's document, or 404."""
-        return self._answers.get(key) or self._other(key)
+        return self._responses.get(key) or self._other(key)
 
-    def _other(self, key: bytes) -> Answer:
+    def _other(self, key: bytes) -> Response:
         order_id = key[len(ORDERS) :]
         if key not in self._replaced and (document := self._samples.get(order_id_of(key))) is not None:
-            self._answers[key] = made = answer(HTTPStatus.OK, _stamped(document, self._stamp))
+            self._responses[key] = made = response(HTTPStatus.OK, _stamped(document, self._stamp))
             return made
         if not self._behaviour.any_id or key in self._replaced or not _ID.fullmatch(order_id):
             return not_found(order_id_of(key))
         body = b'{"id":"%s",%s' % (order_id, self._rest(order_id))
-        return Answer(
+        return Response(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
             "200",
         )

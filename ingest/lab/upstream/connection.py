@@ -17,10 +17,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from ingest.lab.upstream.answers import Answer, Ending, problem, uncounted, with_connection, without_body
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.credentials import TOKEN
+from ingest.lab.upstream.responses import Ending, Response, problem, uncounted, with_connection, without_body
 from ingest.lab.upstream.shops.listing import LIST
 from ingest.lab.upstream.shops.posted import posted_query
 from ingest.lab.upstream.site import Site
@@ -37,11 +37,11 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger for zero seconds, so that th
 class Exchange:
     """One request that waits for its response or for previous responses."""
 
-    __slots__ = ("_connection", "answer", "ready")
+    __slots__ = ("_connection", "ready", "response")
 
-    def __init__(self, connection: "Connection", answer: Answer | None) -> None:
+    def __init__(self, connection: "Connection", response: Response | None) -> None:
         self._connection = connection
-        self.answer = answer
+        self.response = response
         self.ready = False
 
     def due(self) -> None:
@@ -81,7 +81,7 @@ class Connection(Protocol):
         """Count requests without a response. A client that closes its sending half counts as disconnected."""
         self._reads_on = self._writes_on = False
         for exchange in self._waiting:
-            if exchange.answer is None or exchange.answer.label is not None:
+            if exchange.response is None or exchange.response.label is not None:
                 self._site.stats.abandoned()
         self._waiting.clear()
         self._site.stats.open_connections -= 1
@@ -150,22 +150,22 @@ class Connection(Protocol):
         path, query = _split(self._url)
         if path == LIST and method == b"POST":
             path, query, method = _posted(bytes(self._body))
-        answer, latency = self._found(method, path, query)
-        if answer is not None and method == b"HEAD":
-            answer = without_body(answer)
+        response, latency = self._found(method, path, query)
+        if response is not None and method == b"HEAD":
+            response = without_body(response)
         if not self._parser.should_keep_alive() or self._parser.should_upgrade():
             self._reads_on = False
-            answer = answer and with_connection(answer, b"close")
-        elif answer is not None and self._names_connection and self._parser.get_http_version() == "1.0":
-            answer = with_connection(answer, b"keep-alive")
-        self._answer(answer, latency)
+            response = response and with_connection(response, b"close")
+        elif response is not None and self._names_connection and self._parser.get_http_version() == "1.0":
+            response = with_connection(response, b"keep-alive")
+        self._respond(response, latency)
 
-    def _found(self, method: bytes, path: bytes, query: bytes) -> tuple[Answer | None, float]:
+    def _found(self, method: bytes, path: bytes, query: bytes) -> tuple[Response | None, float]:
         site, shape, shop_list = self._site, self._site.shape, self._site.shop_list
         # Some APIs use POST to request an order.
         reads = method in {b"GET", b"HEAD", b"POST"}
-        if shape is not None and reads and (asked := shape.asked(path, query)) is not None:
-            return site.shaped(asked, self._authorization)
+        if shape is not None and reads and (requested := shape.requested(path, query)) is not None:
+            return site.shaped(requested, self._authorization)
         if shop_list is not None and reads and path == shop_list.path:
             return site.list_shaped(query, self._authorization)
         if path.startswith(ORDERS) and reads:
@@ -173,8 +173,8 @@ class Connection(Protocol):
         if path == LIST and reads:
             return site.list_orders(query, self._authorization)
         if path == TOKEN and method == b"POST":
-            return site.authority.answer(self._authorization, bytes(self._body))
-        return self._control.answer(method, path, query, bytes(self._body)), 0.0
+            return site.authority.response(self._authorization, bytes(self._body))
+        return self._control.response(method, path, query, bytes(self._body)), 0.0
 
     # -- our own -------------------------------------------------------------------------------
 
@@ -198,15 +198,15 @@ class Connection(Protocol):
     def _refuse(self, status: int, detail: str) -> None:
         if self._reads_on:
             self._reads_on = False
-            self._answer(with_connection(uncounted(problem(status, detail)), b"close"), 0.0)
+            self._respond(with_connection(uncounted(problem(status, detail)), b"close"), 0.0)
 
-    def _answer(self, answer: Answer | None, latency: float) -> None:
-        if latency <= 0 and answer is not None and not self._waiting:
-            self._write(answer)
+    def _respond(self, response: Response | None, latency: float) -> None:
+        if latency <= 0 and response is not None and not self._waiting:
+            self._write(response)
             return
-        exchange = Exchange(self, answer)
+        exchange = Exchange(self, response)
         self._waiting.append(exchange)
-        if answer is None:
+        if response is None:
             return  # never ready, so that it blocks later responses
         if latency > 0:
             self._wheel.after(latency, exchange)
@@ -217,12 +217,12 @@ class Connection(Protocol):
         """Write the responses that are due, up to the first that is not."""
         waiting = self._waiting
         while waiting and waiting[0].ready and self._writes_on:
-            answer = waiting.popleft().answer
-            if answer is not None:
-                self._write(answer)
+            response = waiting.popleft().response
+            if response is not None:
+                self._write(response)
 
-    def _write(self, answer: Answer) -> None:
-        payload, label, ending = answer
+    def _write(self, response: Response) -> None:
+        payload, label, ending = response
         if payload:
             self._transport.write(payload)
         if label is not None:

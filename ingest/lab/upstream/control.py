@@ -6,12 +6,12 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ingest.lab.upstream.answers import Answer, answer, problem, uncounted
 from ingest.lab.upstream.behaviour import Behaviour, changed
 from ingest.lab.upstream.catalogue import ORDERS
+from ingest.lab.upstream.responses import Response, problem, response, uncounted
 from ingest.lab.upstream.site import Site
 
-Handler = Callable[[bytes, bytes], Answer]
+Handler = Callable[[bytes, bytes], Response]
 """Called with the query and the body of a request."""
 
 
@@ -29,7 +29,7 @@ class Control:
             b"/stats": {b"GET": self._show_stats, b"DELETE": self._reset_stats},
         }
 
-    def answer(self, method: bytes, path: bytes, query: bytes, body: bytes) -> Answer:
+    def response(self, method: bytes, path: bytes, query: bytes, body: bytes) -> Response:
         """Handle a request; the path is percent-decoded."""
         handlers = self._order_routes(path) if path.startswith(ORDERS) else self._routes.get(path)
         if handlers is None:
@@ -41,32 +41,32 @@ class Control:
         return uncounted(handler(query, body))
 
     def _order_routes(self, key: bytes) -> dict[bytes, Handler]:
-        def put(_query: bytes, body: bytes) -> Answer:
+        def put(_query: bytes, body: bytes) -> Response:
             self._site.catalogue.put(key, body)
-            return answer(HTTPStatus.NO_CONTENT)
+            return response(HTTPStatus.NO_CONTENT)
 
-        def delete(_query: bytes, _body: bytes) -> Answer:
+        def delete(_query: bytes, _body: bytes) -> Response:
             self._site.catalogue.delete(key)
-            return answer(HTTPStatus.NO_CONTENT)
+            return response(HTTPStatus.NO_CONTENT)
 
         # GET, HEAD and POST are handled elsewhere, and listed here for the Allow header.
         elsewhere = dict.fromkeys((b"GET", b"HEAD", b"POST"), self._unreachable)
         return {**elsewhere, b"PUT": put, b"DELETE": delete}
 
-    def _unreachable(self, _query: bytes, _body: bytes) -> Answer:
+    def _unreachable(self, _query: bytes, _body: bytes) -> Response:
         raise AssertionError("requests for orders are handled by the site")
 
-    def _show_behaviour(self, _query: bytes, _body: bytes) -> Answer:
-        return answer(HTTPStatus.OK, msgspec.json.encode(self._site.behaviour))
+    def _show_behaviour(self, _query: bytes, _body: bytes) -> Response:
+        return response(HTTPStatus.OK, msgspec.json.encode(self._site.behaviour))
 
-    def _replace_behaviour(self, query: bytes, body: bytes) -> Answer:
+    def _replace_behaviour(self, query: bytes, body: bytes) -> Response:
         try:
             self._site.behave(msgspec.json.decode(body, type=Behaviour))
         except ValueError as error:
             return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         return self._show_behaviour(query, body)
 
-    def _change_behaviour(self, query: bytes, body: bytes) -> Answer:
+    def _change_behaviour(self, query: bytes, body: bytes) -> Response:
         try:
             changes = msgspec.json.decode(body, type=dict[str, object])
             self._site.behave(changed(self._site.behaviour, changes))
@@ -74,11 +74,11 @@ class Control:
             return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         return self._show_behaviour(query, body)
 
-    def _show_stats(self, query: bytes, _body: bytes) -> Answer:
+    def _show_stats(self, query: bytes, _body: bytes) -> Response:
         without_ids = parse_qs(query).get(b"ids") == [b"0"]
         report = self._site.report_without_ids() if without_ids else self._site.report()
-        return answer(HTTPStatus.OK, msgspec.json.encode(report))
+        return response(HTTPStatus.OK, msgspec.json.encode(report))
 
-    def _reset_stats(self, _query: bytes, _body: bytes) -> Answer:
+    def _reset_stats(self, _query: bytes, _body: bytes) -> Response:
         self._site.stats.reset()
-        return answer(HTTPStatus.NO_CONTENT)
+        return response(HTTPStatus.NO_CONTENT)

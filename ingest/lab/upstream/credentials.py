@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from ingest.lab.upstream.answers import RESET, Answer, answer, problem, uncounted
 from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.responses import RESET, Response, problem, response, uncounted
 
 TOKEN = b"/token"
 """The path of the authorization server."""
@@ -55,7 +55,7 @@ class Authority:
         self._running = []
         self.requests = self.peak = 0
 
-    def answer(self, authorization: bytes | None, body: bytes) -> tuple[Answer, float]:
+    def response(self, authorization: bytes | None, body: bytes) -> tuple[Response, float]:
         """Return the response to a request for a token, and the seconds to wait before it is sent."""
         now, behaviour = time.monotonic(), self._behaviour
         latency = _NEVER if behaviour.authority_down == "hang" else behaviour.token_latency
@@ -63,9 +63,9 @@ class Authority:
         self._running = [end for end in self._running if end > now]
         self._running.append(now + min(latency, _HANGS))
         self.peak = max(self.peak, len(self._running))
-        return self._answer(authorization, body, now), latency
+        return self._response(authorization, body, now), latency
 
-    def _answer(self, authorization: bytes | None, body: bytes, now: float) -> Answer:
+    def _response(self, authorization: bytes | None, body: bytes, now: float) -> Response:
         match self._behaviour.authority_down:
             case "reset":
                 return uncounted(RESET)
@@ -82,13 +82,13 @@ class Authority:
             return _error(HTTPStatus.UNAUTHORIZED, "invalid_client")
         return uncounted(self._issue(now))
 
-    def _issue(self, now: float) -> Answer:
+    def _issue(self, now: float) -> Response:
         token, lifetime = secrets.token_urlsafe(16), self._behaviour.token_lifetime
         self._tokens = {issued: end for issued, end in self._tokens.items() if end > now}
         # The lifetime begins when the token is sent.
         self._tokens[token.encode()] = now + self._behaviour.token_latency + lifetime
         body = {"access_token": token, "token_type": "Bearer", "expires_in": lifetime}
-        return answer(HTTPStatus.OK, msgspec.json.encode(body), Cache_Control="no-store")
+        return response(HTTPStatus.OK, msgspec.json.encode(body), Cache_Control="no-store")
 
 
 class Credentials:
@@ -129,5 +129,5 @@ def _client_of(authorization: bytes | None, form: dict[str, str]) -> str:
     return f"{form.get('client_id', '')}:{form.get('client_secret', '')}"
 
 
-def _error(status: int, error: str) -> Answer:
-    return uncounted(answer(status, msgspec.json.encode({"error": error})))
+def _error(status: int, error: str) -> Response:
+    return uncounted(response(status, msgspec.json.encode({"error": error})))

@@ -7,7 +7,6 @@ from random import Random
 
 import msgspec
 
-from ingest.lab.upstream.answers import Answer, FaultyAnswers
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
 from ingest.lab.upstream.credentials import Authority, Credentials
@@ -15,8 +14,9 @@ from ingest.lab.upstream.faults import Fault, FaultPlan
 from ingest.lab.upstream.limits.call_limit import call_limit_of
 from ingest.lab.upstream.limits.capacity import Capacity
 from ingest.lab.upstream.limits.quota import QuotaWindow
+from ingest.lab.upstream.responses import FaultyResponses, Response
 from ingest.lab.upstream.shops.listing import listed_keys, listing
-from ingest.lab.upstream.shops.shapes import SHAPES, Asked, shaped
+from ingest.lab.upstream.shops.shapes import SHAPES, RequestedOrder, shaped
 from ingest.lab.upstream.shops.shop_lists import SHOP_LISTS
 from ingest.lab.upstream.stats import Stats, StatsReport
 
@@ -42,7 +42,7 @@ class Site:
         self._plan = FaultPlan(
             behaviour, self._random, self.credentials.accepts if self.credentials.is_needed else None
         )
-        self._faulty = FaultyAnswers(behaviour)
+        self._faulty = FaultyResponses(behaviour)
         self._capacity.capacity, self._capacity.queue = behaviour.capacity, behaviour.capacity_queue
         self._window = QuotaWindow(behaviour) if behaviour.quota else None
         self.catalogue.behave(behaviour)
@@ -50,29 +50,29 @@ class Site:
         self.shop_list = None if behaviour.shape is None else SHOP_LISTS[behaviour.shape]
         self._call_limit = call_limit_of(behaviour, self._plan.bucket)
 
-    def order(self, key: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
+    def order(self, key: bytes, authorization: bytes | None) -> tuple[Response | None, float]:
         """Count a request, and return its response (None: never) and the seconds until it is sent."""
         now = time.monotonic()
         self.stats.arrived(key, now)
-        return self._answer(key, self.catalogue.answer(key), authorization, now)
+        return self._response(key, self.catalogue.response(key), authorization, now)
 
-    def shaped(self, asked: Asked, authorization: bytes | None) -> tuple[Answer | None, float]:
+    def shaped(self, requested: RequestedOrder, authorization: bytes | None) -> tuple[Response | None, float]:
         """Like `order`, for a request in the shape of a shop."""
-        now, key = time.monotonic(), ORDERS + asked.order_id
+        now, key = time.monotonic(), ORDERS + requested.order_id
         self.stats.arrived(key, now)
-        right = self.catalogue.answer(key)
+        right = self.catalogue.response(key)
         if right.label == _SERVED and not self.catalogue.is_replaced(key):
-            right = shaped(right, asked)
-        return self._answer(key, right, authorization, now)
+            right = shaped(right, requested)
+        return self._response(key, right, authorization, now)
 
-    def list_orders(self, query: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
+    def list_orders(self, query: bytes, authorization: bytes | None) -> tuple[Response | None, float]:
         """Like `order`, for a request to the list endpoint."""
         now, keys = time.monotonic(), listed_keys(query)
         self.stats.arrived_list(keys, now)
         right = listing(self.catalogue, keys, self.behaviour)
-        return self._answer(ORDERS + b"?" + query, right, authorization, now, keys)
+        return self._response(ORDERS + b"?" + query, right, authorization, now, keys)
 
-    def list_shaped(self, query: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
+    def list_shaped(self, query: bytes, authorization: bytes | None) -> tuple[Response | None, float]:
         """Like `order`, for a request to the list endpoint of a shop."""
         shop, shape = self.shop_list, self.shape
         if shop is None or shape is None:
@@ -87,11 +87,11 @@ class Site:
             return msgspec.json.encode(made[shop.envelope] if shop.envelope else made)
 
         right = listing(self.catalogue, keys, self.behaviour, shop.around, render)
-        return self._answer(ORDERS + b"?" + query, right, authorization, now, keys)
+        return self._response(ORDERS + b"?" + query, right, authorization, now, keys)
 
-    def _answer(
-        self, key: bytes, right: Answer, authorization: bytes | None, now: float, keys: Sequence[bytes] = ()
-    ) -> tuple[Answer | None, float]:
+    def _response(
+        self, key: bytes, right: Response, authorization: bytes | None, now: float, keys: Sequence[bytes] = ()
+    ) -> tuple[Response | None, float]:
         plan, window = self._plan, self._window
         if window is not None and (refusal := window.take(now)) is not None:
             return window.stamped(refusal, now), 0.0
@@ -101,17 +101,17 @@ class Site:
                 return self._call_limit.refusal(), 0.0
             if fault:
                 return self._faulty.to(fault, order_id_of(key), right, time.time()), 0.0
-        answer: Answer | None = right if window is None else window.stamped(right, now)
-        if answer is not None and self._call_limit is not None:
-            answer = self._call_limit.stamped(answer)
+        response: Response | None = right if window is None else window.stamped(right, now)
+        if response is not None and self._call_limit is not None:
+            response = self._call_limit.stamped(response)
         if plan.faulty and (fault := plan.draw(key, keys)):
-            answer = self._faulty.to(fault, order_id_of(key), right, time.time())
+            response = self._faulty.to(fault, order_id_of(key), right, time.time())
         if not self._capacity.capacity:
-            return answer, plan.draw_latency()
+            return response, plan.draw_latency()
         latency = self._capacity.take(now, plan.draw_latency())
         if latency is None:
             return self._faulty.to(Fault.OVERLOADED, order_id_of(key), right, time.time()), 0.0
-        return answer, latency
+        return response, latency
 
     def report(self) -> StatsReport:
         """Return the counters, including requests by order."""

@@ -5,9 +5,9 @@ from http import HTTPStatus
 
 import msgspec
 
-from ingest.lab.upstream.answers import Answer, answer
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.faults import TokenBucket
+from ingest.lab.upstream.responses import Response, response
 
 _HEADER = b"X-Shopify-Shop-Api-Call-Limit"
 
@@ -26,13 +26,13 @@ class CallLimit:
         body = {"errors": f"Exceeded {rate} calls per second for api client. Reduce request rates to resume service."}
         # A fraction, which the standard does not allow but Shopify sends.
         wait = f"{behaviour.retry_after}.0"
-        self._refusal = answer(HTTPStatus.TOO_MANY_REQUESTS, msgspec.json.encode(body), Retry_After=wait)
+        self._refusal = response(HTTPStatus.TOO_MANY_REQUESTS, msgspec.json.encode(body), Retry_After=wait)
 
-    def refusal(self) -> Answer:
+    def refusal(self) -> Response:
         """The response to a request above the limit."""
         return self.stamped(self._refusal)
 
-    def stamped(self, given: Answer) -> Answer:
+    def stamped(self, given: Response) -> Response:
         """The response with the header for the used part of the limit."""
         header = b"\r\n%b: %d/%d\r\n" % (_HEADER, math.ceil(self._bucket.used), self._bucket.burst)
         return given._replace(payload=given.payload.replace(b"\r\n", header, 1))

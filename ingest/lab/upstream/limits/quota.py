@@ -3,8 +3,8 @@
 import math
 from http import HTTPStatus
 
-from ingest.lab.upstream.answers import Answer, problem
 from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.responses import Response, problem
 
 
 class QuotaWindow:
@@ -21,7 +21,7 @@ class QuotaWindow:
         self._ends_at = -math.inf
         self._left = 0
 
-    def take(self, now: float) -> Answer | None:
+    def take(self, now: float) -> Response | None:
         """Count a request, and return a 429 if the quota is used up; `now` is in seconds and monotonic."""
         if now >= self._ends_at:
             self._ends_at, self._left = now + self._seconds, self._requests
@@ -31,12 +31,12 @@ class QuotaWindow:
         wait = math.ceil(self._ends_at - now)
         return problem(HTTPStatus.TOO_MANY_REQUESTS, "the quota is used up", Retry_After=str(wait))
 
-    def stamped(self, answer: Answer, now: float) -> Answer:
+    def stamped(self, response: Response, now: float) -> Response:
         """Return the response with headers for the remaining quota."""
-        if not answer.payload or self._style == "none":
-            return answer
+        if not response.payload or self._style == "none":
+            return response
         lines = "".join(f"{line}\r\n" for line in self._lines(math.ceil(self._ends_at - now)))
-        return answer._replace(payload=answer.payload.replace(b"\r\n", b"\r\n" + lines.encode(), 1))
+        return response._replace(payload=response.payload.replace(b"\r\n", b"\r\n" + lines.encode(), 1))
 
     def _lines(self, reset: int) -> list[str]:
         limit, left, window = self._requests, self._left, math.ceil(self._seconds)

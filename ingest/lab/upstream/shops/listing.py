@@ -8,9 +8,9 @@ from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
 
-from ingest.lab.upstream.answers import Answer, problem
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue
+from ingest.lab.upstream.responses import Response, problem
 
 LIST = ORDERS.rstrip(b"/")
 """The path of the list endpoint."""
@@ -34,7 +34,7 @@ def listing(
     behaviour: Behaviour,
     around: tuple[bytes, bytes] | None = None,
     render: Callable[[bytes, bytes], bytes] = lambda _key, document: document,
-) -> Answer:
+) -> Response:
     """Return the documents of the orders that exist, or reject a request without IDs or with too many.
 
     Args:
@@ -50,9 +50,9 @@ def listing(
         return problem(
             HTTPStatus.UNPROCESSABLE_ENTITY, f"{len(keys)} ids are more than the limit of {behaviour.list_limit}"
         )
-    found = [(key, given) for key in keys if (given := catalogue.answer(key)).label == _SERVED]
+    found = [(key, given) for key in keys if (given := catalogue.response(key)).label == _SERVED]
     before, after = around or _AROUND[behaviour.list_shape]
     elements = (render(key, given.payload.partition(b"\r\n\r\n")[2]) for key, given in found)
     body = before + b",".join(elements) + after
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-    return Answer(head + body, _SERVED)
+    return Response(head + body, _SERVED)

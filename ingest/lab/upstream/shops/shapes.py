@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ingest.lab.upstream.answers import Answer, answer
+from ingest.lab.upstream.responses import Response, response
 
 _SHOP_ZONE = timezone(timedelta(hours=-5))
 _PAGE = 25
@@ -39,7 +39,7 @@ _COUNTRIES = {
 Document = dict[str, Any]
 
 
-class Asked(NamedTuple):
+class RequestedOrder(NamedTuple):
     """A request for an order in the shape of a shop.
 
     Attributes:
@@ -68,15 +68,15 @@ class Shape(NamedTuple):
     order: Callable[[Document], Document]
     items: Callable[[Document, int], Document] | None = None
 
-    def asked(self, path: bytes, query: bytes) -> Asked | None:
+    def requested(self, path: bytes, query: bytes) -> RequestedOrder | None:
         """The requested order, or None if the request is not for an order."""
         match = self.path.fullmatch(path)
         if match is None:
             return None
         if self.items is None or not match["items"]:
-            return Asked(match["id"], self.order)
+            return RequestedOrder(match["id"], self.order)
         items, first = self.items, _number(query)
-        return Asked(match["id"], lambda order: items(order, first))
+        return RequestedOrder(match["id"], lambda order: items(order, first))
 
     def bearer(self, value: bytes) -> bytes:
         """The credential of a request in the form of `Authorization: Bearer`."""
@@ -89,10 +89,10 @@ class Shape(NamedTuple):
             return value
 
 
-def shaped(right: Answer, asked: Asked) -> Answer:
+def shaped(right: Response, requested: RequestedOrder) -> Response:
     """The response with our document in the requested shape."""
     document = msgspec.json.decode(right.payload.partition(b"\r\n\r\n")[2])
-    return answer(HTTPStatus.OK, msgspec.json.encode(asked.render(document)))
+    return response(HTTPStatus.OK, msgspec.json.encode(requested.render(document)))
 
 
 def _number(query: bytes) -> int:

@@ -21,7 +21,7 @@ class Ending(Enum):
     RESET = "reset"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """The payload of a response, and what happens to the connection afterwards; a reset has no payload.
 
     `label` is the key in the statistics, or None for a response that is not counted.
@@ -32,13 +32,13 @@ class Answer(NamedTuple):
     ending: Ending = Ending.KEEP
 
 
-RESET = Answer(b"", "reset", Ending.RESET)
+RESET = Response(b"", "reset", Ending.RESET)
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 
 
-def answer(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> Answer:
+def response(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> Response:
     """Build a response; underscores in a header's name stand for hyphens."""
     lines = [f"HTTP/1.1 {status} {_phrase(status)}"]
     if body:
@@ -46,51 +46,53 @@ def answer(status: int, body: bytes = b"", content_type: str = JSON, **headers: 
     if status != HTTPStatus.NO_CONTENT:
         lines.append(f"Content-Length: {len(body)}")
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return Answer("\r\n".join([*lines, "", ""]).encode("latin-1") + body, str(status))
+    return Response("\r\n".join([*lines, "", ""]).encode("latin-1") + body, str(status))
 
 
-def problem(status: int, detail: str, **headers: str) -> Answer:
+def problem(status: int, detail: str, **headers: str) -> Response:
     """Build an error as defined by RFC 9457."""
     body = msgspec.json.encode({"title": _phrase(status), "status": status, "detail": detail})
-    return answer(status, body, PROBLEM, **headers)
+    return response(status, body, PROBLEM, **headers)
 
 
-def not_found(order_id: str) -> Answer:
+def not_found(order_id: str) -> Response:
     """Build the response for an order that does not exist."""
     return problem(HTTPStatus.NOT_FOUND, f"order {order_id!r} does not exist")
 
 
-def uncounted(given: Answer) -> Answer:
+def uncounted(given: Response) -> Response:
     """Return the response as one that is not counted."""
     return given._replace(label=None)
 
 
-def without_body(given: Answer) -> Answer:
+def without_body(given: Response) -> Response:
     """Return the response to HEAD, which consists of the same head without the body."""
     head, blank, _ = given.payload.partition(b"\r\n\r\n")
     return given._replace(payload=head + blank)
 
 
-def with_connection(given: Answer, option: bytes) -> Answer:
+def with_connection(given: Response, option: bytes) -> Response:
     """Return the response with a Connection header, which is `close`, or `keep-alive` for HTTP/1.0."""
     payload = given.payload.replace(b"\r\n", b"\r\nConnection: " + option + b"\r\n", 1)
     ending = Ending.CLOSE if option == b"close" and given.ending is Ending.KEEP else given.ending
     return given._replace(payload=payload, ending=ending)
 
 
-class FaultyAnswers:
+class FaultyResponses:
     """The response to each fault under one behaviour; `right` is the response without the fault."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
         self._fixed = {
             Fault.ERROR: problem(behaviour.error_status, "a configured fault"),
-            Fault.WRONG_TYPE: answer(HTTPStatus.OK, b'["this","is","no","order"]'),
+            Fault.WRONG_TYPE: response(HTTPStatus.OK, b'["this","is","no","order"]'),
             Fault.RESET: RESET,
             Fault.DOWN: problem(HTTPStatus.SERVICE_UNAVAILABLE, "a configured outage"),
             Fault.DOWN_RESET: RESET,
-            Fault.DOWN_PAGE: answer(HTTPStatus.OK, b"<!doctype html><title>Log in</title>", "text/html; charset=utf-8"),
-            Fault.DOWN_EMPTY: answer(HTTPStatus.OK, b"{}"),
+            Fault.DOWN_PAGE: response(
+                HTTPStatus.OK, b"<!doctype html><title>Log in</title>", "text/html; charset=utf-8"
+            ),
+            Fault.DOWN_EMPTY: response(HTTPStatus.OK, b"{}"),
             Fault.DOWN_404: problem(HTTPStatus.NOT_FOUND, "a configured outage"),
             Fault.OVERLOADED: problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait"),
             Fault.UNAUTHORIZED: problem(
@@ -100,7 +102,7 @@ class FaultyAnswers:
         if behaviour.oversize_rate:
             self._fixed[Fault.OVERSIZE] = _oversized(behaviour.oversize_bytes)
 
-    def to(self, fault: Fault, order_id: str, right: Answer, now: float) -> Answer | None:
+    def to(self, fault: Fault, order_id: str, right: Response, now: float) -> Response | None:
         """Return the response, or None for a request that never gets one. `now` is Unix time."""
         match fault:
             case Fault.UNAVAILABLE:
@@ -110,9 +112,9 @@ class FaultyAnswers:
             case Fault.NOT_FOUND:
                 return not_found(order_id)
             case Fault.REDIRECT:
-                return answer(HTTPStatus.FOUND, Location=_location(order_id))
+                return response(HTTPStatus.FOUND, Location=_location(order_id))
             case Fault.MALFORMED:
-                return answer(HTTPStatus.OK, b"{" + _body(right))
+                return response(HTTPStatus.OK, b"{" + _body(right))
             case Fault.TRUNCATE:
                 return _truncated(right)
             case Fault.HANG:
@@ -120,7 +122,7 @@ class FaultyAnswers:
             case _:
                 return self._fixed[fault]
 
-    def _retry_later(self, status: int, now: float) -> Answer:
+    def _retry_later(self, status: int, now: float) -> Response:
         wait = self._behaviour.retry_after
         detail = "retry later"
         match self._behaviour.retry_after_format:
@@ -139,16 +141,16 @@ def _location(order_id: str) -> str:
     return order_id if order_id.startswith("?") else f"/orders/{quote(order_id)}"
 
 
-def _oversized(length: int) -> Answer:
+def _oversized(length: int) -> Response:
     start, end = b'{"padding":"', b'"}'
-    return answer(HTTPStatus.OK, start + b"x" * (length - len(start) - len(end)) + end)
+    return response(HTTPStatus.OK, start + b"x" * (length - len(start) - len(end)) + end)
 
 
-def _body(right: Answer) -> bytes:
+def _body(right: Response) -> bytes:
     return right.payload.partition(b"\r\n\r\n")[2]
 
 
-def _truncated(right: Answer) -> Answer:
+def _truncated(right: Response) -> Response:
     keep = len(right.payload) - len(_body(right)) // 2
     return right._replace(payload=right.payload[:keep], ending=Ending.CLOSE)
 
