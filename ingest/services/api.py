@@ -15,7 +15,7 @@ from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.api.http.admitting import Admission, OpenAccess
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.connection import ConnectionLimits
-from ingest.api.http.server import Server, all_routes
+from ingest.api.http.server import Server
 from ingest.api.http.tls import checked_tls
 from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.accepted import Durability
@@ -38,9 +38,9 @@ from ingest.services.api_routes import (
     SOURCES,
     ReceivedWebhooks,
     RouteConnections,
-    groups,
     open_connections,
     open_producer,
+    routes_of,
     webhook_sources,
 )
 from ingest.settings import Settings
@@ -125,8 +125,8 @@ async def check_durability(settings: Settings) -> None:
 def series_of(settings: Settings, webhooks: Sequence[WebhookSource] = ()) -> ApiSeries:
     """Create the metrics of all processes."""
     accepted = cast("Any", dict.fromkeys(SOURCES))
-    described = groups(settings, RouteConnections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
-    named = [(route.path, route.method) for route in all_routes(described)]
+    described = routes_of(settings, RouteConnections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
+    named = [(route.path, route.method) for route in described]
     return ApiSeries(named, SOURCES, settings.api_processes, [source.name for source in webhooks])
 
 
@@ -169,7 +169,7 @@ async def serving_api(
         files.append(WatchedFiles(tls.settings, tls.paths, tls.load))
     async with open_connections(settings) as connections, watching(files):
         received = ReceivedWebhooks(webhooks, metrics.webhooks)
-        routes = groups(settings, connections, metrics.accepted, memory, received)
+        routes = routes_of(settings, connections, metrics.accepted, memory, received)
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set, limits)
         async with server.listening(listener, tls.context if tls is not None else None, shutdown.overdue):

@@ -1,6 +1,6 @@
-"""The groups of routes of the HTTP API, and the connections that they need.
+"""The routes of the HTTP API, and the connections that they need.
 
-`groups` builds them, and `open_connections` opens their connections.
+`routes_of` builds them, and `open_connections` opens their connections.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from ingest.api.documentation.openapi import OpenApi, document_of
 from ingest.api.health import Health
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.requests import BodyLimits, read_body
-from ingest.api.http.server import RouteGroup, all_routes
+from ingest.api.http.routing import Route
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes, refuse_to_wait
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
 from ingest.api.orders.announcing import Announcing
@@ -118,14 +118,14 @@ def webhook_sources(settings: Settings) -> Sequence[WebhookSource]:
     return load_sources(settings.webhooks) if settings.webhooks is not None else []
 
 
-def groups(
+def routes_of(
     settings: Settings,
     connections: RouteConnections,
     accepted: Mapping[str, Counter],
     memory: BodyMemory,
     webhooks: ReceivedWebhooks,
-) -> list[RouteGroup]:
-    """Build all groups of routes, without using a connection. `accepted` counts orders by source."""
+) -> list[Route]:
+    """Build all routes, without using a connection. `accepted` counts orders by source."""
     limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
     queueing = Queueing(connections.producer, accepted["api"])
 
@@ -141,22 +141,22 @@ def groups(
         accepted=accepted["webhook"],
         coalesce=settings.coalesce,
     )
-    described: list[RouteGroup] = [
-        Health(redis_answers),
-        Announcing(queueing, Idempotency(connections.calls), limits),
-        Pushing(queueing, decoder_of(mapping_of(settings)), limits),
-        OrderRoutes(connections.orders),
-        QueueRoutes(connections.monitor),
-        RetryRoutes(connections.retries, connections.audit_log, limits),
-        DeadLetterRoutes(connections.dead_letters, connections.audit_log, limits),
-        *([of_webhooks] if webhooks.sources else []),
+    described = [
+        *Health(redis_answers).routes(),
+        *Announcing(queueing, Idempotency(connections.calls), limits).routes(),
+        *Pushing(queueing, decoder_of(mapping_of(settings)), limits).routes(),
+        *OrderRoutes(connections.orders).routes(),
+        *QueueRoutes(connections.monitor).routes(),
+        *RetryRoutes(connections.retries, connections.audit_log, limits).routes(),
+        *DeadLetterRoutes(connections.dead_letters, connections.audit_log, limits).routes(),
+        *(of_webhooks.routes() if webhooks.sources else []),
     ]
-    return [*described, OpenApi(all_routes(described))]
+    return [*described, OpenApi(described).route]
 
 
 def all_described() -> dict[str, Any]:
     """Return the OpenAPI document with all routes, regardless of the settings."""
     webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
     counters = cast("Any", dict.fromkeys(SOURCES))
-    every = groups(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)
-    return document_of(all_routes(every))
+    every = routes_of(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)
+    return document_of(every)

@@ -10,8 +10,7 @@ import pytest
 from ingest.api.documentation.reference import page_of
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.routing import Route
-from ingest.api.http.server import all_routes
-from ingest.services.api_routes import SOURCES, ReceivedWebhooks, RouteConnections, all_described, groups
+from ingest.services.api_routes import SOURCES, ReceivedWebhooks, RouteConnections, all_described, routes_of
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
 
@@ -27,7 +26,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def routes() -> list[Route]:
     webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
     counters = cast("Any", dict.fromkeys(SOURCES))
-    return all_routes(groups(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks))
+    return routes_of(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)
 
 
 def test_every_part_of_a_path_is_a_documented_parameter() -> None:

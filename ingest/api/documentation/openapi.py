@@ -69,18 +69,16 @@ _FURTHER: Mapping[int, dict[str, Any]] = {
 class OpenApi:
     """`/openapi.json`.
 
+    Attributes:
+        route: the route.
+
     Args:
         routes: of the API, without this one.
     """
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        route = Route("GET", "/openapi.json", None, self.describe, DESCRIPTION)
-        self._routes = [route]
-        self._body = msgspec.json.encode(document_of([*routes, route]))
-
-    def routes(self) -> Sequence[Route]:
-        """The route."""
-        return self._routes
+        self.route = Route("GET", "/openapi.json", None, self.describe, DESCRIPTION)
+        self._body = msgspec.json.encode(document_of([*routes, self.route]))
 
     async def describe(self, _: web.Request, __: Caller) -> web.Response:
         """Return the document."""

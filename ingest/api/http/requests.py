@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 from aiohttp import web
 from multidict import MultiMapping
 
@@ -83,6 +84,20 @@ async def _read_all(request: web.Request, limits: BodyLimits) -> bytes:
         if len(body) > limits.size:
             raise too_large(limits.size)
     return bytes(body)
+
+
+def decoded(body: bytes, kind: type[_T]) -> _T:
+    """The JSON of a body, as this type.
+
+    Raises:
+        Problem: 400 or 422.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid_body", str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "invalid_json", "the body is not JSON in UTF-8") from error
 
 
 def refuse_encoding(headers: MultiMapping[str]) -> None:

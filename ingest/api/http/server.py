@@ -7,10 +7,10 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
@@ -44,13 +44,6 @@ _BACKLOG = 4096
 _DROPPED_WITHIN = 0.1
 
 
-class RouteGroup(Protocol):
-    """Routes that belong together."""
-
-    def routes(self) -> Sequence[Route]:
-        """The routes."""
-
-
 class Server:
     """The routes, behind admission.
 
@@ -58,7 +51,7 @@ class Server:
         application: for aiohttp.
 
     Args:
-        groups: contain the routes.
+        routes: of the API.
         access: admits callers.
         metrics: count requests.
         memory: of bodies, released after each request.
@@ -69,7 +62,7 @@ class Server:
 
     def __init__(
         self,
-        groups: Iterable[RouteGroup],
+        routes: Iterable[Route],
         access: Admission,
         metrics: ApiMetrics,
         memory: BodyMemory,
@@ -93,7 +86,7 @@ class Server:
         self.application = web.Application(middlewares=[respond])
         self.application.on_response_prepare.append(_secure)
         rejections = Rejections()
-        for route in all_routes(groups):
+        for route in routes:
             handler = admitting(route, route.scope, access, rejections) if route.scope else without_key(route.handler)
             methods = [route.method, "HEAD"] if route.method == "GET" else [route.method]
             for method in methods:
@@ -196,11 +189,6 @@ class Server:
         if given is not None and _SANE_ID.fullmatch(given):
             return given
         return f"{self._prefix}-{next(self._numbers):x}"
-
-
-def all_routes(groups: Iterable[RouteGroup]) -> list[Route]:
-    """The routes of all groups."""
-    return [route for group in groups for route in group.routes()]
 
 
 def _by_status(seconds: Mapping[str, Histogram]) -> Mapping[int, Histogram]:

@@ -1,8 +1,8 @@
 """Routes of the dead letters: list, show, replay and drop them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import NoReturn
 
 from aiohttp import web
 
@@ -13,10 +13,10 @@ from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route, Scope
-from ingest.api.operations.selections import DeadLettersBody, read_dead_letters_body
+from ingest.api.operations.selections import Changes, DeadLettersBody
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.errors import QueueUnavailable
-from ingest.operations.audit import audited
+from ingest.operations.audit import Operation
 from ingest.operations.dead_letters import as_object
 from ingest.queue.operate.dead_letters import Change, DeadLetters, is_entry_id
 from ingest.store.audit import AuditLog
@@ -24,19 +24,19 @@ from ingest.store.audit import AuditLog
 _LIMIT, _MOST = 100, 500
 
 
+@dataclass(frozen=True, slots=True)
 class DeadLetterRoutes:
     """`/v1/dead-letters` and the routes below it.
 
-    Args:
+    Attributes:
         dead_letters: of the queue, constructed with `refuse_to_wait`.
         audit_log: records changes.
         limits: of bodies.
     """
 
-    def __init__(self, dead_letters: DeadLetters, audit_log: AuditLog, limits: BodyLimits) -> None:
-        self._dead_letters = dead_letters
-        self._audit_log = audit_log
-        self._limits = limits
+    dead_letters: DeadLetters
+    audit_log: AuditLog
+    limits: BodyLimits
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -47,59 +47,52 @@ class DeadLetterRoutes:
             Route("POST", "/v1/dead-letters/drop", Scope.OPERATE, self.drop, documentation.DROP),
         ]
 
-    async def page(self, request: web.Request, caller: Caller) -> web.Response:
+    async def page(self, request: web.Request, _: Caller) -> web.Response:
         """The next dead letters, the newest first, without documents and unknown fields.
 
         A page may contain fewer matching dead letters, or none.
         """
-        del caller
         given = Parameters(request, ("since", "until", "limit", "cursor"), ("id", "reason"))
         limit, before = given.limit(_LIMIT, _MOST), given.cursor(str)
         if before is not None and not is_entry_id(before.removeprefix("(")):
             raise invalid_cursor()
         selection = _selection(given)
         with as_problems():
-            found, next_ = await self._dead_letters.summaries(selection, before, limit)
+            found, next_ = await self.dead_letters.summaries(selection, before, limit)
         shown = [as_object(entry) for entry in found]
         for each in shown:
             del each["fields"]
         return json_response({"dead_letters": shown, "next_cursor": None if next_ is None else cursor_of(next_)})
 
-    async def show(self, request: web.Request, caller: Caller) -> web.Response:
+    async def show(self, request: web.Request, _: Caller) -> web.Response:
         """One dead letter with all its fields."""
-        del caller
         Parameters(request, ())
         with as_problems():
-            entry = await self._dead_letters.get(request.match_info["entry"])
+            entry = await self.dead_letters.get(request.match_info["entry"])
         if entry is None:
             raise Problem(404, "dead_letter_not_found", "there is no dead letter with this ID")
         return json_response(as_object(entry))
 
     async def replay(self, request: web.Request, caller: Caller) -> web.Response:
         """Put the dead letters that match back into the queue."""
-        return await self._change(request, caller, "dead_letters.replay", self._dead_letters.replay)
+        return await self._change(request, caller, "dead_letters.replay", self.dead_letters.replay)
 
     async def drop(self, request: web.Request, caller: Caller) -> web.Response:
         """Delete the dead letters that match."""
-        return await self._change(request, caller, "dead_letters.drop", self._dead_letters.drop)
+        return await self._change(request, caller, "dead_letters.drop", self.dead_letters.drop)
 
     async def _change(
-        self, request: web.Request, caller: Caller, action: str, apply: Callable[..., Awaitable[Change]]
+        self, request: web.Request, caller: Caller, action: str, change: Callable[..., Awaitable[Change]]
     ) -> web.Response:
-        Parameters(request, ())
-        body = await read_dead_letters_body(request, self._limits)
-        selection = body.selection()
-        with as_problems():
-            if body.dry_run:
-                survey = await self._dead_letters.survey(selection)
-                return json_response({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
-            async with audited(self._audit_log, caller.name, action, _told(body)) as operation:
+        async def apply(selection: Selection, operation: Operation) -> Mapping[str, int]:
+            def count(change: Change) -> None:
+                operation.count = change.done
 
-                def on_progress(change: Change) -> None:
-                    operation.count = change.done
+            result = await change(selection, on_progress=count)
+            return {"count": result.done, "gone": result.gone}
 
-                change = await apply(selection, on_progress=on_progress)
-        return json_response({"dry_run": False, "count": change.done, "gone": change.gone})
+        changes = Changes(self.audit_log, self.limits, DeadLettersBody, self.dead_letters.survey)
+        return await changes.respond(request, caller, action, apply)
 
 
 def refuse_to_wait(reason: str) -> NoReturn:
@@ -114,16 +107,3 @@ def _selection(given: Parameters) -> Selection:
         return Selection(ids, reasons, since, until, everything=not (ids or reasons or since or until))
     except InvalidSelection as error:
         raise Problem(422, "invalid_parameter", str(error), parameter="until") from error
-
-
-def _told(body: DeadLettersBody) -> Mapping[str, Any]:
-    def shown(moment: datetime | None) -> str | None:
-        return None if moment is None else moment.astimezone(UTC).isoformat()
-
-    return {
-        "ids": body.ids,
-        "reasons": body.reasons,
-        "since": shown(body.since),
-        "until": shown(body.until),
-        "everything": body.everything,
-    }

@@ -1,7 +1,8 @@
 """Routes for operators of the queue: its state, its consumers, and its retries."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -11,10 +12,10 @@ from ingest.api.http.json_responses import as_object, json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route, Scope
-from ingest.api.operations.selections import RetriesBody, read_retries_body
+from ingest.api.operations.selections import Changes, RetriesBody
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.operations import retries as operations
-from ingest.operations.audit import audited
+from ingest.operations.audit import Operation
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.retries import Position, Retries
 from ingest.store.audit import AuditLog
@@ -24,15 +25,15 @@ _MOST_CONSUMERS = 1000
 _LONGEST_NAME = 200
 
 
+@dataclass(frozen=True, slots=True)
 class QueueRoutes:
     """`GET /v1/queue` and `GET /v1/queue/consumers`.
 
-    Args:
+    Attributes:
         monitor: reads the queue's state.
     """
 
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
+    monitor: Monitor
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -41,39 +42,37 @@ class QueueRoutes:
             Route("GET", "/v1/queue/consumers", Scope.READ, self.consumers, documentation.CONSUMERS),
         ]
 
-    async def state(self, request: web.Request, caller: Caller) -> web.Response:
+    async def state(self, request: web.Request, _: Caller) -> web.Response:
         """Depth, pending entries, retries, dead letters, and the age of the oldest order."""
-        del caller
         Parameters(request, ())
         with as_problems():
-            state = await self._monitor.state()
+            state = await self.monitor.state()
         lanes = {lane.value: as_object(each) for lane, each in state.lanes.items()}
         return json_response(as_object(state) | {"lanes": lanes})
 
-    async def consumers(self, request: web.Request, caller: Caller) -> web.Response:
+    async def consumers(self, request: web.Request, _: Caller) -> web.Response:
         """The consumers of the group, by name."""
-        del caller
         given = Parameters(request, ("limit", "cursor"))
         limit, after = given.limit(_LIMIT, _MOST_CONSUMERS), given.cursor(str) or ""
         with as_problems():
-            consumers = [each for each in await self._monitor.consumers() if each.name > after]
+            consumers = [each for each in await self.monitor.consumers() if each.name > after]
         next_cursor = cursor_of(consumers[limit - 1].name) if len(consumers) > limit else None
         return json_response({"consumers": [as_object(each) for each in consumers[:limit]], "next_cursor": next_cursor})
 
 
+@dataclass(frozen=True, slots=True)
 class RetryRoutes:
-    """`GET /v1/retries`, and what changes them.
+    """`GET /v1/retries` and the routes below it.
 
-    Args:
+    Attributes:
         retries: of the queue.
         audit_log: records changes.
         limits: of bodies.
     """
 
-    def __init__(self, retries: Retries, audit_log: AuditLog, limits: BodyLimits) -> None:
-        self._retries = retries
-        self._audit_log = audit_log
-        self._limits = limits
+    retries: Retries
+    audit_log: AuditLog
+    limits: BodyLimits
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -83,51 +82,37 @@ class RetryRoutes:
             Route("POST", "/v1/retries/dead-letter", Scope.OPERATE, self.dead_letter, documentation.DEAD_LETTER),
         ]
 
-    async def page(self, request: web.Request, caller: Caller) -> web.Response:
+    async def page(self, request: web.Request, _: Caller) -> web.Response:
         """The next retries, the soonest first. A page may contain fewer matching retries, or none."""
-        del caller
         given = Parameters(request, ("limit", "cursor"), ("order_id", "reason"))
         limit, after = given.limit(_LIMIT, _MOST), _position(given.cursor(tuple[str, str]))
         ids, reasons = given.texts("order_id"), given.texts("reason")
         selection = RetrySelection(ids, reasons, everything=not (ids or reasons))
         with as_problems():
-            page = await self._retries.page(after, limit)
+            page = await self.retries.page(after, limit)
         found = [operations.as_object(entry) for entry in page.entries if selection.matches(entry)]
         return json_response({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
 
     async def run_now(self, request: web.Request, caller: Caller) -> web.Response:
         """Make the next attempt of the retries that match due now."""
-        return await self._change(request, caller, "retries.run_now", self._retries.run_now)
+        return await self._change(request, caller, "retries.run_now", self.retries.run_now)
 
     async def dead_letter(self, request: web.Request, caller: Caller) -> web.Response:
         """Move the retries that match to the dead letters."""
-
-        async def apply(selection: RetrySelection, on_progress: Callable[[int], None]) -> int:
-            return await self._retries.dead_letter(selection, caller.name, on_progress=on_progress)
-
-        return await self._change(request, caller, "retries.dead_letter", apply)
+        move = partial(self.retries.dead_letter, actor=caller.name)
+        return await self._change(request, caller, "retries.dead_letter", move)
 
     async def _change(
-        self, request: web.Request, caller: Caller, action: str, apply: Callable[..., Awaitable[int]]
+        self, request: web.Request, caller: Caller, action: str, change: Callable[..., Awaitable[int]]
     ) -> web.Response:
-        Parameters(request, ())
-        body = await read_retries_body(request, self._limits)
-        selection = body.selection()
-        with as_problems():
-            if body.dry_run:
-                survey = await self._retries.survey(selection)
-                return json_response({"dry_run": True, "count": survey.count, "reasons": survey.reasons})
-            async with audited(self._audit_log, caller.name, action, _told(body)) as operation:
+        async def apply(selection: RetrySelection, operation: Operation) -> Mapping[str, int]:
+            def count(done: int) -> None:
+                operation.count = done
 
-                def on_progress(done: int) -> None:
-                    operation.count = done
+            return {"count": await change(selection, on_progress=count)}
 
-                count = await apply(selection, on_progress=on_progress)
-        return json_response({"dry_run": False, "count": count})
-
-
-def _told(body: RetriesBody) -> Mapping[str, Any]:
-    return {"ids": body.ids, "reasons": body.reasons, "everything": body.everything}
+        changes = Changes(self.audit_log, self.limits, RetriesBody, self.retries.survey)
+        return await changes.respond(request, caller, action, apply)
 
 
 def _position(cursor: tuple[str, str] | None) -> Position:

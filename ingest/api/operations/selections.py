@@ -1,21 +1,26 @@
-"""The bodies of requests that change dead letters and retries. A selection never includes everything by omission."""
+"""Requests that change the selected dead letters or retries. A selection never includes everything by omission."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from ingest.api.http.json_responses import JSON
+from ingest.api.http.failures import as_problems
+from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, read_body
+from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.routing import Caller
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.operations.audit import Operation, audited
+from ingest.store.audit import AuditLog
 
 _MOST_IDS = 1000
 _LONGEST = 128
-_T = TypeVar("_T")
 
 
 class RetriesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,16 +39,8 @@ class RetriesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
     def selection(self) -> RetrySelection:
-        """The selection.
-
-        Raises:
-            Problem: 422.
-        """
-        _check(self.ids, self.reasons)
-        try:
-            return RetrySelection(frozenset(self.ids), frozenset(self.reasons), everything=self.everything)
-        except InvalidSelection as error:
-            raise _invalid(str(error)) from error
+        """The selection."""
+        return RetrySelection(frozenset(self.ids), frozenset(self.reasons), everything=self.everything)
 
 
 class DeadLettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,70 +63,73 @@ class DeadLettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
     def selection(self) -> Selection:
-        """The selection.
-
-        Raises:
-            Problem: 422.
-        """
-        _check(self.ids, self.reasons)
-        since, until = (_utc(moment) for moment in (self.since, self.until))
-        try:
-            return Selection(frozenset(self.ids), frozenset(self.reasons), since, until, everything=self.everything)
-        except InvalidSelection as error:
-            raise _invalid(str(error)) from error
+        """The selection."""
+        since, until = _utc(self.since), _utc(self.until)
+        return Selection(frozenset(self.ids), frozenset(self.reasons), since, until, everything=self.everything)
 
 
-_decode_retries = msgspec.json.Decoder(RetriesBody).decode
-_decode_dead_letters = msgspec.json.Decoder(DeadLettersBody).decode
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes of one kind of entries.
 
-
-async def read_retries_body(request: web.Request, limits: BodyLimits) -> RetriesBody:
-    """The body of a request that changes retries.
-
-    Raises:
-        Problem: if it is none.
+    Attributes:
+        audit_log: records them.
+        limits: of bodies.
+        body: of requests.
+        survey: counts the entries of a selection by reason.
     """
-    return _decoded(_decode_retries, await _read(request, limits))
+
+    audit_log: AuditLog
+    limits: BodyLimits
+    body: type[RetriesBody | DeadLettersBody]
+    survey: Callable[[Any], Awaitable[Any]]
+
+    async def respond(
+        self,
+        request: web.Request,
+        caller: Caller,
+        action: str,
+        apply: Callable[[Any, Operation], Awaitable[Mapping[str, int]]],
+    ) -> web.Response:
+        """Apply a change to the entries that a request selects, or only count them."""
+        Parameters(request, ())
+        if request.content_type != JSON:
+            raise Problem(415, "content_type", f"the body must be {JSON}")
+        body = decoded(await read_body(request, self.limits), self.body)
+        selection = _selection(body)
+        with as_problems():
+            if body.dry_run:
+                survey = await self.survey(selection)
+                return json_response({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
+            async with audited(self.audit_log, caller.name, action, _recorded(body)) as operation:
+                result = await apply(selection, operation)
+        return json_response({"dry_run": False, **result})
 
 
-async def read_dead_letters_body(request: web.Request, limits: BodyLimits) -> DeadLettersBody:
-    """The body of a request that changes dead letters.
-
-    Raises:
-        Problem: if it is none.
-    """
-    return _decoded(_decode_dead_letters, await _read(request, limits))
-
-
-async def _read(request: web.Request, limits: BodyLimits) -> bytes:
-    if request.content_type != JSON:
-        raise Problem(415, "content_type", f"the body must be {JSON}")
-    return await read_body(request, limits)
-
-
-def _decoded(decode: Callable[[bytes], _T], body: bytes) -> _T:
-    try:
-        return decode(body)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "invalid_json", "the body is not JSON in UTF-8") from error
-
-
-def _check(*lists: list[str]) -> None:
-    if any(len(each) > _MOST_IDS for each in lists):
+def _selection(body: RetriesBody | DeadLettersBody) -> RetrySelection | Selection:
+    if max(len(body.ids), len(body.reasons)) > _MOST_IDS:
         raise _invalid(f"ids and reasons: at most {_MOST_IDS:,} of each")
-    if any(len(text) > _LONGEST or "\0" in text for each in lists for text in each):
+    if any(len(text) > _LONGEST or "\0" in text for text in (*body.ids, *body.reasons)):
         raise _invalid(f"ids and reasons: at most {_LONGEST} characters each, and no NUL")
-
-
-def _utc(moment: datetime | None) -> datetime | None:
     try:
-        if moment is None or moment.tzinfo is not None:
-            return moment and moment.astimezone(UTC)
-        return moment.replace(tzinfo=UTC)
+        return body.selection()
+    except InvalidSelection as error:
+        raise _invalid(str(error)) from error
     except OverflowError as error:
         raise _invalid("a time is out of range") from error
+
+
+def _recorded(body: RetriesBody | DeadLettersBody) -> Mapping[str, Any]:
+    """The selection for the audit log."""
+    selected = {name: getattr(body, name) for name in body.__struct_fields__ if name != "dry_run"}
+    return {name: _utc(value).isoformat() if isinstance(value, datetime) else value for name, value in selected.items()}
+
+
+def _utc(moment: datetime | None) -> Any:
+    """A time in UTC, which is also the zone of a time without an offset."""
+    if moment is None or moment.tzinfo is not None:
+        return moment and moment.astimezone(UTC)
+    return moment.replace(tzinfo=UTC)
 
 
 def _invalid(detail: str) -> Problem:

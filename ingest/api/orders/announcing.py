@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from ingest.api.documentation.documentation import Documentation, Parameter
 from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, read_body, refuse_encoding
+from ingest.api.http.requests import BodyLimits, decoded, read_body, refuse_encoding
 from ingest.api.http.routing import Caller, Route, Scope
 from ingest.api.orders.idempotency import Idempotency, digest_of, key_of, name_of
 from ingest.api.orders.ndjson import CONTENT_TYPE as NDJSON
@@ -48,7 +48,6 @@ class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     express: bool = False
 
 
-_decode = msgspec.json.Decoder(OrderIds).decode
 _DOCUMENTATION = Documentation(
     summary="Announce orders",
     text="Enqueues order IDs. 202 means that the queue has them, with the durability of `INGEST_DURABILITY`.\n\n"
@@ -84,19 +83,19 @@ _DOCUMENTATION = Documentation(
 )
 
 
+@dataclass(frozen=True, slots=True)
 class Announcing:
     """The route.
 
-    Args:
+    Attributes:
         queueing: takes orders into the queue.
         idempotency: answers repeated requests.
         limits: of bodies.
     """
 
-    def __init__(self, queueing: Queueing, idempotency: Idempotency, limits: BodyLimits) -> None:
-        self._queueing = queueing
-        self._idempotency = idempotency
-        self._limits = limits
+    queueing: Queueing
+    idempotency: Idempotency
+    limits: BodyLimits
 
     def routes(self) -> Sequence[Route]:
         """The route."""
@@ -111,8 +110,8 @@ class Announcing:
             return accepted_response(await self._announce_lines(request, caller))
         if content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON} or {NDJSON}")
-        body = await read_body(request, self._limits)
-        given = _parse(body)
+        body = await read_body(request, self.limits)
+        given = decoded(body, OrderIds)
         key = key_of(request.headers)
         if key is None:
             return accepted_response(await self._announce_ids(given, caller, None))
@@ -121,23 +120,23 @@ class Announcing:
             return digest_of(body)
 
         work = partial(self._announce_ids, given, caller)
-        return accepted_response(await self._idempotency.once(name_of(caller.name, _PATH, key), fingerprint, work))
+        return accepted_response(await self.idempotency.once(name_of(caller.name, _PATH, key), fingerprint, work))
 
     async def _announce_ids(self, given: OrderIds, caller: Caller, call: Begun | None) -> Accepted:
         key = None if call is None else call.name
         try:
-            return await self._queueing.announce(_orders(given, caller), key=key, express=given.express)
+            return await self.queueing.announce(_orders(given, caller), key=key, express=given.express)
         except InvalidOrderId:
             raise _invalid_id(given.order_ids) from None
 
     async def _announce_lines(self, request: web.Request, caller: Caller) -> Accepted:
         refuse_encoding(request.headers)
         key = key_of(request.headers)
-        lines = Lines(request, self._limits)
+        lines = Lines(request, self.limits)
         if key is None:
             return await self._announce_batches(lines, caller, None)
         name = name_of(caller.name, f"{_PATH} {NDJSON}", key)
-        return await self._idempotency.once(name, lines.fingerprint, partial(self._announce_batches, lines, caller))
+        return await self.idempotency.once(name, lines.fingerprint, partial(self._announce_batches, lines, caller))
 
     async def _announce_batches(self, lines: Lines, caller: Caller, call: Begun | None) -> Accepted:
         accepted = duplicates = number = 0
@@ -147,11 +146,11 @@ class Announcing:
                     # The body may take many times INGEST_API_BODY_TIMEOUT, and the key may be revoked in that time.
                     caller.check(Scope.ENQUEUE)
                     key = None if call is None else f"{call.name}:{number}"
-                    added = await self._queueing.announce(_with_origins(batch, caller), key=key)
+                    added = await self.queueing.announce(_with_origins(batch, caller), key=key)
                     accepted, duplicates, number = accepted + added.accepted, duplicates + added.duplicates, number + 1
                     if call is not None:
                         # The next batch has INGEST_API_BODY_TIMEOUT to come.
-                        await self._idempotency.extend(call)
+                        await self.idempotency.extend(call)
         except InvalidLine as error:
             problem = refused(error)
         except Problem as error:
@@ -164,15 +163,6 @@ class Announcing:
         # Queued orders stay queued, and the caller continues behind them.
         problem.members |= {"accepted": accepted, "duplicates": duplicates}
         raise problem
-
-
-def _parse(body: bytes) -> OrderIds:
-    try:
-        return _decode(body)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "invalid_body", str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "invalid_json", "the body is not JSON in UTF-8") from error
 
 
 def _orders(given: OrderIds, caller: Caller) -> Orders:

@@ -6,6 +6,7 @@ request is being worked on, 422 if the key was used for another payload. Keys ar
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from multidict import MultiMapping
@@ -52,15 +53,15 @@ def key_of(headers: MultiMapping[str]) -> str | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Idempotency:
     """Answers requests with a key.
 
-    Args:
+    Attributes:
         calls: remembers them.
     """
 
-    def __init__(self, calls: IdempotentCalls) -> None:
-        self._calls = calls
+    calls: IdempotentCalls
 
     async def once(self, name: str, fingerprint: Fingerprint, work: Work) -> Accepted:
         """Do the work, or return its result if it was done before.
@@ -74,7 +75,7 @@ class Idempotency:
             Problem: 409, 422, or an error of the work.
         """
         with as_queue_problems():
-            begun = await self._calls.begin(name)
+            begun = await self.calls.begin(name)
             if isinstance(begun, Done):
                 if begun.fingerprint != await fingerprint():
                     raise IdempotencyKeyReused
@@ -87,14 +88,14 @@ class Idempotency:
             payload = await fingerprint()
         except BaseException:
             # The next request with the key tries again immediately.
-            await _logged(self._calls.forget(begun))
+            await _logged(self.calls.forget(begun))
             raise
-        await _logged(self._calls.end(begun, payload, (accepted.accepted, accepted.duplicates)))
+        await _logged(self.calls.end(begun, payload, (accepted.accepted, accepted.duplicates)))
         return accepted
 
     async def extend(self, call: Begun) -> None:
         """Renew the lease of a call that takes long."""
-        await _logged(self._calls.extend(call))
+        await _logged(self.calls.extend(call))
 
 
 async def _logged(step: Awaitable[object]) -> None:

@@ -1,6 +1,7 @@
 """Routes of the orders themselves: one order wherever it is, the stored ones page by page, and erasing one."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -20,15 +21,15 @@ _LIMIT, _MOST = 100, 500
 _FILTERS = ("status", "country", "currency", "customer_id", "placed_from", "placed_to", "updated_from")
 
 
+@dataclass(frozen=True, slots=True)
 class OrderRoutes:
     """`GET` and `DELETE /v1/orders/{order_id}`, and `GET /v1/orders`.
 
-    Args:
+    Attributes:
         orders: where they are.
     """
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
+    orders: Orders
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -38,20 +39,18 @@ class OrderRoutes:
             Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase, documentation.ERASE),
         ]
 
-    async def show(self, request: web.Request, caller: Caller) -> web.Response:
+    async def show(self, request: web.Request, _: Caller) -> web.Response:
         """An order with its ingestion state."""
-        del caller
         order_id = order_id_of(request)
         Parameters(request, ())
         with as_problems():
-            state = await self._orders.locate(order_id)
+            state = await self.orders.locate(order_id)
         if not state.is_known and state.searched:
             raise Problem(404, "order_not_found", "no such order is stored, queued, retried, dead or erased")
         return json_response(as_object(state))
 
-    async def page(self, request: web.Request, caller: Caller) -> web.Response:
+    async def page(self, request: web.Request, _: Caller) -> web.Response:
         """Stored orders that match, in the order of their IDs, without lines and attributes."""
-        del caller
         given = Parameters(request, (*_FILTERS, "limit", "cursor"))
         limit = given.limit(_LIMIT, _MOST)
         selection = OrderFilter(
@@ -65,7 +64,7 @@ class OrderRoutes:
         )
         after = _order_id(given.cursor(str))
         with as_problems():
-            orders = await while_connected(request, self._orders.page(selection, after, limit + 1))
+            orders = await while_connected(request, self.orders.page(selection, after, limit + 1))
         more = len(orders) > limit
         next_cursor = cursor_of(orders[limit - 1]["order"]["id"]) if more else None
         return json_response({"orders": orders[:limit], "next_cursor": next_cursor})
@@ -75,7 +74,7 @@ class OrderRoutes:
         order_id = order_id_of(request)
         Parameters(request, ())
         with as_problems():
-            erased = await self._orders.erase(order_id, caller.name)
+            erased = await self.orders.erase(order_id, caller.name)
         removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
         return json_response({"order_id": order_id, "removed": removed})
 

@@ -62,9 +62,8 @@ class Pushing:
         """The route."""
         return [Route("PUT", "/v1/orders/{order_id}", Scope.PUSH, self.push, _DOCUMENTATION)]
 
-    async def push(self, request: web.Request, caller: Caller) -> web.Response:
+    async def push(self, request: web.Request, _: Caller) -> web.Response:
         """Check an order as its worker will, and take it into the queue."""
-        del caller
         order_id = order_id_of(request)
         if request.content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON}")

@@ -112,9 +112,8 @@ class WebhookRoutes:
         """The route. Signatures take the place of API keys."""
         return [Route("POST", "/v1/webhooks/{source}", None, self.receive, _DOCUMENTATION)]
 
-    async def receive(self, request: web.Request, caller: Caller) -> web.Response:
+    async def receive(self, request: web.Request, _: Caller) -> web.Response:
         """Respond to one request."""
-        del caller
         source = self._sources.get(request.match_info["source"])
         if source is None:
             # From the header only, because anyone can send bodies here, which would take the memory of signed ones.
