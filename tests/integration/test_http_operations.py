@@ -8,7 +8,8 @@ from dead_letter_entries import dead_fields
 from http_api import Api, running_api
 from integration.scene import Scene
 
-from ingest.api.http.routing import Caller, Scope
+from ingest.api.http.routing import Caller
+from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.delivery import RetryReason
 
 OPERATOR = Caller("operator", frozenset({Scope.READ, Scope.OPERATE}))

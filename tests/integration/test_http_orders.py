@@ -13,7 +13,8 @@ from integration.scene import ids as order_ids
 from support import connected, eventually
 
 from ingest.api.http.problems import Problem
-from ingest.api.http.routing import Caller, Scope
+from ingest.api.http.routing import Caller
+from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.operations.orders import SEARCHED_ENTRIES
 

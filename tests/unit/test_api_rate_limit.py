@@ -162,7 +162,7 @@ def in_a_process(work):
     return pid
 
 def locked_and_killed():
-    mine._times.lock(mine._at)
+    mine._shared.lock(mine._at)
     os.kill(os.getpid(), signal.SIGKILL)
 
 os.waitpid(in_a_process(lambda: admitted(bucket("one", 0.001, 10), 7)), 0)

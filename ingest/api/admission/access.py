@@ -5,21 +5,19 @@ and unknown keys are one case.
 """
 
 import asyncio
-import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from multidict import MultiMapping
+from aiohttp import hdrs
+from multidict import MultiMapping, istr
 
-from ingest.api.admission.presented_key import NoKey, NotPresentable, presented_key
-from ingest.api.admission.rate_limit import Bucket, SharedBuckets, Taken
+from ingest.api.admission.rate_limit import Bucket, SharedBuckets
 from ingest.api.http.problems import Problem
-from ingest.api.http.routing import Caller, Scope
-from ingest.domain.api_key import ApiKey, Denial, digest_of, has_valid_checksum
+from ingest.api.http.routing import Caller
+from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, has_valid_checksum
 from ingest.domain.errors import ConfigError
 from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.operations.api_keys import SETTING, read_keys
@@ -28,25 +26,18 @@ from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("api")
 _CHALLENGE = 'Bearer realm="ingest"'
+_X_API_KEY = istr("X-API-Key")
+# A key is 35 characters long. Much longer values are not even hashed.
+_LONGEST = 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A key that is in force.
+class _NotPresented(Exception):
+    """The headers contain no key that can be looked up. The message gives the reason without their values."""
 
-    Attributes:
-        digest: SHA-256 of its text.
-        caller: whom it admits.
-        bucket: its rate limit.
-    """
-
-    digest: bytes
-    caller: Caller
-    bucket: Bucket | None
-
-
-# No text has this digest.
-_UNKNOWN = _Known(bytes(32), Caller("", frozenset()), None)
+    def __init__(self, detail: str, reason: Denial = Denial.MALFORMED, error: str = "invalid_request") -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.error = error
 
 
 class KeyAccess:
@@ -69,15 +60,15 @@ class KeyAccess:
         self._buckets = buckets
         self._denied = denied
         self._clock = clock
-        self._known: Mapping[bytes, _Known] = {}
+        self._keys: Mapping[bytes, ApiKey] = {}
+        self._limited: Mapping[bytes, Bucket] = {}
         self.use(keys)
 
     def use(self, keys: Iterable[ApiKey]) -> None:
         """Put these keys in force, and no others."""
-        keys = list(keys)
-        buckets = self._buckets.of(keys)
-        self._known = {key.digest: _Known(key.digest, self._caller(key), buckets.get(key.digest)) for key in keys}
-        if not keys:
+        self._keys = {key.digest: key for key in keys}
+        self._limited = self._buckets.of(self._keys.values())
+        if not self._keys:
             _log.warning("no_api_keys", settings=SETTING)
 
     def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
@@ -87,43 +78,41 @@ class KeyAccess:
             Problem: 401 without a key in force, 403 without the scope, 429 over the key's rate limit.
         """
         try:
-            text = presented_key(headers)
-        except NoKey:
-            raise self._unauthorized(Denial.NO_KEY, "this needs an API key", "") from None
-        except NotPresentable as error:
-            raise self._unauthorized(Denial.MALFORMED, str(error), "invalid_request") from None
-        digest = digest_of(text)
-        known = self._known.get(digest, _UNKNOWN)
-        if not hmac.compare_digest(known.digest, digest):
+            text = _presented(headers)
+        except _NotPresented as error:
+            raise self._unauthorized(error.reason, str(error), error.error) from None
+        key = self._keys.get(digest_of(text))
+        if key is None:
             raise self._unknown(text)
         try:
-            return self._permitted(known, scope)
+            self._check(key.digest, scope)
+            return Caller(key.name, key.scopes, self._take(key), partial(self._check, key.digest))
         except Problem as problem:
-            problem.key = known.caller.name
+            problem.key = key.name
             raise
 
-    def _permitted(self, known: _Known, scope: Scope) -> Caller:
-        if scope not in known.caller.scopes:
-            raise self._forbidden(scope)
-        if known.bucket is None:
-            return known.caller
-        return self._within_limit(known.caller, known.bucket)
-
-    def _within_limit(self, caller: Caller, bucket: Bucket) -> Caller:
+    def _take(self, key: ApiKey) -> tuple[tuple[str, str], ...]:
+        """Count a request, and return the headers of its response."""
+        bucket = self._limited.get(key.digest)
+        if bucket is None:
+            return ()
         taken = bucket.take(self._clock())
+        headers = bucket.headers(taken)
         if not taken.is_admitted:
-            raise self._limited(bucket, taken)
-        return Caller(caller.name, caller.scopes, bucket.headers(taken), caller.check)
-
-    def _caller(self, key: ApiKey) -> Caller:
-        return Caller(key.name, key.scopes, check=partial(self._check, key.digest))
+            self._denied[Denial.RATE].inc()
+            detail = "the key is used more often than its rate limit allows"
+            raise Problem(429, "rate_limited", detail, headers={**dict(headers), "Retry-After": str(taken.seconds)})
+        return headers
 
     def _check(self, digest: bytes, scope: Scope) -> None:
-        known = self._known.get(digest)
-        if known is None:
+        key = self._keys.get(digest)
+        if key is None:
             raise self._unauthorized(Denial.UNKNOWN, "the API key has been revoked", "invalid_token")
-        if scope not in known.caller.scopes:
-            raise self._forbidden(scope)
+        if scope not in key.scopes:
+            self._denied[Denial.SCOPE].inc()
+            challenge = f'{_CHALLENGE}, error="insufficient_scope", scope="{scope.value}"'
+            detail = f"the key lacks the scope {scope.value}"
+            raise Problem(403, "missing_scope", detail, headers={"WWW-Authenticate": challenge}, scope=scope.value)
 
     def _unknown(self, text: str) -> Problem:
         if has_valid_checksum(text):
@@ -136,16 +125,24 @@ class KeyAccess:
         challenge = f'{_CHALLENGE}, error="{error}"' if error else _CHALLENGE
         return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
 
-    def _forbidden(self, scope: Scope) -> Problem:
-        self._denied[Denial.SCOPE].inc()
-        challenge = f'{_CHALLENGE}, error="insufficient_scope", scope="{scope.value}"'
-        detail = f"the key lacks the scope {scope.value}"
-        return Problem(403, "missing_scope", detail, headers={"WWW-Authenticate": challenge}, scope=scope.value)
 
-    def _limited(self, bucket: Bucket, taken: Taken) -> Problem:
-        self._denied[Denial.RATE].inc()
-        headers = {**dict(bucket.headers(taken)), "Retry-After": str(taken.seconds)}
-        return Problem(429, "rate_limited", "the key is used more often than its rate limit allows", headers=headers)
+def _presented(headers: MultiMapping[str]) -> str:
+    """The text of the one key in `Authorization: Bearer KEY` (RFC 6750) or `X-API-Key: KEY`."""
+    authorization = headers.getall(hdrs.AUTHORIZATION, ())
+    given = [*authorization, *headers.getall(_X_API_KEY, ())]
+    if len(given) > 1:
+        raise _NotPresented("more than one header contains a key: send one of Authorization and X-API-Key")
+    if not given:
+        raise _NotPresented("this needs an API key", Denial.NO_KEY, "")
+    text = given[0]
+    if authorization:
+        scheme, _, text = text.partition(" ")
+        if scheme.lower() != "bearer":
+            raise _NotPresented("the scheme of Authorization must be Bearer")
+    key: str = text.strip(" \t")
+    if not key or len(key) > _LONGEST or not key.isascii():
+        raise _NotPresented("this is not an API key")
+    return key
 
 
 @asynccontextmanager

@@ -11,7 +11,8 @@ from multidict import MultiMapping
 
 from ingest.api.http.admitting import OpenAccess
 from ingest.api.http.problems import Problem
-from ingest.api.http.routing import Caller, Scope
+from ingest.api.http.routing import Caller
+from ingest.domain.api_key import Scope
 
 
 class LoopbackAccess(OpenAccess):

@@ -42,65 +42,39 @@ class Taken:
     seconds: int
 
 
-class _Times:
-    """One time for each bucket, with a lock. Forked processes share them."""
-
-    def __init__(self) -> None:
-        self.cells = memoryview(mmap.mmap(-1, _CELLS * 8)).cast("d")
-        self._file = _anonymous_file()
-        weakref.finalize(self, os.close, self._file)
-
-    def lock(self, at: int) -> None:
-        """Lock one time, if that is possible soon."""
-        for _ in range(_TRIES):
-            try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
-            except OSError:
-                os.sched_yield()
-            else:
-                return
-
-    def unlock(self, at: int) -> None:
-        """Undo `lock`; without a lock, nothing happens."""
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, at)
-
-
 class Bucket:
     """The tokens of one key.
 
     Args:
         limit: tokens per second, and at most.
-        times: when each bucket is full.
-        at: which of them is this bucket's.
+        shared: when each bucket is full.
+        at: which of these times is this bucket's.
     """
 
-    __slots__ = ("_at", "_burst", "_interval", "_times", "policy")
+    __slots__ = ("_at", "_burst", "_interval", "_shared", "policy")
 
-    def __init__(self, limit: RateLimit, times: _Times, at: int) -> None:
+    def __init__(self, limit: RateLimit, shared: "SharedBuckets", at: int) -> None:
         self._interval = 1.0 / limit.rate
         self._burst = limit.burst
-        self._times = times
+        self._shared = shared
         self._at = at
         window = max(1, math.ceil(limit.burst / limit.rate))
         self.policy = f"{_POLICY};q={max(1, math.floor(limit.rate * window))};w={window}"
 
     def take(self, now: float) -> Taken:
         """Take a token, if there is one."""
-        self._times.lock(self._at)
+        self._shared.lock(self._at)
         try:
             missing, is_admitted = self._take(now)
         finally:
-            self._times.unlock(self._at)
-        interval, burst = self._interval, self._burst
-        if not is_admitted:
-            return Taken(is_admitted=False, remaining=0, seconds=_seconds((missing + 1.0 - burst) * interval))
-        remaining = math.floor(burst - missing + _ROUNDING)
-        until = missing if remaining else missing + 1.0 - burst
-        return Taken(is_admitted=True, remaining=remaining, seconds=_seconds(until * interval))
+            self._shared.unlock(self._at)
+        remaining = math.floor(self._burst - missing + _ROUNDING)
+        until = missing if remaining else missing + 1.0 - self._burst
+        return Taken(is_admitted, remaining, max(1, math.ceil(until * self._interval - _ROUNDING)))
 
     def _take(self, now: float) -> tuple[float, bool]:
         """Return how many tokens are missing then, and whether one was taken."""
-        cells, at, interval, burst = self._times.cells, self._at, self._interval, self._burst
+        cells, at, interval, burst = self._shared.cells, self._at, self._interval, self._burst
         missing = max(0.0, (cells[at] - now) / interval)
         if missing > burst + _LATE / interval:
             # The time is of another limit, before the file was changed.
@@ -120,10 +94,16 @@ class Bucket:
 
 
 class SharedBuckets:
-    """The memory of all buckets, made before the processes are forked, which then share it."""
+    """The memory of all buckets, made before the processes are forked, which then share it.
+
+    Attributes:
+        cells: one time for each bucket, with a lock.
+    """
 
     def __init__(self) -> None:
-        self._times = _Times()
+        self.cells = memoryview(mmap.mmap(-1, _CELLS * 8)).cast("d")
+        self._file = _anonymous_file()
+        weakref.finalize(self, os.close, self._file)
 
     def of(self, keys: Iterable[ApiKey]) -> dict[bytes, Bucket]:
         """Return the buckets of the keys that have a limit, by digest, the same in each process for the same keys."""
@@ -136,8 +116,22 @@ class SharedBuckets:
             while at in used:
                 at = (at + 1) % _CELLS
             used.add(at)
-            buckets[key.digest] = Bucket(key.limit, self._times, at)
+            buckets[key.digest] = Bucket(key.limit, self, at)
         return buckets
+
+    def lock(self, at: int) -> None:
+        """Lock one time, if that is possible soon."""
+        for _ in range(_TRIES):
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+            except OSError:
+                os.sched_yield()
+            else:
+                return
+
+    def unlock(self, at: int) -> None:
+        """Undo `lock`. Without a lock, this has no effect."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, at)
 
 
 def _anonymous_file() -> int:
@@ -146,7 +140,3 @@ def _anonymous_file() -> int:
         return os.memfd_create("rate-limits")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def _seconds(value: float) -> int:
-    return max(1, math.ceil(value - _ROUNDING))

@@ -6,10 +6,14 @@ from typing import Protocol
 from aiohttp import HttpVersion10, web
 from multidict import MultiMapping
 
-from ingest.api.admission.rejections import Rejections
+from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE
-from ingest.api.http.routing import Caller, Respond, Route, Scope
+from ingest.api.http.routing import Caller, Respond, Route
+from ingest.domain.api_key import Scope
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("api")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,14 +51,16 @@ def without_key(handler: Respond) -> Handler:
     return respond
 
 
-def admitting(route: Route, scope: Scope, access: Admission, rejections: Rejections) -> Handler:
-    """The handler of a route behind admission, as aiohttp calls it."""
+def admitting(route: Route, scope: Scope, access: Admission, limit: LogLimit) -> Handler:
+    """The handler of a route behind admission, as aiohttp calls it. `limit` is for log lines of rejections."""
+    name = f"{route.method} {route.path}"
 
     async def respond(request: web.Request) -> web.StreamResponse:
         try:
             caller = access.admit(request.headers, scope)
         except Problem as problem:
-            rejections.log(route, problem)
+            if limit.is_due(problem.key, name, problem.code):
+                _log.warning("request_rejected", key=problem.key, route=name, reason=problem.code)
             raise
         request[STATE].caller = caller.name
         await _expect(request)

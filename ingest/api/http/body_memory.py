@@ -5,12 +5,12 @@ reserved for them. When there is none left, requests whose bodies come slowly ar
 such as senders of webhooks, whose signature is checked when the whole body is there.
 """
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingest.api.http.connection import Connection
+from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter as CounterMetric
@@ -56,7 +56,7 @@ class BodyMemory:
         self._rejected = rejected or {}
         self._holding: dict[RequestState, None] = {}
         self._counts = {"slow": 0, "busy": 0}
-        self._logged_at = float("-inf")
+        self._limit = LogLimit(_LOG_EVERY)
 
     def take(self, request: RequestState, size: int) -> None:
         """Take memory for a request. It is released after the response.
@@ -106,8 +106,6 @@ class BodyMemory:
         if reason in self._rejected:
             self._rejected[reason].inc()
         self._counts[reason] += 1
-        now = time.monotonic()
-        if now - self._logged_at >= _LOG_EVERY:
-            self._logged_at = now
+        if self._limit.is_due():
             _log.warning("body_memory_full", **self._counts)
             self._counts = dict.fromkeys(self._counts, 0)

@@ -8,8 +8,6 @@ from aiohttp import web
 from ingest.api.documentation.documentation import Documentation
 from ingest.domain.api_key import Scope
 
-__all__ = ["Caller", "Respond", "Route", "Scope"]
-
 
 def _always(scope: Scope) -> None:
     """The caller may continue."""

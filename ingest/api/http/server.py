@@ -16,10 +16,10 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
-from ingest.api.admission.rejections import Rejections
 from ingest.api.http.admitting import Admission, Handler, admitting, expect_later, without_key
 from ingest.api.http.body_memory import BodyMemory, RequestState
 from ingest.api.http.connection import Connection, ConnectionLimits, Connections
+from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import SECURITY_HEADERS, Problem
 from ingest.api.http.requests import STATE
 from ingest.api.http.routing import Route
@@ -36,6 +36,8 @@ _OTHER = 0
 _CLOSING = frozenset({408, 413})
 # How long the rest of a body is read after its response, so that the client reads the response before a reset.
 _LINGERING = 2.0
+# Seconds between two log lines for rejections of the same key and route for the same reason.
+_REJECTIONS_EVERY = 60.0
 _LINE_SIZE = 8190
 _FIELD_SIZE = 4096
 _FIELDS = 64
@@ -85,9 +87,9 @@ class Server:
 
         self.application = web.Application(middlewares=[respond])
         self.application.on_response_prepare.append(_secure)
-        rejections = Rejections()
+        limit = LogLimit(_REJECTIONS_EVERY)
         for route in routes:
-            handler = admitting(route, route.scope, access, rejections) if route.scope else without_key(route.handler)
+            handler = admitting(route, route.scope, access, limit) if route.scope else without_key(route.handler)
             methods = [route.method, "HEAD"] if route.method == "GET" else [route.method]
             for method in methods:
                 self._seconds[route.path, method] = _by_status(metrics.requests[route.path, route.method])

@@ -12,8 +12,9 @@ from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
-from ingest.api.http.routing import Caller, Route, Scope
+from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import Changes, DeadLettersBody
+from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.audit import Operation

@@ -11,8 +11,9 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import as_object, json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.requests import BodyLimits
-from ingest.api.http.routing import Caller, Route, Scope
+from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import Changes, RetriesBody
+from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.operations import retries as operations
 from ingest.operations.audit import Operation

@@ -13,11 +13,12 @@ from ingest.api.documentation.documentation import Documentation, Parameter
 from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, decoded, read_body, refuse_encoding
-from ingest.api.http.routing import Caller, Route, Scope
+from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.idempotency import Idempotency, digest_of, key_of, name_of
 from ingest.api.orders.ndjson import CONTENT_TYPE as NDJSON
 from ingest.api.orders.ndjson import Batch, InvalidLine, Lines, refused
 from ingest.api.orders.queueing import ACCEPTED, Queueing, accepted_response
+from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id

@@ -11,8 +11,9 @@ from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import while_connected
-from ingest.api.http.routing import Caller, Route, Scope
+from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.pushing import order_id_of
+from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.operations.orders import Orders, as_object
 from ingest.store.orders.order_reading import OrderFilter

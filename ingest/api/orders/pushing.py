@@ -9,8 +9,9 @@ from ingest.api.documentation.documentation import ORDER_ID, Documentation
 from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body
-from ingest.api.http.routing import Caller, Route, Scope
+from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.queueing import ACCEPTED, Queueing, accepted_response
+from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.clean_json import clean_json

@@ -11,6 +11,7 @@ from aiohttp import web
 from ingest.api.documentation.documentation import Documentation, Parameter, object_schema
 from ingest.api.http.failures import busy
 from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
 from ingest.api.webhooks.errors import Refused
@@ -83,7 +84,6 @@ class WebhookRoutes:
         accepted: counts enqueued orders.
         coalesce: seconds in which an order that still waits is not queued again, unless a source sets it.
         now: Unix time.
-        monotonic: the clock for log lines.
     """
 
     def __init__(
@@ -96,7 +96,6 @@ class WebhookRoutes:
         accepted: Counter,
         coalesce: float,
         now: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sources = {source.name: source for source in sources}
         self._announcer = announcer
@@ -105,8 +104,7 @@ class WebhookRoutes:
         self._accepted = accepted
         self._coalesce = coalesce
         self._now = now
-        self._monotonic = monotonic
-        self._logged: dict[tuple[str, str], float] = {}
+        self._limit = LogLimit(_LOG_EVERY)
 
     def routes(self) -> Sequence[Route]:
         """The route. Signatures take the place of API keys."""
@@ -170,11 +168,9 @@ class WebhookRoutes:
         self._counters[source.name, result].inc()
 
     def _log_refused(self, source: WebhookSource, refused: Refused) -> None:
-        """Tell about it, once a minute for each source and reason."""
-        last, now = self._logged.get((source.name, refused.code)), self._monotonic()
-        if last is not None and now - last < _LOG_EVERY:
+        """Log it once a minute for each source and reason."""
+        if not self._limit.is_due(source.name, refused.code):
             return
-        self._logged[source.name, refused.code] = now
         # A signed request that cannot be read cannot be read when it is sent again. The file of sources has to be changed.
         log = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
         log("webhook_refused", source=source.name, reason=refused.code, problem=refused.detail)
