@@ -35,6 +35,30 @@ def open_regular(path: Path) -> BinaryIO:
     return file
 
 
+def read_text(path: Path, largest: int, kind: str) -> str:
+    """Return the text of a file in UTF-8. Some editors write a byte order mark before it.
+
+    Args:
+        path: of the file.
+        largest: limit in bytes.
+        kind: which larger files are not, for the error.
+
+    Raises:
+        ValueError: the file cannot be read or used. The message names it.
+    """
+    try:
+        with open_regular(path) as file:
+            content = file.read(largest + 1)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > largest:
+        raise ValueError(f"{path} is larger than {largest} bytes: it is not {kind}")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text") from error
+
+
 def read_once(path: Path, largest: int, within: float = _LONGEST_WAIT) -> bytes:
     """Return the content of a file or pipe, at most one byte over the limit. Reading consumes a pipe.
 

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from ingest.api.documentation.openapi import OpenApi, document_of
 from ingest.api.health import Health
 from ingest.api.http.body_memory import BodyMemory
-from ingest.api.http.requests import BodyLimits, read_body
+from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Route
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes, refuse_to_wait
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
@@ -136,7 +136,7 @@ def routes_of(
     of_webhooks = WebhookRoutes(
         webhooks.sources,
         connections.producer,
-        lambda request: read_body(request, limits),
+        limits,
         webhooks.counters,
         accepted=accepted["webhook"],
         coalesce=settings.coalesce,

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webhook_requests import NOW, SECRET, STANDARD_SECRET
 
-from ingest.api.webhooks.errors import Refused
 from ingest.api.webhooks.places import compile_path
-from ingest.api.webhooks.reception import ReceivedOrder, read_webhook
+from ingest.api.webhooks.reception import ReceivedOrder, Refused, read_webhook
 from ingest.api.webhooks.sources import WebhookSource
 
 SHOPIFY = 'profile = "shopify"'

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webhook_requests import NOW, SECRET, STANDARD_BODY, STANDARD_ID, STANDARD_SECRET, STANDARD_SIGNATURE, STANDARD_TIME
 
-from ingest.api.webhooks.errors import Refused
-from ingest.api.webhooks.reception import read_webhook
+from ingest.api.webhooks.reception import Refused, read_webhook
 from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.webhook_result import WebhookResult
 

@@ -1,7 +1,6 @@
 """`PUT /v1/orders/{order_id}`: takes a whole order into the queue."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from aiohttp import web
 
@@ -16,18 +15,7 @@ from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, 
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.clean_json import clean_json
 from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, parse_order_id
-
-
-class Decode(Protocol):
-    """From a document to orders."""
-
-    async def decode(self, body: bytes, request: FetchRequest, /) -> object:
-        """The orders in a document.
-
-        Raises:
-            InvalidDocument: if it is not a valid document of the order requested.
-        """
-
+from ingest.flow.ports import Decode
 
 _DOCUMENTATION = Documentation(
     summary="Push a whole order",

@@ -1,13 +1,40 @@
-"""The keys and types of the file of webhook sources.
+"""The keys and types of the file of webhook sources, and the error of a source that cannot be used.
 
 docs/reference/webhooks.md describes them for users.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import msgspec
 
+from ingest.domain.toml_errors import Keys
+
 Profile = Literal["standard", "shopify", "stripe", "woocommerce", "hmac"]
+
+
+class SourceError(ValueError):
+    """A source that cannot be used.
+
+    Attributes:
+        keys: where in the file, from its top.
+        problem: the error, never a secret.
+    """
+
+    def __init__(self, problem: str, keys: Keys = ()) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.keys = keys
+
+
+@contextmanager
+def below(*keys: str | int) -> Iterator[None]:
+    """Within these keys of the file: an error in the block names them."""
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(error.problem, (*keys, *error.keys)) from None
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,14 +1,11 @@
 """Who can have signed: secrets as keys, and whether one of them fits a request. Compares in constant time."""
 
 import hmac
-from base64 import b64decode
-from binascii import Error as NotEncoded
-from binascii import unhexlify
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ingest.api.webhooks.schemes import Claim, Kind
+from ingest.api.webhooks.schemes import Claim, Kind, decode_base64, decode_hex
 
 # The specification of Standard Webhooks has 24 to 64.
 _SHORTEST_STANDARD = 16
@@ -100,10 +97,9 @@ def encoded_key(encoding: str, algorithm: str) -> ParseKey:
     """Secrets that are hexadecimal or base64."""
 
     def parse(secret: str) -> Key:
-        try:
-            key = unhexlify(secret) if encoding == "hex" else b64decode(secret, validate=True)
-        except (NotEncoded, ValueError):
-            raise ValueError(f"a secret is not {encoding}") from None
+        key = decode_hex(secret) if encoding == "hex" else decode_base64(secret)
+        if key is None:
+            raise ValueError(f"a secret is not {encoding}")
         return _hmac_key(key, algorithm)
 
     return parse
@@ -126,10 +122,9 @@ def standard_key(secret: str) -> Key:
             f"a secret is a private key ({_PRIVATE}…), which only the sender may have: write its public key"
         )
     is_public = secret.startswith(_PUBLIC)
-    try:
-        decoded = b64decode(secret.removeprefix(_PUBLIC if is_public else _SYMMETRIC), validate=True)
-    except (NotEncoded, ValueError):
-        raise ValueError(f"a secret is not {_SYMMETRIC} or {_PUBLIC} with base64 behind it") from None
+    decoded = decode_base64(secret.removeprefix(_PUBLIC if is_public else _SYMMETRIC))
+    if decoded is None:
+        raise ValueError(f"a secret is not {_SYMMETRIC} or {_PUBLIC} with base64 behind it")
     if not is_public:
         if len(decoded) < _SHORTEST_STANDARD:
             raise ValueError(f"a secret is shorter than {_SHORTEST_STANDARD} bytes")

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from ingest.api.webhooks import declaration
-from ingest.api.webhooks.errors import SourceError
+from ingest.api.webhooks.declaration import SourceError, below
 from ingest.api.webhooks.sources import WebhookSource, compile_source
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import Keys, describe_error, describe_location
-from ingest.files.regular import open_regular
+from ingest.files.regular import read_text
 
 _LARGEST = 1024 * 1024
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
@@ -25,12 +25,15 @@ def load_sources(path: str) -> list[WebhookSource]:
     Raises:
         ConfigError: one of them cannot be used. Its one line names the setting, the line and the field.
     """
-    text = _text_of(path)
+    try:
+        text = read_text(Path(path), _LARGEST, "a file of sources")
+    except ValueError as error:
+        raise ConfigError(f"INGEST_WEBHOOKS: {error}") from error
     try:
         return compile_sources(text, Path(path).parent)
     except SourceError as error:
         where = ", ".join([path, *describe_location(error.keys, text)])
-        raise ConfigError(f"INGEST_WEBHOOKS: {where}: {error.what}") from None
+        raise ConfigError(f"INGEST_WEBHOOKS: {where}: {error.problem}") from None
 
 
 def compile_sources(text: str, folder: Path) -> list[WebhookSource]:
@@ -54,10 +57,9 @@ def _compile(name: str, table: Any, folder: Path) -> WebhookSource:
     keys: Keys = ("sources", name)
     if not _NAME.fullmatch(name):
         raise SourceError("a name is 1 to 64 of a-z 0-9 _ -, because it is a part of the URL", keys)
-    try:
-        return compile_source(name, _convert(table, declaration.SourceDeclaration, keys), folder)
-    except SourceError as error:
-        raise error if error.keys[: len(keys)] == keys else error.below(*keys) from None
+    declared = _convert(table, declaration.SourceDeclaration, keys)
+    with below(*keys):
+        return compile_source(name, declared, folder)
 
 
 def _convert(value: Any, kind: Any, keys: Keys) -> Any:
@@ -79,17 +81,3 @@ def _known_keys(keys: Keys) -> Sequence[str]:
         case _:
             struct = declaration.InHeader
     return struct.__struct_encode_fields__
-
-
-def _text_of(path: str) -> str:
-    try:
-        with open_regular(Path(path)) as file:
-            content = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise ConfigError(f"INGEST_WEBHOOKS: cannot read {path}: {error.strerror}") from error
-    if len(content) > _LARGEST:
-        raise ConfigError(f"INGEST_WEBHOOKS: {path} is larger than {_LARGEST} bytes: it is not a file of sources")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"INGEST_WEBHOOKS: {path} is not UTF-8 text") from error

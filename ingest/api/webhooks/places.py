@@ -5,18 +5,21 @@ is written in quotes. `$` is the whole body. The value is read from the text of 
 stay as they were sent.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
+from multidict import MultiMapping
 
 from ingest.api.webhooks import declaration
-from ingest.api.webhooks.errors import SourceError
+from ingest.api.webhooks.declaration import SourceError
 from ingest.domain.fetch.request_headers import check_header_name
 from ingest.domain.orders.clean_json import clean_json
 
-_STEP = re.compile(r'(?P<key>[A-Za-z_][A-Za-z0-9_-]*)|"(?P<quoted>[^"]+)"|\[(?P<index>[0-9]{1,9})\]')
+_KEY, _INDEX = r'([A-Za-z_][A-Za-z0-9_-]*)|"([^"]+)"', r"\[([0-9]{1,9})\]"
+_STEP = re.compile(rf"{_KEY}|{_INDEX}")
+_PATH = re.compile(rf"\$|(?:\$\.?)?(?:{_KEY}|{_INDEX})(?:\.(?:{_KEY})|{_INDEX})*")
 _INTEGER = re.compile(rb"-?[0-9]+")
 # Longer texts are no IDs and no names of events.
 _LONGEST = 1_000
@@ -31,20 +34,6 @@ class NotJson(ValueError):
     """A body that is no JSON object or list in UTF-8."""
 
 
-class Headers(Protocol):
-    """The headers of a request."""
-
-    def getall(self, name: str, default: list[str], /) -> list[str]:
-        """The values of a header, by its name in any case."""
-
-
-class Place(Protocol):
-    """Where a value is."""
-
-    def read(self, headers: Headers, body: bytes) -> str | None:
-        """The value, or None if it is missing, or neither a text nor an integer."""
-
-
 @dataclass(frozen=True, slots=True)
 class HeaderPlace:
     """A header.
@@ -55,7 +44,7 @@ class HeaderPlace:
 
     names: tuple[str, ...]
 
-    def read(self, headers: Headers, body: bytes) -> str | None:
+    def read(self, headers: MultiMapping[str], body: bytes) -> str | None:
         """The value of the first header in the request, or None if it occurs twice."""
         del body
         return single(headers, *self.names)
@@ -76,7 +65,7 @@ class PathPlace:
     text: str
     steps: tuple[str | int, ...]
 
-    def read(self, headers: Headers, body: bytes) -> str | None:
+    def read(self, headers: MultiMapping[str], body: bytes) -> str | None:
         """The text or integer at the path."""
         del headers
         found = self.find(body)
@@ -106,6 +95,22 @@ class PathPlace:
         return self.text
 
 
+class BodyDigest:
+    """The body itself as the ID of an event: for senders whose own IDs are not unique."""
+
+    def read(self, headers: MultiMapping[str], body: bytes) -> str:
+        """The digest of the body."""
+        del headers
+        return hashlib.sha256(body).hexdigest()
+
+    def __str__(self) -> str:
+        return "the body"
+
+
+Place = HeaderPlace | PathPlace | BodyDigest
+"""Where a value is. `read` returns None if the value is missing, or neither a text nor an integer."""
+
+
 def checked_json(body: bytes) -> bytes:
     """The body, cleaned as documents are, if it is JSON.
 
@@ -124,7 +129,7 @@ def checked_json(body: bytes) -> bytes:
     return text
 
 
-def single(headers: Headers, *names: str) -> str | None:
+def single(headers: MultiMapping[str], *names: str) -> str | None:
     """The value of the first of several headers in a request, or None if there are none or it occurs twice."""
     for name in names:
         if values := headers.getall(name, []):
@@ -149,22 +154,11 @@ def compile_path(text: str) -> PathPlace:
     Raises:
         SourceError: it is none.
     """
-    steps: list[str | int] = []
-    rest = text.removeprefix("$.") if text.startswith("$.") else text.removeprefix("$")
-    position = 0
-    while position < len(rest):
-        if position and rest[position] == ".":
-            position += 1
-        step = _STEP.match(rest, position)
-        is_joined = not position or rest[position - 1] == "." or rest[position : position + 1] == "["
-        if step is None or not is_joined or (rest[position - 1 : position] == "." and step["index"]):
-            raise SourceError(f"{text!r} is not a path: write keys and indexes, such as data.orders[0].id")
-        key = step["key"] or step["quoted"]
-        steps.append(key if key is not None else int(step["index"]))
-        position = step.end()
-    if not steps and text != "$":
-        raise SourceError("an empty path: write keys and indexes, such as data.orders[0].id")
-    return PathPlace(text, tuple(steps))
+    if not _PATH.fullmatch(text):
+        problem = "an empty path" if not text else f"{text!r} is not a path"
+        raise SourceError(f"{problem}: write keys and indexes, such as data.orders[0].id")
+    steps = _STEP.finditer(text)
+    return PathPlace(text, tuple(int(step[3]) if step[3] else step[1] or step[2] for step in steps))
 
 
 def header_name(name: str, key: str) -> str:

@@ -1,11 +1,10 @@
 """The known senders: how each of them signs, and where it puts the event and the order ID."""
 
-import hashlib
 import re
 from dataclasses import dataclass
 
 from ingest.api.webhooks.keys import ParseKey, standard_key, text_key
-from ingest.api.webhooks.places import HeaderPlace, Headers, PathPlace, Place
+from ingest.api.webhooks.places import BodyDigest, HeaderPlace, PathPlace, Place
 from ingest.api.webhooks.schemes import HeaderScheme, Scheme, StandardScheme, StripeScheme, decode_base64
 
 _WOOCOMMERCE_PING = re.compile(rb"webhook_id=[0-9]{1,20}")
@@ -24,8 +23,7 @@ class Profile:
         ignore: patterns of events to ignore.
         order_id: where the ID of the order is.
         delivery_id: where the ID is that is the same when an event is sent again.
-        signature_header: what every request has that is not a ping.
-        ping: the possible bodies of a request without a signature.
+        ping: the possible bodies of a request that only checks that the URL exists. It is not signed and carries no event.
     """
 
     scheme: Scheme
@@ -36,26 +34,7 @@ class Profile:
     ignore: tuple[str, ...] = ()
     order_id: Place | None = None
     delivery_id: Place | None = None
-    signature_header: str = ""
     ping: re.Pattern[bytes] | None = None
-
-    def is_ping(self, headers: Headers, body: bytes) -> bool:
-        """Whether a request only checks that the URL exists. It is not signed and carries no event."""
-        if self.ping is None or headers.getall(self.signature_header, []):
-            return False
-        return self.ping.fullmatch(body) is not None
-
-
-class BodyDigest:
-    """The body itself as the ID of an event: for senders whose own IDs are not unique."""
-
-    def read(self, headers: Headers, body: bytes) -> str:
-        """The digest of the body."""
-        del headers
-        return hashlib.sha256(body).hexdigest()
-
-    def __str__(self) -> str:
-        return "the body"
 
 
 PROFILES: dict[str, Profile] = {
@@ -97,7 +76,6 @@ PROFILES: dict[str, Profile] = {
         order_id=PathPlace("id", ("id",)),
         # Two deliveries of one second share their ID, and orders in the body contain the time of their last change.
         delivery_id=BodyDigest(),
-        signature_header="X-WC-Webhook-Signature",
         ping=_WOOCOMMERCE_PING,
     ),
 }

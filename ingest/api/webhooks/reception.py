@@ -4,9 +4,10 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from ingest.api.webhooks.errors import Refused
+from multidict import MultiMapping
+
 from ingest.api.webhooks.keys import is_signed
-from ingest.api.webhooks.places import HeaderPlace, Headers, NotJson, checked_json
+from ingest.api.webhooks.places import HeaderPlace, NotJson, checked_json
 from ingest.api.webhooks.schemes import Claim
 from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
@@ -16,6 +17,22 @@ from ingest.domain.webhook_result import WebhookResult
 # IDs of other characters, and longer ones, go into the queue as their digest.
 _USUAL_ID = re.compile(r"[A-Za-z0-9._:/=+-]{1,100}", re.ASCII)
 _UNSIGNED = Claim(())
+
+
+class Refused(Exception):
+    """A webhook that is not accepted.
+
+    Attributes:
+        result: why, for metrics.
+        code: why, for programs.
+        detail: the reason for people, without any part of the body.
+    """
+
+    def __init__(self, result: WebhookResult, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.result = result
+        self.code = code
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +48,7 @@ class ReceivedOrder:
     idempotency_key: str | None
 
 
-def read_webhook(source: WebhookSource, headers: Headers, body: bytes, now: float) -> ReceivedOrder | None:
+def read_webhook(source: WebhookSource, headers: MultiMapping[str], body: bytes, now: float) -> ReceivedOrder | None:
     """The order in a request, or None if it carries none and only has to be acknowledged.
 
     Args:
@@ -43,9 +60,10 @@ def read_webhook(source: WebhookSource, headers: Headers, body: bytes, now: floa
     Raises:
         Refused: it is not signed, or cannot be read.
     """
-    if source.profile.is_ping(headers, body):
+    claim = source.profile.scheme.claim(headers)
+    if claim is None and source.profile.ping is not None and source.profile.ping.fullmatch(body):
         return None
-    _check_signature(source, headers, body, now)
+    _check_signature(source, claim, body, now)
     try:
         document = checked_json(body)
     except NotJson:
@@ -57,8 +75,7 @@ def read_webhook(source: WebhookSource, headers: Headers, body: bytes, now: floa
     return ReceivedOrder(_announcement(source, headers, document), _idempotency_key(source, headers, document))
 
 
-def _check_signature(source: WebhookSource, headers: Headers, body: bytes, now: float) -> None:
-    claim = source.profile.scheme.claim(headers)
+def _check_signature(source: WebhookSource, claim: Claim | None, body: bytes, now: float) -> None:
     # Even without a claim, so that the response time reveals nothing.
     if not is_signed(claim or _UNSIGNED, body, source.secrets.keys) or claim is None:
         raise Refused(WebhookResult.BAD_SIGNATURE, "bad_signature", "no signature of this request fits")
@@ -67,7 +84,7 @@ def _check_signature(source: WebhookSource, headers: Headers, body: bytes, now: 
         raise Refused(WebhookResult.EXPIRED, "expired", detail)
 
 
-def _is_order(source: WebhookSource, headers: Headers, document: bytes) -> bool:
+def _is_order(source: WebhookSource, headers: MultiMapping[str], document: bytes) -> bool:
     place = source.profile.event
     if place is None:
         return True
@@ -77,7 +94,7 @@ def _is_order(source: WebhookSource, headers: Headers, document: bytes) -> bool:
     return source.is_order(event)
 
 
-def _announcement(source: WebhookSource, headers: Headers, document: bytes) -> Announcement:
+def _announcement(source: WebhookSource, headers: MultiMapping[str], document: bytes) -> Announcement:
     found = source.order_id.read(headers, document)
     if found is None:
         raise Refused(WebhookResult.MALFORMED, "no_order_id", f"there is no ID of an order: {source.order_id}")
@@ -85,7 +102,7 @@ def _announcement(source: WebhookSource, headers: Headers, document: bytes) -> A
     if order is not None and not order.startswith(b"{"):
         raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {source.document}")
     try:
-        return Announcement(found.removeprefix(source.remove_prefix), order, source=f"webhook:{source.name}")
+        return Announcement(found.removeprefix(source.declared.remove_prefix), order, source=f"webhook:{source.name}")
     except InvalidOrderId:
         detail = f"what should be the ID of an order is none: {source.order_id}"
         raise Refused(WebhookResult.MALFORMED, "invalid_order_id", detail) from None
@@ -93,7 +110,7 @@ def _announcement(source: WebhookSource, headers: Headers, document: bytes) -> A
         raise Refused(WebhookResult.MALFORMED, "invalid_document", str(error)) from None
 
 
-def _idempotency_key(source: WebhookSource, headers: Headers, document: bytes) -> str | None:
+def _idempotency_key(source: WebhookSource, headers: MultiMapping[str], document: bytes) -> str | None:
     place = source.profile.delivery_id
     delivery_id = place.read(headers, document) if place is not None else None
     if not delivery_id:

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Protocol
 
 from aiohttp import web
 
@@ -13,14 +12,14 @@ from ingest.api.http.failures import busy
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
+from ingest.api.http.requests import BodyLimits, read_body
 from ingest.api.http.routing import Caller, Route
-from ingest.api.webhooks.errors import Refused
-from ingest.api.webhooks.reception import ReceivedOrder, read_webhook
+from ingest.api.webhooks.reception import ReceivedOrder, Refused, read_webhook
 from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.accepted import Accepted
-from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import Unavailable
 from ingest.domain.webhook_result import WebhookResult
+from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.producer_errors import IdempotencyKeyReused
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
@@ -54,56 +53,35 @@ _DOCUMENTATION = Documentation(
     },
 )
 
-ReadBody = Callable[[web.Request], Awaitable[bytes]]
-"""Reads a body within limits, or raises `Problem`."""
-
-
-class OrderQueue(Protocol):
-    """Enqueues orders. The producer implements it."""
-
-    async def try_announce(
-        self,
-        orders: Sequence[Announcement],
-        *,
-        idempotency_key: str | None = None,
-        express: bool = False,
-        coalesce: float = 0.0,
-        count_repeats: bool = False,
-    ) -> Accepted:
-        """Queue orders, or raise immediately if that is not possible."""
-
 
 class WebhookRoutes:
     """The route of all sources.
 
     Args:
         sources: that may send.
-        announcer: takes orders into the queue.
-        read_body: reads a body within limits.
+        producer: takes orders into the queue.
+        limits: of bodies.
         counters: by source and result.
         accepted: counts enqueued orders.
         coalesce: seconds in which an order that still waits is not queued again, unless a source sets it.
-        now: Unix time.
     """
 
     def __init__(
         self,
         sources: Sequence[WebhookSource],
-        announcer: OrderQueue,
-        read_body: ReadBody,
+        producer: Producer,
+        limits: BodyLimits,
         counters: Mapping[tuple[str, str], Counter],
         *,
         accepted: Counter,
         coalesce: float,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._sources = {source.name: source for source in sources}
-        self._announcer = announcer
-        self._read_body = read_body
+        self._producer = producer
+        self._limits = limits
         self._counters = counters
         self._accepted = accepted
         self._coalesce = coalesce
-        self._now = now
         self._limit = LogLimit(_LOG_EVERY)
 
     def routes(self) -> Sequence[Route]:
@@ -117,7 +95,7 @@ class WebhookRoutes:
             # From the header only, because anyone can send bodies here, which would take the memory of signed ones.
             raise Problem(404, "unknown_source", "there is no such source of webhooks")
         try:
-            body = await self._read_body(request)
+            body = await read_body(request, self._limits)
         except Problem as problem:
             is_busy = problem.status == HTTPStatus.SERVICE_UNAVAILABLE
             self._count(source, WebhookResult.UNAVAILABLE if is_busy else WebhookResult.MALFORMED)
@@ -134,8 +112,8 @@ class WebhookRoutes:
 
     async def _read(self, source: WebhookSource, request: web.Request, body: bytes) -> ReceivedOrder | None:
         if len(body) < _LARGE:
-            return read_webhook(source, request.headers, body, self._now())
-        return await asyncio.to_thread(read_webhook, source, request.headers, body, self._now())
+            return read_webhook(source, request.headers, body, time.time())
+        return await asyncio.to_thread(read_webhook, source, request.headers, body, time.time())
 
     async def _announce(self, source: WebhookSource, announced: ReceivedOrder) -> WebhookResult:
         try:
@@ -152,17 +130,17 @@ class WebhookRoutes:
         return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
 
     async def _queue(self, source: WebhookSource, announced: ReceivedOrder) -> Accepted:
-        coalesce = self._coalesce if source.coalesce is None else source.coalesce
-        announce = self._announcer.try_announce
+        coalesce = self._coalesce if source.declared.coalesce is None else source.declared.coalesce
+        announce = self._producer.try_announce
         orders = [announced.announcement]
         key = announced.idempotency_key
         try:
             return await announce(
-                orders, idempotency_key=key, express=source.express, coalesce=coalesce, count_repeats=True
+                orders, idempotency_key=key, express=source.declared.express, coalesce=coalesce, count_repeats=True
             )
         except IdempotencyKeyReused:
             # The sender has given one ID to two orders, or to two states of one: an order too many changes nothing.
-            return await announce(orders, express=source.express, coalesce=coalesce)
+            return await announce(orders, express=source.declared.express, coalesce=coalesce)
 
     def _count(self, source: WebhookSource, result: WebhookResult) -> None:
         self._counters[source.name, result].inc()

@@ -6,14 +6,15 @@ https://docs.stripe.com/webhooks#verify-manually; Shopify and WooCommerce sign o
 
 import re
 from base64 import b64decode
-from binascii import Error as NotEncoded
 from binascii import unhexlify
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from ingest.api.webhooks.places import Headers, single
+from multidict import MultiMapping
+
+from ingest.api.webhooks.places import single
 
 # Senders send one signature, and two while a secret is rotated. More would only cost time.
 _MOST_SIGNATURES = 10
@@ -55,7 +56,7 @@ class Scheme(Protocol):
     def id_header(self) -> str:
         """The header whose value is signed as the ID of the event, or "" if there is none."""
 
-    def claim(self, headers: Headers) -> Claim | None:
+    def claim(self, headers: MultiMapping[str]) -> Claim | None:
         """The claim of a request, or None if it is not signed in this way."""
 
 
@@ -64,7 +65,7 @@ class StandardScheme:
 
     id_header = "webhook-id"
 
-    def claim(self, headers: Headers) -> Claim | None:
+    def claim(self, headers: MultiMapping[str]) -> Claim | None:
         """Read the three headers, without signatures of unknown versions."""
         webhook_id, timestamp = single(headers, self.id_header), single(headers, "webhook-timestamp")
         listed = single(headers, "webhook-signature")
@@ -87,7 +88,7 @@ class StripeScheme:
 
     id_header = ""
 
-    def claim(self, headers: Headers) -> Claim | None:
+    def claim(self, headers: MultiMapping[str]) -> Claim | None:
         """Read the header, without other versions."""
         text = single(headers, "Stripe-Signature")
         items = [item.strip().partition("=") for item in (text or "").split(",")]
@@ -123,7 +124,7 @@ class HeaderScheme:
     timestamp_divisor: int = 1
     id_header: str = ""
 
-    def claim(self, headers: Headers) -> Claim | None:
+    def claim(self, headers: MultiMapping[str]) -> Claim | None:
         """Read the headers."""
         text = single(headers, *self.names)
         if text is None or not text.startswith(self.prefix):
@@ -164,14 +165,14 @@ def is_plain(text: str) -> bool:
 def decode_base64(text: str) -> bytes | None:
     """The bytes of a base64 text, or None if it is invalid."""
     try:
-        return b64decode(text, validate=True) if text.isascii() else None
-    except (NotEncoded, ValueError):
+        return b64decode(text, validate=True)
+    except ValueError:
         return None
 
 
 def decode_hex(text: str) -> bytes | None:
     """The bytes of a hexadecimal text, or None if it is invalid."""
     try:
-        return unhexlify(text) if text.isascii() else None
-    except (NotEncoded, ValueError):
+        return unhexlify(text)
+    except ValueError:
         return None

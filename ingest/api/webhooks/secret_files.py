@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ingest.api.webhooks.keys import Key, ParseKey
-from ingest.files.regular import open_regular
+from ingest.files.regular import read_text
 from ingest.files.watch import WatchedFiles
 
 _LARGEST = 64 * 1024
@@ -43,16 +43,7 @@ class SecretFiles:
         return tuple(key for path in self._paths for key in self._read_one(path))
 
     def _read_one(self, path: Path) -> Sequence[Key]:
-        try:
-            with open_regular(path) as file:
-                content = file.read(_LARGEST + 1)
-            lines = content.decode("utf-8-sig").split("\n")  # some editors write a byte order mark
-        except OSError as error:
-            raise ValueError(f"cannot read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 text") from error
-        if len(content) > _LARGEST:
-            raise ValueError(f"{path} is larger than {_LARGEST} bytes: it is not a file of secrets")
+        lines = read_text(path, _LARGEST, "a file of secrets").split("\n")
         secrets = [secret for line in lines if (secret := line.strip()) and not secret.startswith("#")]
         if not secrets:
             raise ValueError(f"{path} contains no secret")

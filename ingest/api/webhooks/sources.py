@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from ingest.api.webhooks import declaration
-from ingest.api.webhooks.errors import SourceError
+from ingest.api.webhooks.declaration import SourceError, below
 from ingest.api.webhooks.keys import encoded_key, text_key
 from ingest.api.webhooks.places import HeaderPlace, PathPlace, Place, compile_path, compile_place, header_name
 from ingest.api.webhooks.profiles import PROFILES, Profile
@@ -24,25 +24,24 @@ class WebhookSource:
 
     Attributes:
         name: in its URL, in metrics and in the queue.
+        declared: the content of the file.
         profile: the kind of sender, with the values of the file.
         secrets: of which one has signed each request.
-        tolerance: seconds by which a signed timestamp may differ from now.
         order_id: where the ID of the order is.
-        remove_prefix: the text before the ID.
         document: where the order itself is, or None if workers fetch it.
-        express: whether workers are to read the orders before those that wait.
-        coalesce: seconds in which an order that still waits is not queued again, or None for the default of all sources.
     """
 
     name: str
+    declared: declaration.SourceDeclaration
     profile: Profile
     secrets: SecretFiles
-    tolerance: float
     order_id: Place
-    remove_prefix: str = ""
-    document: PathPlace | None = None
-    express: bool = False
-    coalesce: float | None = None
+    document: PathPlace | None
+
+    @property
+    def tolerance(self) -> float:
+        """Seconds by which a signed timestamp may differ from now."""
+        return self.declared.tolerance or _TOLERANCE
 
     @property
     def path(self) -> str:
@@ -84,17 +83,9 @@ def compile_source(name: str, declared: declaration.SourceDeclaration, folder: P
         secrets = SecretFiles(paths, profile.parse_key)
     except ValueError as error:
         raise SourceError(str(error), ("secret_files",)) from None
-    return WebhookSource(
-        name=name,
-        profile=profile,
-        secrets=secrets,
-        tolerance=declared.tolerance or _TOLERANCE,
-        order_id=profile.order_id,
-        remove_prefix=declared.remove_prefix,
-        document=_path(declared.document, "document"),
-        express=declared.express,
-        coalesce=declared.coalesce,
-    )
+    with below("document"):
+        document = compile_path(declared.document) if declared.document is not None else None
+    return WebhookSource(name, declared, profile, secrets, profile.order_id, document)
 
 
 def _profile_of(declared: declaration.SourceDeclaration) -> Profile:
@@ -107,17 +98,13 @@ def _profile_of(declared: declaration.SourceDeclaration) -> Profile:
         raise SourceError("`signature` is for the profile `hmac`", ("signature",))
     else:
         base = PROFILES[declared.profile]
-    return Profile(
-        scheme=base.scheme,
-        parse_key=base.parse_key,
-        has_timestamp=base.has_timestamp,
+    return replace(
+        base,
         event=_place(declared.event, "event") or base.event,
         events=tuple(declared.events) if declared.events is not None else base.events,
         ignore=tuple(declared.ignore) if declared.ignore is not None else base.ignore,
         order_id=_place(declared.order_id, "order_id") or base.order_id,
         delivery_id=_place(declared.delivery_id, "delivery_id") or base.delivery_id,
-        signature_header=base.signature_header,
-        ping=base.ping,
     )
 
 
@@ -145,7 +132,7 @@ def _signed_as(declared: declaration.Signature) -> Profile:
 
 
 def _check_template(declared: declaration.Signature) -> None:
-    """See that all is signed that is used, and nothing is used that is not signed."""
+    """Check that all is signed that is used, and that all is used that is signed."""
     found = _PLACEHOLDER.findall(declared.signed)
     if found.count("body") != 1 or len(found) != len(set(found)) or set(found) - {"body", "timestamp", "id"}:
         raise SourceError("needs {body} once, and may have {timestamp} and {id} once", ("signature", "signed"))
@@ -160,24 +147,13 @@ def _check_template(declared: declaration.Signature) -> None:
 
 
 def _header(name: str | None, key: str) -> str:
-    try:
+    with below("signature"):
         return header_name(name, key) if name is not None else ""
-    except SourceError as error:
-        raise error.below("signature") from None
 
 
 def _place(declared: declaration.Place | None, key: str) -> Place | None:
-    try:
-        return None if declared is None else compile_place(declared)
-    except SourceError as error:
-        raise error.below(key) from None
-
-
-def _path(declared: str | None, key: str) -> PathPlace | None:
-    try:
-        return None if declared is None else compile_path(declared)
-    except SourceError as error:
-        raise error.below(key) from None
+    with below(key):
+        return compile_place(declared) if declared is not None else None
 
 
 def _matches(patterns: Iterable[str], event: str) -> bool:

@@ -96,8 +96,7 @@ def _read(body: Path, limit: int) -> bytes:
 
 
 def _print_request(source: "WebhookSource", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
-    from ingest.api.webhooks.errors import Refused
-    from ingest.api.webhooks.reception import read_webhook
+    from ingest.api.webhooks.reception import Refused, read_webhook
 
     try:
         announced = read_webhook(source, headers, body, now)
@@ -147,6 +146,6 @@ def _described(source: "WebhookSource") -> dict[str, Any]:
         "document": str(source.document) if source.document is not None else None,
         "delivery_id": str(profile.delivery_id) if profile.delivery_id is not None else None,
         "tolerance": source.tolerance if profile.has_timestamp else None,
-        "express": "on" if source.express else "off",
-        "coalesce": source.coalesce,
+        "express": "on" if source.declared.express else "off",
+        "coalesce": source.declared.coalesce,
     }
