@@ -20,7 +20,7 @@ from ingest.api.http.tls import checked_tls
 from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
-from ingest.files.watch import WatchedFiles, watching
+from ingest.files.watch import watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.api_keys import read_keys
 from ingest.process.lifecycle import (
@@ -166,7 +166,7 @@ async def serving_api(
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     files = [source.secrets.watched() for source in webhooks]
     if tls is not None:
-        files.append(WatchedFiles(tls.settings, tls.paths, tls.load))
+        files.append(tls.watched())
     async with open_connections(settings) as connections, watching(files):
         received = ReceivedWebhooks(webhooks, metrics.webhooks)
         routes = routes_of(settings, connections, metrics.accepted, memory, received)

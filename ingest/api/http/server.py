@@ -1,20 +1,19 @@
 """The HTTP server: an aiohttp application whose middleware identifies, counts and logs each request, behind limits on connections."""
 
 import asyncio
-import contextvars
 import re
 import secrets
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
-from structlog.contextvars import STRUCTLOG_KEY_PREFIX
+from structlog.contextvars import bind_contextvars
 
 from ingest.api.http.admitting import Admission, Handler, admitting, expect_later, without_key
 from ingest.api.http.body_memory import BodyMemory, RequestState
@@ -25,13 +24,9 @@ from ingest.api.http.requests import STATE
 from ingest.api.http.routing import Route
 from ingest.telemetry.api_metrics import NO_ROUTE, ApiMetrics
 from ingest.telemetry.logs import get_logger
-from ingest.telemetry.shared_metrics import Histogram
 
 _log = get_logger("api")
-# In each log line of a request.
-_request_id: contextvars.ContextVar[str] = contextvars.ContextVar(f"{STRUCTLOG_KEY_PREFIX}request_id")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_OTHER = 0
 # After these the rest of the body is unread, or the client is too slow.
 _CLOSING = frozenset({408, 413})
 # How long the rest of a body is read after its response, so that the client reads the response before a reset.
@@ -59,7 +54,6 @@ class Server:
         memory: of bodies, released after each request.
         is_stopping: whether connections are to be closed after their responses.
         limits: of connections.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -70,16 +64,13 @@ class Server:
         memory: BodyMemory,
         is_stopping: Callable[[], bool],
         limits: ConnectionLimits,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._memory = memory
         self._is_stopping = is_stopping
         self._limits = limits
-        self._clock = clock
         self._prefix = secrets.token_hex(4)
         self._numbers = count(1)
-        self._no_route = _by_status(metrics.requests[NO_ROUTE])
-        self._seconds: dict[tuple[str, str], Mapping[int, Histogram]] = {}
+        self._seconds = metrics.requests
 
         @web.middleware
         async def respond(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -92,7 +83,6 @@ class Server:
             handler = admitting(route, route.scope, access, limit) if route.scope else without_key(route.handler)
             methods = [route.method, "HEAD"] if route.method == "GET" else [route.method]
             for method in methods:
-                self._seconds[route.path, method] = _by_status(metrics.requests[route.path, route.method])
                 self.application.router.add_route(method, route.path, handler, expect_handler=expect_later)
 
     @asynccontextmanager
@@ -136,15 +126,16 @@ class Server:
             await runner.cleanup()
 
     def _count_unreadable(self) -> None:
-        self._no_route[400].observe(0.0)
+        self._seconds[NO_ROUTE]["400"].observe(0.0)
 
     async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Respond to one request. It raises only if the client has disconnected, or when cancelled."""
-        started = self._clock()
+        started = time.perf_counter()
         connection = cast("Connection", request.protocol)
         state = request[STATE] = RequestState(connection)
         request_id = self._identify(request)
-        _request_id.set(request_id)
+        # In each log line of the request, which has a context of its own.
+        bind_contextvars(request_id=request_id)
         connection.begin(request)
         try:
             response = await self._response(request, handler)
@@ -157,9 +148,10 @@ class Server:
             response.force_close()
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
-        seconds = self._seconds.get((path, request.method), self._no_route)
-        histogram = seconds.get(status) or seconds[_OTHER]
-        histogram.observe(self._clock() - started)
+        method = "GET" if request.method == "HEAD" else request.method
+        seconds = self._seconds.get((path, method), self._seconds[NO_ROUTE])
+        histogram = seconds.get(str(status)) or seconds["other"]
+        histogram.observe(time.perf_counter() - started)
         return response
 
     async def _response(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -191,11 +183,6 @@ class Server:
         if given is not None and _SANE_ID.fullmatch(given):
             return given
         return f"{self._prefix}-{next(self._numbers):x}"
-
-
-def _by_status(seconds: Mapping[str, Histogram]) -> Mapping[int, Histogram]:
-    """The histograms by status as a number, with other statuses under `_OTHER`."""
-    return {int(code) if code.isdigit() else _OTHER: histogram for code, histogram in seconds.items()}
 
 
 async def _secure(_: web.Request, response: web.StreamResponse) -> None:

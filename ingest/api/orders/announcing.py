@@ -16,7 +16,7 @@ from ingest.api.http.requests import BodyLimits, decoded, read_body, refuse_enco
 from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.idempotency import Idempotency, digest_of, key_of, name_of
 from ingest.api.orders.ndjson import CONTENT_TYPE as NDJSON
-from ingest.api.orders.ndjson import Batch, InvalidLine, Lines, refused
+from ingest.api.orders.ndjson import Batch, Lines
 from ingest.api.orders.queueing import ACCEPTED, Queueing, accepted_response
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.accepted import Accepted
@@ -104,12 +104,9 @@ class Announcing:
 
     async def announce(self, request: web.Request, caller: Caller) -> web.Response:
         """Take order IDs into the queue."""
-        content_type = request.headers.get("Content-Type", "")
-        if content_type != JSON:
-            content_type = request.content_type
-        if content_type == NDJSON:
+        if request.content_type == NDJSON:
             return accepted_response(await self._announce_lines(request, caller))
-        if content_type != JSON:
+        if request.content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON} or {NDJSON}")
         body = await read_body(request, self.limits)
         given = decoded(body, OrderIds)
@@ -152,23 +149,20 @@ class Announcing:
                     if call is not None:
                         # The next batch has INGEST_API_BODY_TIMEOUT to come.
                         await self.idempotency.extend(call)
-        except InvalidLine as error:
-            problem = refused(error)
-        except Problem as error:
-            problem = error
-        else:
-            if number:
-                return Accepted(accepted, duplicates)
+        except Problem as problem:
+            # Queued orders stay queued, and the caller continues behind them.
+            problem.members |= {"accepted": accepted, "duplicates": duplicates}
+            raise
+        if not number:
             # As for an empty list, because a failed export must not pass for an enqueued one.
-            problem = Problem(422, "no_orders", "the body contains no order: write one in each line")
-        # Queued orders stay queued, and the caller continues behind them.
-        problem.members |= {"accepted": accepted, "duplicates": duplicates}
-        raise problem
+            detail = "the body contains no order: write one in each line"
+            raise Problem(422, "no_orders", detail, accepted=0, duplicates=0)
+        return Accepted(accepted, duplicates)
 
 
 def _orders(given: OrderIds, caller: Caller) -> Orders:
     if given.source is None:
-        return given.order_ids[0] if len(given.order_ids) == 1 else given.order_ids
+        return given.order_ids
     try:
         return [Announcement(order_id, source=_origin(caller, given.source)) for order_id in given.order_ids]
     except InvalidAnnouncement as error:
@@ -176,14 +170,13 @@ def _orders(given: OrderIds, caller: Caller) -> Orders:
 
 
 def _with_origins(batch: Batch, caller: Caller) -> Batch:
-    return [order if isinstance(order, str) else _with_origin(order, caller) for order in batch]
+    return [
+        replace(order, source=_origin(caller, order.source)) if isinstance(order, Announcement) else order
+        for order in batch
+    ]
 
 
-def _with_origin(order: Announcement, caller: Caller) -> Announcement:
-    return replace(order, source=None if order.source is None else _origin(caller, order.source))
-
-
-def _origin(caller: Caller, source: str) -> str:
+def _origin(caller: Caller, source: str | None) -> str:
     """Where an order comes from: a client chooses the source, and cannot pass for a webhook or another key."""
     return f"key:{caller.name}:{source}"
 

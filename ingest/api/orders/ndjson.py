@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Annotated
@@ -49,18 +49,11 @@ class NdjsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
 _decode: Callable[[bytes], NdjsonLine | str] = msgspec.json.Decoder(NdjsonLine | str).decode
 
 
-class InvalidLine(Exception):
-    """A line that announces no order.
-
-    Attributes:
-        line: its number, from 1.
-        problem: the error.
-    """
+class InvalidLine(Problem):
+    """A line that announces no order. Lines are counted from 1."""
 
     def __init__(self, line: int, problem: str) -> None:
-        super().__init__(problem)
-        self.line = line
-        self.problem = problem
+        super().__init__(422, "invalid_line", f"line {line}: {problem}", line=line)
 
 
 class Lines:
@@ -126,18 +119,14 @@ class Lines:
             self._digest.update(piece)
             taken = _COST * len(piece)
             self._memory.take(self._state, taken)
-            for line in self._whole(piece):
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            for line in whole:
                 yield line
+            if len(self._rest) > _LINE_SIZE:
+                raise InvalidLine(self._line + 1, f"a line has at most {_LINE_SIZE:,} bytes")
             self._memory.give_back(self._state, min(taken, self._state.taken))
         if self._rest:
             yield self._rest
-
-    def _whole(self, piece: bytes) -> Iterator[bytes]:
-        """The lines that a piece completes."""
-        *whole, self._rest = (self._rest + piece).split(b"\n")
-        yield from whole
-        if len(self._rest) > _LINE_SIZE:
-            raise InvalidLine(self._line + 1, f"a line has at most {_LINE_SIZE:,} bytes")
 
     def _order(self, line: bytes) -> str | Announcement | None:
         self._line += 1
@@ -166,8 +155,3 @@ def _parsed(line: bytes) -> str | Announcement | None:
     if given.source is None:
         return parse_order_id(given.order_id)
     return Announcement(given.order_id, source=given.source)
-
-
-def refused(error: InvalidLine) -> Problem:
-    """The answer to an invalid line."""
-    return Problem(422, "invalid_line", f"line {error.line}: {error.problem}", line=error.line)
