@@ -1,9 +1,8 @@
 """Serves /metrics (a command's own metrics, and for workers the state of the queue), /healthz and /readyz."""
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.flow.availability import AvailabilityLog
-from ingest.probes.server import Response, Route, serving_routes
+from ingest.probes.server import Response, serving_routes
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
@@ -46,11 +45,21 @@ async def serving_workers(
 
 @asynccontextmanager
 async def reading_queue(settings: "Settings") -> AsyncIterator[Collectors]:
-    """What reads the state of the queue at each scrape."""
+    """Read the state of the queue at each scrape."""
     async with control_client(settings.redis_url.get_secret_value()) as client:
-        yield partial(
-            _queue, Monitor(client, settings.stream, settings.group), settings.stream, AvailabilityLog("redis")
-        )
+        monitor, log = Monitor(client, settings.stream, settings.group), AvailabilityLog("redis")
+
+        async def queue() -> Sequence[Collector]:
+            try:
+                state = await monitor.state()
+            except (QueueUnavailable, UserError) as error:
+                # The workers' own metrics are still exported. The gauges of the queue are absent rather than out of date.
+                log.failed(error)
+                return []
+            log.succeeded()
+            return [QueueCollector(settings.stream, state)]
+
+        yield queue
 
 
 @asynccontextmanager
@@ -70,12 +79,34 @@ async def serving(
         liveness: whether the processes live and work.
         further: further metrics, in addition to the shared memory.
     """
-    routes: Mapping[str, Route] = {
-        "/metrics": partial(_metrics, shared_metrics, further),
-        "/healthz": partial(_healthz, liveness, process),
-        "/readyz": partial(_readyz, liveness, process),
-    }
-    async with serving_routes(listener, routes):
+
+    def unwell(problem: str, slots: Sequence[int]) -> Response:
+        names = ", ".join(f"{process}-{slot}" for slot in slots)
+        return _text(f"{problem}: {names}", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def metrics(accept: str) -> Response:
+        registry = CollectorRegistry()
+        registry.register(BuildCollector())
+        registry.register(SharedMetricsCollector(shared_metrics))
+        for collector in await further() if further is not None else ():
+            registry.register(collector)
+        encode, content_type = choose_encoder(accept)
+        return Response(encode(registry), content_type=content_type)
+
+    async def healthz(_: str) -> Response:
+        # Only about the processes. A process that waits for a server is healthy, and a restart would not help.
+        if stalled := liveness.stalled():
+            return unwell("stalled", stalled)
+        if stuck := liveness.stuck():
+            return unwell("stuck", stuck)
+        return _text("ok")
+
+    async def readyz(accept: str) -> Response:
+        if starting := liveness.starting():
+            return unwell("starting", starting)
+        return await healthz(accept)
+
+    async with serving_routes(listener, {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}):
         yield
 
 
@@ -85,59 +116,16 @@ async def serving_start(listener: socket.socket) -> AsyncIterator[None]:
 
     Otherwise a supervisor such as Kubernetes would restart the command during an outage, with longer and longer delays.
     """
-    routes: Mapping[str, Route] = {"/healthz": _waiting_healthz, "/readyz": _waiting_readyz}
+
+    async def healthz(_: str) -> Response:
+        return _text("ok: waits for its servers")
+
+    async def readyz(_: str) -> Response:
+        return _text("waits for its servers", HTTPStatus.SERVICE_UNAVAILABLE)
+
     # A separate descriptor, because the server closes it.
-    async with serving_routes(listener.dup(), routes, _USUAL_START):
+    async with serving_routes(listener.dup(), {"/healthz": healthz, "/readyz": readyz}, _USUAL_START):
         yield
-
-
-async def _waiting_healthz(_: str) -> Response:
-    return _text("ok: waits for its servers")
-
-
-async def _waiting_readyz(_: str) -> Response:
-    return _text("waits for its servers", HTTPStatus.SERVICE_UNAVAILABLE)
-
-
-async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, accept: str) -> Response:
-    registry = CollectorRegistry()
-    registry.register(BuildCollector())
-    registry.register(SharedMetricsCollector(shared_metrics))
-    for collector in await further() if further is not None else ():
-        registry.register(collector)
-    encode, content_type = choose_encoder(accept)
-    return Response(encode(registry), content_type=content_type)
-
-
-async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequence[Collector]:
-    try:
-        state = await monitor.state()
-    except (QueueUnavailable, UserError) as error:
-        # The workers' own metrics are still exported. The gauges of the queue are absent rather than out of date.
-        log.failed(error)
-        return []
-    log.succeeded()
-    return [QueueCollector(stream, state)]
-
-
-async def _healthz(liveness: ProcessLiveness, process: str, _: str) -> Response:
-    # Only about the processes. A process that waits for a server is healthy, and a restart would not help.
-    if stalled := liveness.stalled():
-        return _unwell("stalled", process, stalled)
-    if stuck := liveness.stuck():
-        return _unwell("stuck", process, stuck)
-    return _text("ok")
-
-
-async def _readyz(liveness: ProcessLiveness, process: str, accept: str) -> Response:
-    if starting := liveness.starting():
-        return _unwell("starting", process, starting)
-    return await _healthz(liveness, process, accept)
-
-
-def _unwell(problem: str, process: str, slots: Sequence[int]) -> Response:
-    names = ", ".join(f"{process}-{slot}" for slot in slots)
-    return _text(f"{problem}: {names}", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _text(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
