@@ -159,14 +159,6 @@ def test_over_its_rate_a_key_is_told_when_to_try_again_and_is_then_admitted(door
     assert door.access.admit(headers, Scope.ENQUEUE).name == "limited"
 
 
-def test_one_key_that_is_used_too_often_does_not_slow_others_down(door: Door) -> None:
-    for _ in range(2):
-        door.access.admit(CIMultiDict([bearer(LIMITED)]), Scope.ENQUEUE)
-    door.refusal(bearer(LIMITED))
-
-    assert door.access.admit(CIMultiDict([bearer(SHOP)]), Scope.ENQUEUE).name == "shop"
-
-
 def test_a_changed_file_changes_scopes_and_limits_and_does_not_fill_a_bucket_again(door: Door) -> None:
     for _ in range(2):
         door.access.admit(CIMultiDict([bearer(LIMITED)]), Scope.ENQUEUE)
@@ -218,9 +210,3 @@ def test_wrong_unknown_and_revoked_keys_take_the_same_steps_and_get_the_same_ans
     assert all(answer == answers[0] for answer in answers)
     assert len(ways[0]) > 10
     assert all(way == ways[0] for way in ways)
-
-
-def test_without_any_key_nobody_is_admitted(door: Door) -> None:
-    door.access.use([])
-
-    assert door.refusal(bearer(SHOP)).status == 401

@@ -73,15 +73,6 @@ def test_who_waits_as_told_is_admitted_at_once(rate: float, burst: int) -> None:
     assert shop.take(LATE + taken.seconds).is_admitted
 
 
-def test_the_number_that_remains_is_the_number_that_is_admitted() -> None:
-    shop = bucket(rate=3, burst=7)
-
-    remaining = [shop.take(LATE).remaining for _ in range(7)]
-
-    assert remaining == [6, 5, 4, 3, 2, 1, 0]
-    assert not shop.take(LATE).is_admitted
-
-
 @pytest.mark.parametrize(
     ("rate", "burst", "policy"),
     [
@@ -131,10 +122,6 @@ def test_keys_have_buckets_of_their_own_however_many_there_are() -> None:
 
     assert all(buckets[one.digest].take(LATE).is_admitted for one in keys)
     assert not any(buckets[one.digest].take(LATE).is_admitted for one in keys)
-
-
-def test_a_key_without_a_limit_has_no_bucket() -> None:
-    assert SharedBuckets().of([key("shop", None)]) == {}
 
 
 # A process of its own: the test process has threads, and a fork would take them half along.
