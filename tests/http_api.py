@@ -1,19 +1,37 @@
 """The HTTP API in this event loop, as its processes run it, and a client of it."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from redis.asyncio import Redis
+from yarl import URL
 
 from ingest.api.http.admitting import Admission
+from ingest.api.http.routing import Caller
+from ingest.domain.api_key import Scope
 from ingest.flow.shutdown import Shutdown
+from ingest.queue.layout.keys import Keys
 from ingest.services.api import series_of, serving_api
 from ingest.services.api_routes import webhook_sources
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import ApiMetrics
+
+NOWHERE = "postgresql://127.0.0.1:1/none"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Admits every request as this caller."""
+
+    name: str
+
+    def admit(self, headers: Mapping[str, str], scope: Scope) -> Caller:
+        del headers, scope
+        return Caller(self.name, frozenset(Scope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +52,16 @@ class Api:
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
 
+    async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
+        """The status and the JSON of a response."""
+        async with self.http.request(method, URL(self.url + path, encoded=True), **options) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        return await self.call("GET", path)
+
     async def post(self, path: str, **options: Any) -> tuple[int, Any]:
-        """The status and the JSON of an answer."""
-        async with self.http.post(self.url + path, **options) as answer:
-            return answer.status, await answer.json(content_type=None)
+        return await self.call("POST", path, **options)
 
 
 @asynccontextmanager
@@ -63,3 +87,8 @@ async def running_api(
                 yield Api(url, http, metrics)
             finally:
                 shutdown.overdue.set()
+
+
+async def queued(redis: Redis, queue: str, lane: str = "stream") -> list[dict[bytes, bytes]]:
+    """The fields of the entries in a lane."""
+    return [fields for _, fields in await redis.xrange(getattr(Keys.of(queue), lane))]

@@ -1,5 +1,5 @@
 """For these tests: scenes on real servers."""
 
-from integration.scenes import fragile, redis_url, scene
+from integration.scenes import fragile, redis, redis_url, scene
 
-__all__ = ["fragile", "redis_url", "scene"]
+__all__ = ["fragile", "redis", "redis_url", "scene"]

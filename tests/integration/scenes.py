@@ -6,9 +6,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from integration.scene import Scene
+from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import EmbeddedServers
+from ingest.queue.redis.connection import control_client
 
 on_each_redis = pytest.mark.parametrize("redis_url", KINDS, ids=[kind.name for kind in KINDS], indirect=True)
 
@@ -22,6 +24,12 @@ def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Itera
         return
     with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
         yield server.url
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with control_client(redis_url) as client:
+        yield client
 
 
 @pytest.fixture

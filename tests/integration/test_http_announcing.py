@@ -5,34 +5,23 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
-from http_api import Api, running_api
+from http_api import NOWHERE, Api, queued, running_api
 from integration.scene import document
 from redis.asyncio import Redis
 from support import eventually
-from yarl import URL
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client
 
+JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
-NOWHERE = "postgresql://127.0.0.1:1/none"
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with control_client(redis_url) as client:
-        yield client
 
 
 @pytest.fixture
 async def api(redis_url: str, queue_name: str) -> AsyncIterator[Api]:
     async with running_api(redis_url, NOWHERE, queue_name, api_body_limit=150_000) as api:
         yield api
-
-
-async def queued(redis: Redis, queue: str, lane: str = "stream") -> list[dict[bytes, bytes]]:
-    return [fields for _, fields in await redis.xrange(getattr(Keys.of(queue), lane))]
 
 
 async def queued_ids(redis: Redis, queue: str) -> list[str]:
@@ -144,12 +133,6 @@ async def test_what_is_no_list_of_ids_is_refused(
     assert await queued(redis, queue_name) == []
 
 
-async def test_a_compressed_body_is_refused(api: Api) -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-
-    assert (await api.post("/v1/orders", data=b"\x1f\x8b", headers=headers))[0] == 415
-
-
 # -- NDJSON ---------------------------------------------------------------------------------------------------
 
 
@@ -214,16 +197,10 @@ async def test_no_more_than_100_000_lines_are_taken(api: Api, redis: Redis, queu
 # -- PUT ------------------------------------------------------------------------------------------------------
 
 
-async def put(api: Api, path: str, body: bytes) -> tuple[int, dict[str, object]]:
-    headers = {"Content-Type": "application/json"}
-    async with api.http.put(api.url + path, data=body, headers=headers) as answer:
-        return answer.status, await answer.json(content_type=None)
-
-
 async def test_a_pushed_order_is_queued_with_its_document(api: Api, redis: Redis, queue_name: str) -> None:
     body = document("A:1")
 
-    assert await put(api, "/v1/orders/A%3A1", body) == (202, {"accepted": 1, "duplicates": 0})
+    assert await api.call("PUT", "/v1/orders/A%3A1", data=body, headers=JSON) == (202, {"accepted": 1, "duplicates": 0})
 
     (entry,) = await queued(redis, queue_name)
     assert (entry[b"order_id"], entry[b"document"]) == (b"A:1", body)
@@ -243,11 +220,9 @@ async def test_a_pushed_order_is_queued_with_its_document(api: Api, redis: Redis
 async def test_what_is_no_order_of_that_id_is_not_queued(
     api: Api, redis: Redis, queue_name: str, path: str, body: bytes, status: int, code: str
 ) -> None:
-    headers = {"Content-Type": "application/json"}
-    async with api.http.put(URL(api.url + path, encoded=True), data=body, headers=headers) as answer:
-        problem = await answer.json(content_type=None)
+    answered, problem = await api.call("PUT", path, data=body, headers=JSON)
 
-    assert (answer.status, problem["code"]) == (status, code)
+    assert (answered, problem["code"]) == (status, code)
     assert await queued(redis, queue_name) == []
 
 

@@ -6,19 +6,17 @@ import io
 import json
 import logging
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr
 
 import pytest
 import structlog
-from http_api import Api, running_api
+from http_api import NOWHERE, Api, running_api
 from redis.asyncio import Redis
 
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import control_client
 from ingest.telemetry.logs import setup_logs
 
-NOWHERE = "postgresql://127.0.0.1:1/none"
 POST = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\n"
 JSON = b"Content-Type: application/json\r\n"
 VALID = b'{"order_ids":["smuggled"]}'
@@ -114,12 +112,6 @@ LIMITS = {"api_idle_timeout": 0.5, "api_header_timeout": 0.5, "api_body_timeout"
 ALL = {f"{kind}: {name}": request for kind, requests in (
     ("smuggling", SMUGGLING), ("header", HEADERS), ("path", PATHS), ("body", BODIES)
 ) for name, request in requests.items()}  # fmt: skip
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with control_client(redis_url) as client:
-        yield client
 
 
 async def answers_to(api: Api, request: bytes) -> bytes:

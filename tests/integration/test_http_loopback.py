@@ -3,15 +3,13 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from http_api import Api, running_api
+from http_api import NOWHERE, Api, running_api
 
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client
 from ingest.services.api import open_admission
 from ingest.settings import load_settings
-
-NOWHERE = "postgresql://127.0.0.1:1/none"
 
 
 @pytest.fixture

@@ -1,49 +1,28 @@
 """Operations over HTTP: the queue, its consumers, retries and dead letters; changes are counted and audited."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from dead_letter_entries import dead_fields
-from http_api import Api, running_api
+from http_api import NOWHERE, Api, Key, running_api
 from integration.scene import Scene
 
-from ingest.api.http.routing import Caller
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.delivery import RetryReason
 
-OPERATOR = Caller("operator", frozenset({Scope.READ, Scope.OPERATE}))
-
-
-class Key:
-    """Admits everybody as the operator."""
-
-    def admit(self, headers: Mapping[str, str], scope: Scope) -> Caller:
-        del headers, scope
-        return OPERATOR
-
-
-@pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    async with Scene.open(redis_url, dsn, queue_name) as scene:
-        yield scene
+OPERATOR = Key("operator")
 
 
 @pytest.fixture
 async def api(scene: Scene) -> AsyncIterator[Api]:
-    async with running_api(scene.redis_url, scene.dsn, scene.queue, Key()) as api:
+    async with running_api(scene.redis_url, scene.dsn, scene.queue, OPERATOR) as api:
         yield api
-
-
-async def get(api: Api, path: str) -> tuple[int, Any]:
-    async with api.http.get(api.url + path) as answer:
-        return answer.status, await answer.json(content_type=None)
 
 
 async def pages(api: Api, path: str, member: str) -> list[list[dict[str, Any]]]:
     found, cursor = [], ""
     while cursor is not None:
-        status, page = await get(api, f"{path}{cursor and f'&cursor={cursor}'}")
+        status, page = await api.get(f"{path}{cursor and f'&cursor={cursor}'}")
         assert status == 200, page
         found.append(page[member])
         cursor = page["next_cursor"]
@@ -72,7 +51,7 @@ async def test_the_queue_and_its_consumers_are_shown(scene: Scene, api: Api) -> 
         await one.heartbeat(60.0)
         await two.heartbeat(60.0)
         await one.read(1, 1.0)
-        status, queue = await get(api, "/v1/queue")
+        status, queue = await api.get("/v1/queue")
         consumers = await pages(api, "/v1/queue/consumers?limit=1", "consumers")
 
     assert status == 200
@@ -137,11 +116,11 @@ async def test_dead_letters_are_listed_in_pages_the_newest_first_without_their_d
 async def test_one_dead_letter_is_shown_with_all_its_fields(scene: Scene, api: Api) -> None:
     [entry_id] = await dead_letter(scene, "a", document="{}", tenant="x")
 
-    status, found = await get(api, f"/v1/dead-letters/{entry_id}")
+    status, found = await api.get(f"/v1/dead-letters/{entry_id}")
 
     assert (status, found["order_id"], found["fields"]) == (200, "a", {"document": "{}", "tenant": "x"})
     for other in ("1-0", "a", "%00", "-", "9" * 70):
-        assert (await get(api, f"/v1/dead-letters/{other}"))[0] == 404
+        assert (await api.get(f"/v1/dead-letters/{other}"))[0] == 404
 
 
 async def test_dead_letters_are_replayed_and_dropped(scene: Scene, api: Api) -> None:
@@ -196,7 +175,7 @@ async def test_everything_is_never_selected_by_mistake(
 
 async def test_a_change_that_cannot_be_recorded_is_not_made(scene: Scene) -> None:
     await dead_letter(scene, "a")
-    async with running_api(scene.redis_url, "postgresql://127.0.0.1:1/none", scene.queue, Key()) as api:
+    async with running_api(scene.redis_url, NOWHERE, scene.queue, OPERATOR) as api:
         status, problem = await api.post("/v1/dead-letters/drop", json={"everything": True})
 
     assert (status, problem["code"]) == (503, "store_unavailable")
@@ -220,9 +199,9 @@ async def test_an_audit_log_that_refuses_rows_is_no_fault_of_the_request(
 
 
 async def test_without_redis_every_answer_is_503_and_the_audit_log_says_what_failed(scene: Scene) -> None:
-    async with running_api("redis://127.0.0.1:1/0", scene.dsn, scene.queue, Key()) as api:
+    async with running_api("redis://127.0.0.1:1/0", scene.dsn, scene.queue, OPERATOR) as api:
         answers = [
-            *[await get(api, path) for path in ("/v1/queue", "/v1/queue/consumers", "/v1/retries", "/v1/dead-letters")],
+            *[await api.get(path) for path in ("/v1/queue", "/v1/queue/consumers", "/v1/retries", "/v1/dead-letters")],
             await api.post("/v1/dead-letters/replay", json={"everything": True}),
             await api.post("/v1/retries/run-now", json={"everything": True}),
         ]
@@ -251,6 +230,6 @@ async def test_without_redis_every_answer_is_503_and_the_audit_log_says_what_fai
     ],
 )
 async def test_a_query_that_is_not_understood_is_refused(api: Api, path: str) -> None:
-    status, problem = await get(api, path)
+    status, problem = await api.get(path)
 
     assert (status, problem["code"] in {"invalid_parameter", "unknown_parameter"}) == (422, True)

@@ -4,30 +4,21 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 import trustme
-from http_api import Api, running_api
+from http_api import NOWHERE, Api, running_api
 from redis.asyncio import Redis
 from support import eventually
 
 from ingest.flow.shutdown import Shutdown
 from ingest.lab.session import allow_open_files
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import control_client
 
-NOWHERE = "postgresql://127.0.0.1:1/none"
 HEAD = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with control_client(redis_url) as client:
-        yield client
 
 
 async def ask(api: Api, *pieces: bytes) -> tuple[int, bytes]:

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import webhook_requests as made
-from http_api import Api, running_api
+from http_api import NOWHERE, Api, running_api
 from integration.scene import document
 from structlog.testing import capture_logs
 from webhook_requests import SECRET
 
-NOWHERE = "postgresql://127.0.0.1:1/none"
 WEBHOOKS = '[sources.shop]\nprofile = "shopify"\nsecret_files = ["shopify"]\n'
 
 

@@ -11,17 +11,14 @@ from typing import Any
 
 import pytest
 import webhook_requests as made
-from http_api import Api, running_api
+from http_api import NOWHERE, Api, queued, running_api
 from integration.scene import Scene
 from redis.asyncio import Redis
 from support import eventually
 from webhook_requests import SECRET, STANDARD_SECRET
 
 from ingest.domain.webhook_result import WebhookResult
-from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import control_client
 
-NOWHERE = "postgresql://127.0.0.1:1/none"
 SOURCES = """
 [sources.shop]
 profile = "shopify"
@@ -61,19 +58,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with control_client(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
 async def api(redis_url: str, queue_name: str, file: Path) -> AsyncIterator[Api]:
     async with running_api(redis_url, NOWHERE, queue_name, webhooks=str(file)) as api:
         yield api
-
-
-async def queued(redis: Redis, queue: str, lane: str = "stream") -> list[dict[bytes, bytes]]:
-    return [fields for _, fields in await redis.xrange(getattr(Keys.of(queue), lane))]
 
 
 async def send(api: Api, source: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The OpenAPI document has every route, and the reference page is made of it."""
+"""Each route needs its scope and is in the OpenAPI document, and the reference page is made of it."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ import pytest
 from ingest.api.documentation.reference import page_of
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.routing import Route
+from ingest.domain.api_key import Scope
 from ingest.services.api_routes import SOURCES, ReceivedWebhooks, RouteConnections, all_described, routes_of
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
@@ -27,6 +28,29 @@ def routes() -> list[Route]:
     webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
     counters = cast("Any", dict.fromkeys(SOURCES))
     return routes_of(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)
+
+
+def test_each_route_needs_its_scope() -> None:
+    assert {f"{route.method} {route.path}": route.scope for route in routes()} == {
+        "GET /healthz": None,
+        "GET /readyz": None,
+        "GET /openapi.json": None,
+        "POST /v1/webhooks/{source}": None,
+        "POST /v1/orders": Scope.ENQUEUE,
+        "PUT /v1/orders/{order_id}": Scope.PUSH,
+        "GET /v1/orders": Scope.READ,
+        "GET /v1/orders/{order_id}": Scope.READ,
+        "DELETE /v1/orders/{order_id}": Scope.ERASE,
+        "GET /v1/queue": Scope.READ,
+        "GET /v1/queue/consumers": Scope.READ,
+        "GET /v1/retries": Scope.READ,
+        "POST /v1/retries/run-now": Scope.OPERATE,
+        "POST /v1/retries/dead-letter": Scope.OPERATE,
+        "GET /v1/dead-letters": Scope.READ,
+        "GET /v1/dead-letters/{entry}": Scope.READ,
+        "POST /v1/dead-letters/replay": Scope.OPERATE,
+        "POST /v1/dead-letters/drop": Scope.OPERATE,
+    }
 
 
 def test_every_part_of_a_path_is_a_documented_parameter() -> None:
