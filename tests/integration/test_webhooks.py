@@ -214,15 +214,6 @@ async def test_a_webhook_for_whose_body_there_is_no_memory_is_no_mistake_of_its_
         assert (results["unavailable"], results.get("malformed")) == (1, None)
 
 
-async def test_a_sender_that_waits_for_permission_to_send_its_body_gets_it(api: Api) -> None:
-    body = b'{"id": 1}'
-    options = {"data": body, "headers": made.shopify(body), "expect100": True}
-
-    status, answer = await api.post("/v1/webhooks/shop", **options)
-
-    assert (status, answer) == (200, {"result": "accepted"})
-
-
 async def test_a_large_body_is_checked_like_a_small_one(api: Api, redis: Redis, queue_name: str) -> None:
     body = b'{"id": 1, "note": "%s"}' % (b"x" * 1_000_000)
 

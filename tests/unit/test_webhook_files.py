@@ -129,29 +129,22 @@ def test_the_second_of_two_sources_is_named(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["nowhere.toml", "."])
-def test_a_file_that_cannot_be_read_is_named(folder: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="INGEST_WEBHOOKS: cannot read"):
-        load_sources(str(folder / name))
-
-
-def test_a_file_that_never_ends_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot read /dev/zero: Not a regular file"):
-        load_sources("/dev/zero")
-
-
-def test_a_file_that_is_too_large_is_refused(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nowhere.toml", "cannot read"),
+        (".", "cannot read"),
+        ("/dev/zero", "cannot read /dev/zero: Not a regular file"),
+        ("pipe.toml", "Not a regular file"),
+        ("large.toml", "it is not a file of sources"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(folder: Path, name: str, expected: str) -> None:
+    os.mkfifo(folder / "pipe.toml")
     (folder / "large.toml").write_bytes(b"#" * (1024 * 1024 + 1))
 
-    with pytest.raises(ConfigError, match="it is not a file of sources"):
-        load_sources(str(folder / "large.toml"))
-
-
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path) -> None:
-    os.mkfifo(folder / "pipe.toml")
-
-    with pytest.raises(ConfigError, match="Not a regular file"):
-        load_sources(str(folder / "pipe.toml"))
+    with pytest.raises(ConfigError, match=f"INGEST_WEBHOOKS: .*{expected}"):
+        load_sources(str(folder / name))
 
 
 def test_paths_of_secrets_begin_at_the_folder_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
