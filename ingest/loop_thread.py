@@ -42,7 +42,7 @@ class Background(Generic[_C]):
         self._by_process: dict[int, _LoopThread[_C]] = {}
 
     def run(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> _T:
-        """Return the result of a call in the loop. Ctrl-C interrupts the wait and cancels the call."""
+        """Return the result of a call in the loop. Ctrl-C cancels the call, which may have taken effect."""
         process = os.getpid()
         # Threads that make the first call concurrently get the same loop.
         thread = self._by_process.get(process) or self._by_process.setdefault(process, self._new())

@@ -214,14 +214,18 @@ def test_where_no_file_descriptor_is_left_calls_fail_until_there_are_some(
 
 INTERRUPTED = """
 import signal, sys
-from ingest import SyncProducer
+from ingest import QueueUnavailable, SyncProducer
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 producer = SyncProducer(sys.argv[1], on_wait=lambda _: print("waiting", flush=True))
 try:
     producer.enqueue("interrupted")
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    # The attempt that was on its way, with the order, has failed when another call has.
+    try:
+        producer.try_enqueue("refused")
+    except QueueUnavailable:
+        print("interrupted", flush=True)
 sys.stdin.readline()
 producer.enqueue("wanted")
 """
@@ -251,6 +255,9 @@ def test_a_call_that_has_timed_out_is_not_sent_later(own_valkey: ValkeyServer) -
     with SyncProducer(own_valkey.url, "orders") as producer:
         with pytest.raises(EnqueueTimeout):
             producer.enqueue("given-up", timeout=0.2)
+        # The attempt that was on its way, with the order, has failed when another call has.
+        with pytest.raises(QueueUnavailable):
+            producer.try_enqueue("refused")
         own_valkey.start()
         producer.enqueue("wanted", timeout=30)
 

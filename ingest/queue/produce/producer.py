@@ -139,7 +139,7 @@ class Producer:
         """Enqueue orders, and return how many when Redis has them all.
 
         Waits while Redis is unavailable, out of memory, or over the backlog limit. More than 500 orders go in several
-        steps. If it is cancelled or times out, the call has enqueued some of them from the front.
+        steps. If it is cancelled or times out, the call may have enqueued some of them from the front, or all.
 
         Args:
             orders: an order ID or `Announcement`, or several.
