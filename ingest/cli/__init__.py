@@ -1,8 +1,8 @@
 """The command line: parses arguments, calls operations, prints results. It makes no decisions.
 
-Each command is a module of this package with a function of its name (`list_` where the name is a Python built-in) and an
-`EPILOG`, the end of its help. A module is imported when its command is used. A command with `COMMANDS` of its own is a
-package of such modules.
+Each command is a module of this package with a function of its name (`list_` where the name is a Python built-in).
+The function's docstring is the help. A module is imported when its command is used. A command with `COMMANDS` of its
+own is a package of such modules, or one module with a function for each.
 """
 
 import errno
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
 from importlib import import_module
+from inspect import cleandoc
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -128,33 +129,43 @@ class _Commands(CommandGroup):
             return None
         below: tuple[str, ...] = ()
         name = cmd_name.replace("-", "_")
+        lenient = False
         try:
-            module = import_module(f"{self.package}.{name}")
-            run, epilog = getattr(module, name, None) or getattr(module, f"{name}_"), module.EPILOG
-            below = getattr(module, "COMMANDS", ())
+            group = import_module(self.package)
+            module = import_module(f"{self.package}.{name}") if hasattr(group, "__path__") else group
+            run = getattr(module, name, None) or getattr(module, f"{name}_")
+            below = () if module is group else getattr(module, "COMMANDS", ())
         except ModuleNotFoundError as error:
             # It is listed nevertheless, so that --help works without the extra.
-            run, epilog = _without_extra(error), None
+            run, lenient = _without_extra(error), True
+        about, examples = _help_of(run)
         if below:
-            single = _group(f"{self.package}.{name}", below, epilog)
-            single.callback()(run)
+            single = _group(f"{self.package}.{name}", below, examples)
+            single.callback(help=about)(run)
         else:
             single = typer.Typer(**_STYLE)
-            lenient = {"allow_extra_args": epilog is None, "ignore_unknown_options": epilog is None}
-            single.command(cmd_name, cls=Command, epilog=epilog, context_settings=lenient)(_with_finite_numbers(run))
-        command = get_command(single)
-        command.name = cmd_name
-        return quote_code(command)
+            settings = {"allow_extra_args": lenient, "ignore_unknown_options": lenient}
+            command = single.command(cmd_name, cls=Command, help=about, epilog=examples, context_settings=settings)
+            command(_with_finite_numbers(run))
+        found = get_command(single)
+        found.name = cmd_name
+        return quote_code(found)
 
 
-def _group(name: str, commands: tuple[str, ...], epilog: str | None) -> typer.Typer:
+def _help_of(run: Callable[..., None]) -> tuple[str, str]:
+    """The docstring without its examples, and the examples, which stand below the options."""
+    about, examples, lines = cleandoc(run.__doc__ or "").partition("Examples:\n")
+    return about, examples and f"{examples}\n{lines}"
+
+
+def _group(name: str, commands: tuple[str, ...], examples: str) -> typer.Typer:
     """A group of commands that are modules of one package."""
 
     class Single(_Commands):
         package = name
         names = commands
 
-    return typer.Typer(cls=Single, no_args_is_help=True, epilog=epilog, **_STYLE)
+    return typer.Typer(cls=Single, no_args_is_help=True, epilog=examples, **_STYLE)
 
 
 app = typer.Typer(

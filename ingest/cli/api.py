@@ -4,19 +4,6 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """
-Examples:
-
-`ingest api` serves on http://127.0.0.1:8080, without API keys only to this machine.
-
-`ingest api --host 0.0.0.0 --processes 4` listens on the network. INGEST_API_KEYS_FILE must name the file of the keys.
-
-`curl -d '{"order_ids": ["536365"]}' -H 'Content-Type: application/json' http://127.0.0.1:8080/v1/orders` announces an order.
-
-Stop it with SIGTERM or Ctrl-C: it accepts no more connections, finishes what runs within INGEST_SHUTDOWN_GRACE, and exits
-with 0.
-"""
-
 
 def api(
     *,
@@ -32,6 +19,18 @@ def api(
     """Serve the HTTP API, until stopped.
 
     It starts while Redis is unavailable, and answers 503 until it is there.
+
+    Examples:
+    `ingest api` serves on http://127.0.0.1:8080, without API keys only to this machine.
+
+    `ingest api --host 0.0.0.0 --processes 4` listens on the network. INGEST_API_KEYS_FILE must name the file of the
+    keys.
+
+    `curl -d '{"order_ids": ["536365"]}' -H 'Content-Type: application/json' http://127.0.0.1:8080/v1/orders`
+    announces an order.
+
+    Stop it with SIGTERM or Ctrl-C: it accepts no more connections, finishes what runs within INGEST_SHUTDOWN_GRACE,
+    and exits with 0.
     """
     from ingest.cli.common import start
     from ingest.services.api import run_api

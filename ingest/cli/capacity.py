@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.terminal.documentation import DOCUMENTATION
-
 if TYPE_CHECKING:
     from ingest.domain.capacity_plan import CapacityPlan, PlannedDemand
-
-EPILOG = f"""
-Examples:
-
-`ingest capacity --rate 2000 --latency 0.3` shows processes, orders in flight, connections and memory for 2,000 orders per second.
-
-`ingest capacity --rate 50 --latency 0.8 --latency-p99 4 --quota 40` takes into account that the API permits 40 requests per second.
-
-`ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` is for scripts.
-
-The formula, and the measurements behind it: {DOCUMENTATION}/how-to/plan-capacity.md
-"""
 _LABEL = 25
 # Before a long range, a word would leave too little of 80 columns for the name of the longest option, as would the ranges of the rate and
 # of the outage.
@@ -74,6 +60,17 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     The formula is based on measurements, which `ingest bench pipeline` repeats on your machine. It uses no server.
 
     The exit code is 1 if the rate cannot be reached.
+
+    Examples:
+    `ingest capacity --rate 2000 --latency 0.3` shows processes, orders in flight, connections and memory for 2,000
+    orders per second.
+
+    `ingest capacity --rate 50 --latency 0.8 --latency-p99 4 --quota 40` takes into account that the API permits 40
+    requests per second.
+
+    `ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` is for scripts.
+
+    The formula, and the measurements behind it: https://order-ingest.example/docs/how-to/plan-capacity.md
     """
     from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan
 

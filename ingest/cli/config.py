@@ -8,26 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from ingest.cli.terminal.documentation import DOCUMENTATION
-
-EPILOG = f"""
-Examples:
-
-`ingest config` lists every setting with its effective value. Passwords and tokens are masked.
-
-`ingest config --json` is for scripts.
-
-`INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
-
-Times are in seconds, sizes in bytes. All settings: {DOCUMENTATION}/reference/settings.md
-"""
-
 
 def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show the effective settings, with secrets masked.
 
     The exit code is 2 if a setting is invalid. Whether settings fit together, such as a credential and its kind, is found by
     `ingest doctor`, and by the commands that use them.
+
+    Examples:
+    `ingest config` lists every setting with its effective value. Passwords and tokens are masked.
+
+    `ingest config --json` is for scripts.
+
+    `INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
+
+    Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.md
     """
     from ingest.cli.common import start
     from ingest.cli.terminal.width import width_of

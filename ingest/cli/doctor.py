@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.terminal.documentation import DOCUMENTATION
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import counted, printable, printable_json
 from ingest.process.interrupt import run_interruptible
@@ -18,17 +17,6 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from ingest.operations.doctor.finding import Finding
 
-EPILOG = f"""
-Examples:
-
-`ingest doctor` checks the configured servers and settings. Without errors or warnings it prints one line.
-
-`ingest doctor --all --order-id 536365` also shows the checks that passed, and requests that order from the external API.
-
-`ingest doctor --json | jq -r '.findings[] | select(.level == "error") | .what'` lists the errors.
-
-The checks, and the meaning of each line: {DOCUMENTATION}/how-to/check-a-set-up.md
-"""
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
@@ -48,6 +36,16 @@ def doctor(
     external API: the given order, or a queued or stored one. Without any, it only requests a token, if the API uses one.
 
     The exit code is 1 if there is an error, and 2 if a setting cannot be used. Warnings leave it 0.
+
+    Examples:
+    `ingest doctor` checks the configured servers and settings. Without errors or warnings it prints one line.
+
+    `ingest doctor --all --order-id 536365` also shows the checks that passed, and requests that order from the
+    external API.
+
+    `ingest doctor --json | jq -r '.findings[] | select(.level == "error") | .what'` lists the errors.
+
+    The checks, and the meaning of each line: https://order-ingest.example/docs/how-to/check-a-set-up.md
     """
     from ingest.operations.doctor.examine import examine
     from ingest.settings import load_settings

@@ -6,27 +6,6 @@ import typer
 
 from ingest.process.interrupt import run_interruptible
 
-EPILOG = """
-Examples:
-
-`ingest enqueue 536365 536366` announces two orders.
-
-`ingest enqueue --file ids.txt` takes one ID per line. Empty lines are skipped.
-
-`ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header. `--file orders.jsonl
---column id` a member of each JSON object.
-
-`psql -Atc 'select no from orders' | ingest enqueue -` reads stdin. Add `--format csv` or `jsonl` for a column.
-
-`ingest enqueue --express 536365` enqueues an urgent order, which workers read before the backlog.
-
-`ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
-
-Invalid IDs are reported with their line numbers. All others are accepted, and the exit code is 1. If a file cannot
-be read any further (a quote that is not closed), the line is named, and everything before it is accepted. Announcing an
-order again is harmless: it is fetched again and stored once.
-"""
-
 _SOURCES = "order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue --help`"
 
 
@@ -55,6 +34,24 @@ def enqueue(
     An ID of `-` reads IDs from stdin.
 
     It waits, with a message, while Redis is unavailable or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
+
+    Examples:
+    `ingest enqueue 536365 536366` announces two orders.
+
+    `ingest enqueue --file ids.txt` takes one ID per line. Empty lines are skipped.
+
+    `ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header. `--file
+    orders.jsonl --column id` a member of each JSON object.
+
+    `psql -Atc 'select no from orders' | ingest enqueue -` reads stdin. Add `--format csv` or `jsonl` for a column.
+
+    `ingest enqueue --express 536365` enqueues an urgent order, which workers read before the backlog.
+
+    `ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
+
+    Invalid IDs are reported with their line numbers. All others are accepted, and the exit code is 1. If a file
+    cannot be read any further (a quote that is not closed), the line is named, and everything before it is
+    accepted. Announcing an order again is harmless: it is fetched again and stored once.
     """
     from ingest.cli.common import start
     from ingest.cli.id_sources.announce import announce

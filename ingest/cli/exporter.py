@@ -4,14 +4,6 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """
-Examples:
-
-`ingest exporter --metrics-port 9464` serves /metrics, /healthz and /readyz.
-
-Stop it with SIGTERM or Ctrl-C.
-"""
-
 
 def exporter(
     *,
@@ -22,6 +14,11 @@ def exporter(
     """Serve the metrics of the queue, also while no worker runs.
 
     Workers serve them as well. If an autoscaler stops all workers, this shows it when there is work again. It only needs Redis.
+
+    Examples:
+    `ingest exporter --metrics-port 9464` serves /metrics, /healthz and /readyz.
+
+    Stop it with SIGTERM or Ctrl-C.
     """
     from ingest.cli.common import start
     from ingest.services.exporter import run_exporter

@@ -4,14 +4,6 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """
-Examples:
-
-`ingest health` prints `ok` and exits with 0 if the worker on this host (or in this container) is alive.
-
-`HEALTHCHECK CMD ["ingest", "health"]` is the health check of the image. `curl -f localhost:9464/healthz` does the same.
-"""
-
 
 def health(
     *,
@@ -21,6 +13,12 @@ def health(
 
     The exit code is 1 if a process has not reported for longer than INGEST_HEARTBEAT_TTL, or if nothing answers on
     INGEST_METRICS_PORT. `ingest status` shows whether Redis, PostgreSQL and the external API are available.
+
+    Examples:
+    `ingest health` prints `ok` and exits with 0 if the worker on this host (or in this container) is alive.
+
+    `HEALTHCHECK CMD ["ingest", "health"]` is the health check of the image. `curl -f localhost:9464/healthz` does
+    the same.
     """
     from ingest.cli.common import start
     from ingest.domain.errors import ConfigError

@@ -6,19 +6,6 @@ import typer
 
 from ingest.process.interrupt import run_interruptible
 
-EPILOG = """
-Examples:
-
-`ingest migrate` creates or updates the tables in the database of INGEST_POSTGRES_DSN.
-
-`ingest migrate --runtime-role ingest` also grants the role `ingest` the rights that workers need (to read and write orders,
-nothing more), so that workers need not run as the owner of the tables.
-
-`ingest migrate --api-role ingest_api` also grants the role `ingest_api` the rights that the HTTP API and `ingest order erase` need.
-
-Run it before the first start and after each update. Running it twice, or on many hosts concurrently, is safe.
-"""
-
 
 def migrate(
     *,
@@ -29,7 +16,19 @@ def migrate(
         str | None, typer.Option(help="Grant this role the rights that the HTTP API needs.", metavar="ROLE")
     ] = None,
 ) -> None:
-    """Create or update the database tables. Does nothing if they are up to date."""
+    """Create or update the database tables. Does nothing if they are up to date.
+
+    Examples:
+    `ingest migrate` creates or updates the tables in the database of INGEST_POSTGRES_DSN.
+
+    `ingest migrate --runtime-role ingest` also grants the role `ingest` the rights that workers need (to read and
+    write orders, nothing more), so that workers need not run as the owner of the tables.
+
+    `ingest migrate --api-role ingest_api` also grants the role `ingest_api` the rights that the HTTP API and
+    `ingest order erase` need.
+
+    Run it before the first start and after each update. Running it twice, or on many hosts concurrently, is safe.
+    """
     from ingest.cli.common import start
     from ingest.store import schema
 

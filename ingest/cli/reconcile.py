@@ -6,22 +6,6 @@ import typer
 
 from ingest.process.interrupt import run_interruptible
 
-EPILOG = """
-Examples:
-
-`ingest reconcile --file accepted.txt` reports where the orders on the list are: stored, dead letters, queued, or nowhere.
-
-`ingest reconcile --file accepted.txt --missing missing.txt` also writes the missing orders to a file, one ID per line.
-
-`ingest reconcile --file orders.csv --column order_no --missing - | ingest enqueue -` announces the missing orders again.
-
-`psql -Atc 'select no from orders' | ingest reconcile - --complete --json` is for scripts. The list is complete, so orders
-that are not on it are reported as unexpected.
-
-The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes per order, in
-the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
-"""
-
 _SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
 
 
@@ -57,6 +41,22 @@ def reconcile(
 
     The exit code is 1 if an order is missing, if a line of the list is not an order ID, and with --complete also if there
     are orders that are not on the list.
+
+    Examples:
+    `ingest reconcile --file accepted.txt` reports where the orders on the list are: stored, dead letters, queued,
+    or nowhere.
+
+    `ingest reconcile --file accepted.txt --missing missing.txt` also writes the missing orders to a file, one ID
+    per line.
+
+    `ingest reconcile --file orders.csv --column order_no --missing - | ingest enqueue -` announces the missing
+    orders again.
+
+    `psql -Atc 'select no from orders' | ingest reconcile - --complete --json` is for scripts. The list is complete,
+    so orders that are not on it are reported as unexpected.
+
+    The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes
+    per order, in the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
     """
     from ingest.cli.common import start
     from ingest.cli.id_sources.reconciling import check_options, print_report, reconcile_source

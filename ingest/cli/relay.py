@@ -6,19 +6,6 @@ import typer
 
 from ingest.process.interrupt import run_interruptible
 
-EPILOG = """
-Examples:
-
-`ingest relay --print-sql` prints the statements that create the table, for your own migrations.
-
-`ingest relay --create` creates the table in the database of INGEST_OUTBOX_DSN.
-
-`INGEST_OUTBOX_DSN=postgresql://ingest_relay:secret@shop-db/shop ingest relay` announces the rows of the table, until stopped.
-
-Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any host. One at a
-time has its turn.
-"""
-
 _ROLE = "ingest_relay"
 
 
@@ -41,6 +28,17 @@ def relay(
 
     Each committed row is queued once, in the order of the rows, and then deleted. While PostgreSQL or Redis is
     unavailable, or the backlog is at INGEST_BACKLOG_LIMIT, rows stay and the relay waits.
+
+    Examples:
+    `ingest relay --print-sql` prints the statements that create the table, for your own migrations.
+
+    `ingest relay --create` creates the table in the database of INGEST_OUTBOX_DSN.
+
+    `INGEST_OUTBOX_DSN=postgresql://ingest_relay:secret@shop-db/shop ingest relay` announces the rows of the table,
+    until stopped.
+
+    Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any
+    host. One at a time has its turn.
     """
     from ingest.cli.common import say, start
     from ingest.services.relay import outbox_dsn, run_relay

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
     from ingest.store.orders.documents import DocumentSelection
 
-EPILOG = """
-Examples:
-
-`ingest remap --dry-run` counts how many orders the current mapping and transform would change.
-
-`ingest remap` changes them.
-
-`ingest remap 536365 536366` is for two orders, `ingest remap --since 7d` for those fetched within a week.
-
-`ingest remap --after 540120` continues where an interrupted run has ended. That run prints the ID.
-
-The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer, and stays.
-"""
-
 _TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
 
 
@@ -54,6 +40,18 @@ def remap(
     are now. Orders that were erased stay erased. Rows whose document yields no order today stay as they are.
 
     The report goes to stderr, or with --json to stdout. The exit code is 1 if a document cannot be used.
+
+    Examples:
+    `ingest remap --dry-run` counts how many orders the current mapping and transform would change.
+
+    `ingest remap` changes them.
+
+    `ingest remap 536365 536366` is for two orders, `ingest remap --since 7d` for those fetched within a week.
+
+    `ingest remap --after 540120` continues where an interrupted run has ended. That run prints the ID.
+
+    The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer,
+    and stays.
     """
     import json
 

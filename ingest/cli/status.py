@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from ingest.operations.backends import Backends
     from ingest.operations.status import SystemStatus
 
-EPILOG = """
-Examples:
-
-`ingest status` shows a table.
-
-`ingest status --watch` refreshes it every second, until Ctrl-C.
-
-`ingest status --json | jq .queue.depth` is for scripts. With `--watch`, it prints one JSON object per line.
-
-`ingest status --json | jq .queue.lanes.express.depth` counts the waiting orders of the express lane.
-
-`ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose heartbeat has expired.
-"""
-
 
 def status(
     context: typer.Context,
@@ -47,6 +33,18 @@ def status(
     A consumer is alive until its heartbeat expires. An open circuit means that it sends no requests to the external API.
 
     The exit code is 1 if Redis or PostgreSQL cannot be reached.
+
+    Examples:
+    `ingest status` shows a table.
+
+    `ingest status --watch` refreshes it every second, until Ctrl-C.
+
+    `ingest status --json | jq .queue.depth` is for scripts. With `--watch`, it prints one JSON object per line.
+
+    `ingest status --json | jq .queue.lanes.express.depth` counts the waiting orders of the express lane.
+
+    `ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose
+    heartbeat has expired.
     """
     from ingest.cli.common import require, start
     from ingest.operations.backends import Backends

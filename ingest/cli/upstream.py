@@ -155,6 +155,21 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     Everything but host, port, seed and certificates can be changed while it runs: GET, PUT and PATCH /behaviour take the
     same names with underscores. GET /stats returns counts, DELETE /stats resets them. PUT /orders/{id} replaces an
     order's document, DELETE removes it.
+
+    Examples:
+    `ingest upstream` responds immediately, on port 8081.
+
+    `ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` has a few faults, as most APIs have.
+
+    `ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
+
+    `ingest upstream --latency 0.4 --capacity 400` takes longer when it is asked for more than 400 orders at a time.
+
+    `ingest upstream --any-id` serves any number of orders, for a benchmark.
+
+    `ingest upstream --shape shopify --token shpat_1 --rate-limit 2 --rate-burst 40` is a Shopify shop.
+
+    `curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage; `{"down": null}` ends it.
     """
     options = locals()
     fields = {name: options[name] for name in Behaviour.__struct_fields__}
@@ -165,26 +180,6 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     tls = server_tls(tls_cert, tls_key, client_ca)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(SimulatedApi(behaviour, host=host, port=port, seed=seed, tls=tls)))
-
-
-EPILOG = """
-Examples:
-
-`ingest upstream` responds immediately, on port 8081.
-
-`ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` has a few faults, as most APIs have.
-
-`ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
-
-`ingest upstream --latency 0.4 --capacity 400` takes longer when it is asked for more than 400 orders at a time.
-
-`ingest upstream --any-id` serves any number of orders, for a benchmark.
-
-`ingest upstream --shape shopify --token shpat_1 --rate-limit 2 --rate-burst 40` is a Shopify shop.
-
-`curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage; `{"down": null}` ends it.
-"""
-"""For the help, where the command is registered."""
 
 
 def _naming_options(error: str) -> str:

@@ -7,19 +7,6 @@ import typer
 if TYPE_CHECKING:
     from ingest.cli.work import Work
 
-EPILOG = """
-Examples:
-
-`ingest worker` runs with the settings from the environment.
-
-`ingest worker --processes 4 --concurrency 250` has up to 1,000 orders in flight.
-
-`INGEST_LOG_FORMAT=json ingest worker --metrics-port 9464` logs JSON lines and serves /metrics.
-
-Stop it with SIGTERM or Ctrl-C: it finishes the orders in flight within INGEST_SHUTDOWN_GRACE, releases the rest to the
-queue, and exits with 0. A second signal shortens this.
-"""
-
 
 def worker(
     context: typer.Context,
@@ -38,6 +25,16 @@ def worker(
 
     If Redis or PostgreSQL is unavailable, at the start or later, the worker waits. Any number of workers on any number
     of hosts share the work.
+
+    Examples:
+    `ingest worker` runs with the settings from the environment.
+
+    `ingest worker --processes 4 --concurrency 250` has up to 1,000 orders in flight.
+
+    `INGEST_LOG_FORMAT=json ingest worker --metrics-port 9464` logs JSON lines and serves /metrics.
+
+    Stop it with SIGTERM or Ctrl-C: it finishes the orders in flight within INGEST_SHUTDOWN_GRACE, releases the rest
+    to the queue, and exits with 0. A second signal shortens this.
     """
     import os
 

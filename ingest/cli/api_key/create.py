@@ -10,16 +10,6 @@ import typer
 from ingest.cli.api_key.options import File
 from ingest.domain.api_key import FASTEST, LARGEST_BURST, SLOWEST, RateLimit, Scope
 
-EPILOG = """
-Examples:
-
-`ingest api-key create shop --scope enqueue` creates a key that announces orders, and does nothing else.
-
-`ingest api-key create support --scope read --scope operate --rate 10 --burst 50` limits how often it is used.
-
-`ingest api-key create shop --scope enqueue >shop.key` keeps it out of the terminal.
-"""
-
 
 def create(
     name: Annotated[
@@ -57,6 +47,13 @@ def create(
     """Create a key and print it. It is shown only here, because the file of the keys contains its SHA-256.
 
     The name identifies its user: letters and digits, after the first also `.`, `_` and `-`.
+
+    Examples:
+    `ingest api-key create shop --scope enqueue` creates a key that announces orders, and does nothing else.
+
+    `ingest api-key create support --scope read --scope operate --rate 10 --burst 50` limits how often it is used.
+
+    `ingest api-key create shop --scope enqueue >shop.key` keeps it out of the terminal.
     """
     from ingest.cli.api_key.options import keys_file, limit_of, scopes_of
     from ingest.cli.common import say

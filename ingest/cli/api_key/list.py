@@ -12,23 +12,21 @@ if TYPE_CHECKING:
 
     from ingest.domain.api_key import ApiKey
 
-EPILOG = """
-Examples:
-
-`ingest api-key list` lists all keys.
-
-`ingest api-key list --json | jq -r .name` is for scripts: one JSON object per line.
-
-A key that you have found somewhere is the one whose ID `printf %s "$KEY" | sha256sum | cut -c -12` prints.
-"""
-
 
 def list_(
     *,
     file: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the keys: name, ID, scopes, rate limit and date. The keys themselves are kept nowhere."""
+    """List the keys: name, ID, scopes, rate limit and date. The keys themselves are kept nowhere.
+
+    Examples:
+    `ingest api-key list` lists all keys.
+
+    `ingest api-key list --json | jq -r .name` is for scripts: one JSON object per line.
+
+    A key that you have found somewhere is the one whose ID `printf %s "$KEY" | sha256sum | cut -c -12` prints.
+    """
     from ingest.cli.api_key.options import keys_file
     from ingest.cli.common import say
     from ingest.cli.terminal.output import standard_output

@@ -6,14 +6,6 @@ import typer
 
 from ingest.cli.api_key.options import File
 
-EPILOG = """
-Examples:
-
-`ingest api-key revoke shop` revokes a key by its name, `ingest api-key revoke 3a7bd3e2360a` by its ID.
-
-To replace a key without an interruption, create another one, let its users change to it, and revoke the old one.
-"""
-
 
 def revoke(
     names: Annotated[list[str], typer.Argument(help="Name or ID of a key.", metavar="NAME", hidden=True)],
@@ -25,6 +17,11 @@ def revoke(
     A key is named by its name or its ID.
 
     The exit code is 1 if there is no such key. All others are revoked.
+
+    Examples:
+    `ingest api-key revoke shop` revokes a key by its name, `ingest api-key revoke 3a7bd3e2360a` by its ID.
+
+    To replace a key without an interruption, create another one, let its users change to it, and revoke the old one.
     """
     from ingest.cli.api_key.options import keys_file
     from ingest.cli.common import say

@@ -7,16 +7,6 @@ import typer
 
 from ingest.cli.bench.output import AsJson, Output, publish
 
-EPILOG = """
-Examples:
-
-`ingest bench adaptive` compares five limits in five scenarios, in virtual time: about a minute.
-
-`ingest bench adaptive --live` runs real workers while the API's capacity goes from 400 to 50 and back: about two minutes.
-
-`ingest bench adaptive --live --queue 100` has the API refuse what cannot wait, with a 503.
-"""
-
 
 def adaptive(  # noqa: PLR0913  each parameter is one option
     context: typer.Context,
@@ -39,6 +29,14 @@ def adaptive(  # noqa: PLR0913  each parameter is one option
     """The adaptive limit next to the best one, and next to the formulas of Netflix's Gradient2 and Vector's ARC.
 
     In virtual time, with the same seed the same figures. With --live, real workers, servers and HTTP.
+
+    Examples:
+    `ingest bench adaptive` compares five limits in five scenarios, in virtual time: about a minute.
+
+    `ingest bench adaptive --live` runs real workers while the API's capacity goes from 400 to 50 and back: about
+    two minutes.
+
+    `ingest bench adaptive --live --queue 100` has the API refuse what cannot wait, with a 503.
     """
     if live:
         from ingest.bench.adaptive.live import LivePlan, measure

@@ -9,16 +9,6 @@ from ingest.cli.bench.output import AsJson, Output, publish
 
 _LATENCIES = ("100-200", "100-110")
 
-EPILOG = """
-Examples:
-
-`ingest bench backpressure` makes 100,000 calls in each way, twice, for two ranges of latencies: about 10 minutes.
-
-`ingest bench backpressure --calls 20000 --latency 100-200` takes about a minute.
-
-`ingest bench backpressure --output results` also writes a table, JSON and a chart into a directory.
-"""
-
 
 def backpressure(
     *,
@@ -37,6 +27,13 @@ def backpressure(
     """Time and memory of five ways to make many calls with a fixed number in flight, ours among them.
 
     The calls are simulated: they sleep. No server is needed. Expected duration and progress go to stderr.
+
+    Examples:
+    `ingest bench backpressure` makes 100,000 calls in each way, twice, for two ranges of latencies: about 10 minutes.
+
+    `ingest bench backpressure --calls 20000 --latency 100-200` takes about a minute.
+
+    `ingest bench backpressure --output results` also writes a table, JSON and a chart into a directory.
     """
     from ingest.bench.backpressure.calls import Latency
     from ingest.bench.backpressure.compare import Plan, run

@@ -7,16 +7,6 @@ import typer
 
 from ingest.cli.bench.output import AsJson, Output, publish
 
-EPILOG = """
-Examples:
-
-`ingest bench http` takes about 4 minutes.
-
-`ingest bench http --case bare --case post --seconds 5` compares a POST with a handler that only answers.
-
-`ingest bench http --output results` also writes tables, JSON and charts into a directory.
-"""
-
 
 def http(
     *,
@@ -40,6 +30,13 @@ def http(
 
     That handler runs directly, as the service does, and under gunicorn with as many workers. All of them get the same requests
     from the same clients on this machine, one server after the other. Expected duration and progress go to stderr.
+
+    Examples:
+    `ingest bench http` takes about 4 minutes.
+
+    `ingest bench http --case bare --case post --seconds 5` compares a POST with a handler that only answers.
+
+    `ingest bench http --output results` also writes tables, JSON and charts into a directory.
     """
     from ingest.bench.http.compare import CASES, Plan, run
 

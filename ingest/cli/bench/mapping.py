@@ -7,14 +7,6 @@ import typer
 
 from ingest.cli.bench.output import AsJson, Output, publish
 
-EPILOG = """
-Examples:
-
-`ingest bench mapping` takes about a second.
-
-`ingest bench mapping --turns 10000` finds the quiet moments of a busy machine.
-"""
-
 
 def mapping(
     *,
@@ -25,6 +17,11 @@ def mapping(
     """Make orders of a document of 20 fields by a mapping, and find the same values by JMESPath.
 
     Runs in this process, without any server.
+
+    Examples:
+    `ingest bench mapping` takes about a second.
+
+    `ingest bench mapping --turns 10000` finds the quiet moments of a busy machine.
     """
     from ingest.bench.mapping import Plan, run
 

@@ -10,18 +10,6 @@ from ingest.cli.bench.output import AsJson, Output, publish
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.telemetry.logs import setup_logs
 
-EPILOG = """
-Examples:
-
-`ingest bench patterns --orders 1000` takes about two minutes.
-
-`ingest bench patterns --output results` takes about 20 minutes, and writes tables, JSON and a chart.
-
-`ingest bench patterns --only semaphore --only service --no-kill` compares two.
-
-`ingest bench patterns --throttle 500 --no-kill` makes the API refuse more than 500 requests at a time.
-"""
-
 
 def patterns(
     *,
@@ -45,6 +33,15 @@ def patterns(
     Five are ways that tutorials show: asyncio.gather without and with a semaphore, a pool of processes, threads, and
     plain Redis Streams workers. The sixth is `ingest worker`. All of them work on the same servers and the same
     simulated API, one after the other.
+
+    Examples:
+    `ingest bench patterns --orders 1000` takes about two minutes.
+
+    `ingest bench patterns --output results` takes about 20 minutes, and writes tables, JSON and a chart.
+
+    `ingest bench patterns --only semaphore --only service --no-kill` compares two.
+
+    `ingest bench patterns --throttle 500 --no-kill` makes the API refuse more than 500 requests at a time.
     """
     from ingest.bench.patterns.compare import run
 

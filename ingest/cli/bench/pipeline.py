@@ -7,22 +7,6 @@ import typer
 
 from ingest.cli.bench.output import AsJson, Output, publish
 
-EPILOG = """
-Examples:
-
-`ingest bench pipeline --vs bare --runs 5` measures 10,000 orders, 100-200 ms and 500 in flight, and a bare loop for comparison.
-
-`ingest bench pipeline --latency 0-0.002 --in-flight 200 --processes 1 --orders 20000` finds the service's own limit.
-
-`ingest bench pipeline --tls --vs bare,go` measures over HTTPS, and compares with bare loops in Python and in Go.
-
-`ingest bench pipeline --rate 400` lets orders arrive at random, for end-to-end latency.
-
-`ingest bench pipeline --kill-at 0.4` kills a worker process during the run. `--kill command` kills one of two whole commands.
-
-`ingest bench pipeline --sweep in-flight=50,100,200,400,800 --output results` charts throughput and latency, and marks how many orders in flight are enough.
-"""
-
 _LOAD = "Load"
 _CONTENDERS = "Contenders"
 _FAULTS = "Faults"
@@ -109,6 +93,23 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     """Measure the service, run by its own commands on real servers, from the first request to the last commit.
 
     Reports orders per second, CPU, memory and Redis round trips per order, latency, and what became of every order.
+
+    Examples:
+    `ingest bench pipeline --vs bare --runs 5` measures 10,000 orders, 100-200 ms and 500 in flight, and a bare loop
+    for comparison.
+
+    `ingest bench pipeline --latency 0-0.002 --in-flight 200 --processes 1 --orders 20000` finds the service's own
+    limit.
+
+    `ingest bench pipeline --tls --vs bare,go` measures over HTTPS, and compares with bare loops in Python and in Go.
+
+    `ingest bench pipeline --rate 400` lets orders arrive at random, for end-to-end latency.
+
+    `ingest bench pipeline --kill-at 0.4` kills a worker process during the run. `--kill command` kills one of two
+    whole commands.
+
+    `ingest bench pipeline --sweep in-flight=50,100,200,400,800 --output results` charts throughput and latency, and
+    marks how many orders in flight are enough.
     """
     from ingest.bench.pipeline.compare import compare, run_sweep
     from ingest.bench.pipeline.go_build import check_toolchain

@@ -7,14 +7,6 @@ import typer
 
 from ingest.cli.bench.output import AsJson, Output, publish
 
-EPILOG = """
-Examples:
-
-`ingest bench profile` takes about half a minute.
-
-`ingest bench profile --client aiohttp` is the same with another HTTP client; `--tls`, over HTTPS.
-"""
-
 
 def profile(
     *,
@@ -33,6 +25,11 @@ def profile(
 
     Samples what the process executes each time it has used a few milliseconds of CPU: 40,000 orders give about a
     thousand samples.
+
+    Examples:
+    `ingest bench profile` takes about half a minute.
+
+    `ingest bench profile --client aiohttp` is the same with another HTTP client; `--tls`, over HTTPS.
     """
     from ingest.bench.pipeline.plan import Plan
     from ingest.bench.profile.compare import run

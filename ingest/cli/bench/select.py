@@ -7,18 +7,6 @@ import typer
 
 from ingest.cli.bench.output import AsJson, Output, publish
 
-EPILOG = """
-Examples:
-
-`ingest bench select` compares pools of 10, 20 and 50 in one and in two processes: about 3 minutes.
-
-`ingest bench select --clients 200 --pool 20 --processes 1` is one comparison, with fewer clients.
-
-`ingest bench select --blocking-every 1000` makes blocking calls rare.
-
-`ingest bench select --output results` also writes tables, JSON and charts into a directory.
-"""
-
 
 def select(
     *,
@@ -38,6 +26,15 @@ def select(
 
     Also shows what a single blocking call in async code does to all other requests. Starts a PostgreSQL of its own with real
     orders, and removes it at the end. Expected duration and progress go to stderr.
+
+    Examples:
+    `ingest bench select` compares pools of 10, 20 and 50 in one and in two processes: about 3 minutes.
+
+    `ingest bench select --clients 200 --pool 20 --processes 1` is one comparison, with fewer clients.
+
+    `ingest bench select --blocking-every 1000` makes blocking calls rare.
+
+    `ingest bench select --output results` also writes tables, JSON and charts into a directory.
     """
     from ingest.bench.select.compare import Plan, run
 

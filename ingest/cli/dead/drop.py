@@ -4,18 +4,6 @@ import typer
 
 from ingest.cli.dead.options import AsJson, DryRun, Everything, Ids, Reasons, Since, Until, Yes
 
-EPILOG = """
-Examples:
-
-`ingest dead drop 1763629200123-0` deletes one dead letter, by its ID as `ingest dead list` prints it.
-
-`ingest dead drop --until 30d` deletes dead letters that are more than 30 days old, after asking for confirmation.
-
-`ingest dead drop --reason rejected --dry-run` counts them, and changes nothing.
-
-`ingest dead export --output dead.jsonl && ingest dead drop --all --yes` keeps a copy.
-"""
-
 
 def drop(
     ids: Ids = None,
@@ -35,6 +23,15 @@ def drop(
     Stored orders do not change. If Redis is unavailable, the command reports it and waits.
 
     The exit code is 1 if an ID has no dead letter. All others are deleted.
+
+    Examples:
+    `ingest dead drop 1763629200123-0` deletes one dead letter, by its ID as `ingest dead list` prints it.
+
+    `ingest dead drop --until 30d` deletes dead letters that are more than 30 days old, after asking for confirmation.
+
+    `ingest dead drop --reason rejected --dry-run` counts them, and changes nothing.
+
+    `ingest dead export --output dead.jsonl && ingest dead drop --all --yes` keeps a copy.
     """
     from ingest.cli.common import start
     from ingest.cli.dead.change import DROP, carry_out

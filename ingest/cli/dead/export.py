@@ -14,18 +14,6 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
-EPILOG = """
-Examples:
-
-`ingest dead export > dead.jsonl` writes one JSON object per line, oldest first.
-
-`ingest dead export --format csv --output dead.csv --since 7d` writes the dead letters of the last week for a spreadsheet.
-
-`ingest dead export --reason not_found | jq -r .order_id | sort -u` prints the orders that the external API does not have.
-
-In JSON, bytes that are not UTF-8 become backslash escapes such as `\\xff`; in CSV, all characters that are not printable do.
-"""
-
 CSV_COLUMNS = ("id", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
 _FORMULA = ("=", "+", "-", "@")
 
@@ -52,11 +40,23 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    """Write dead letters as JSON lines or CSV, oldest first. Changes nothing.
+    r"""Write dead letters as JSON lines or CSV, oldest first. Changes nothing.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
     The file appears under its name when it is complete. The exit code is 1 if an ID has no dead letter.
+
+    Examples:
+    `ingest dead export > dead.jsonl` writes one JSON object per line, oldest first.
+
+    `ingest dead export --format csv --output dead.csv --since 7d` writes the dead letters of the last week for a
+    spreadsheet.
+
+    `ingest dead export --reason not_found | jq -r .order_id | sort -u` prints the orders that the external API does
+    not have.
+
+    In JSON, bytes that are not UTF-8 become backslash escapes such as `\xff`; in CSV, all characters that are not
+    printable do.
     """
     from ingest.cli.common import say, start
     from ingest.cli.dead.listing import report_missing

@@ -6,20 +6,6 @@ import typer
 
 from ingest.cli.dead.options import AsJson, Ids, Reasons, Since, Until
 
-EPILOG = """
-Examples:
-
-`ingest dead list` lists the newest 50.
-
-`ingest dead list --reason not_found --reason rejected --since 2h` lists orders that the external API rejected in the last two hours.
-
-`ingest dead list 536365` lists the dead letters of one order.
-
-`ingest dead list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
-
-`ingest dead export` writes all of them, without a limit.
-"""
-
 
 def list_(
     ids: Ids = None,
@@ -35,6 +21,18 @@ def list_(
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
     The exit code is 1 if an ID has no dead letter.
+
+    Examples:
+    `ingest dead list` lists the newest 50.
+
+    `ingest dead list --reason not_found --reason rejected --since 2h` lists orders that the external API rejected
+    in the last two hours.
+
+    `ingest dead list 536365` lists the dead letters of one order.
+
+    `ingest dead list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
+
+    `ingest dead export` writes all of them, without a limit.
     """
     from ingest.cli.common import say, start
     from ingest.cli.dead.listing import print_json, print_table

@@ -4,18 +4,6 @@ import typer
 
 from ingest.cli.dead.options import AsJson, DryRun, Everything, Ids, Reasons, Since, Until, Yes
 
-EPILOG = """
-Examples:
-
-`ingest dead replay 536365 536366` puts two orders back into the queue. The IDs of their dead letters do the same.
-
-`ingest dead replay --reason not_found --since 2h` asks for confirmation if more than one dead letter matches.
-
-`ingest dead replay --all --dry-run` counts them by reason, and changes nothing.
-
-`ingest dead replay --all --yes --json` is for scripts.
-"""
-
 
 def replay(
     ids: Ids = None,
@@ -37,6 +25,15 @@ def replay(
     If you interrupt or repeat it, no order is lost or put back twice.
 
     The exit code is 1 if an ID has no dead letter. All others are put back.
+
+    Examples:
+    `ingest dead replay 536365 536366` puts two orders back into the queue. The IDs of their dead letters do the same.
+
+    `ingest dead replay --reason not_found --since 2h` asks for confirmation if more than one dead letter matches.
+
+    `ingest dead replay --all --dry-run` counts them by reason, and changes nothing.
+
+    `ingest dead replay --all --yes --json` is for scripts.
     """
     from ingest.cli.common import start
     from ingest.cli.dead.change import REPLAY, carry_out

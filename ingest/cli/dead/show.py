@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
 _LONGEST_FIELD = 2_000
 
-EPILOG = """
-Examples:
-
-`ingest dead show 1763629200123-0` shows one dead letter, by its ID as `ingest dead list` prints it.
-
-`ingest dead show 536365` shows every dead letter of an order.
-
-`ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object per line.
-"""
-
 
 def show(
     ids: Annotated[
@@ -45,6 +35,13 @@ def show(
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
     The exit code is 1 if an ID has no dead letter.
+
+    Examples:
+    `ingest dead show 1763629200123-0` shows one dead letter, by its ID as `ingest dead list` prints it.
+
+    `ingest dead show 536365` shows every dead letter of an order.
+
+    `ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object per line.
     """
     from ingest.cli.common import start
     from ingest.cli.dead.listing import print_json

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from ingest.mapping.compiled.mapping import CompiledMapping
     from ingest.settings import Settings
 
-EPILOG = """
-Examples:
-
-`ingest mapping check --sample order.json` applies the configured mapping (INGEST_MAPPING) to a document.
-
-`curl … | ingest mapping check --sample - --mapping shop.toml` tries a mapping on a document from a pipe.
-
-`ingest mapping check --id 450789469` fetches the order with the configured URL and credentials.
-
-`ingest mapping check --id 17 --url 'https://shop.example/orders/{order_id}' --json` prints the row as JSON.
-"""
-
 
 def check(
     *,
@@ -50,6 +38,15 @@ def check(
     """Show the row that a mapping makes of a document, or the error. Stores nothing.
 
     The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
+
+    Examples:
+    `ingest mapping check --sample order.json` applies the configured mapping (INGEST_MAPPING) to a document.
+
+    `curl … | ingest mapping check --sample - --mapping shop.toml` tries a mapping on a document from a pipe.
+
+    `ingest mapping check --id 450789469` fetches the order with the configured URL and credentials.
+
+    `ingest mapping check --id 17 --url 'https://shop.example/orders/{order_id}' --json` prints the row as JSON.
     """
     from ingest.cli.terminal.output import standard_output
     from ingest.cli.terminal.text import printable_json

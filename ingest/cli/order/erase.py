@@ -9,17 +9,6 @@ from ingest.cli.order.ids import Ids, parse_ids
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, UserError
 from ingest.process.interrupt import run_interruptible
 
-EPILOG = """
-Examples:
-
-`ingest order erase 536365` erases an order, after asking for confirmation.
-
-`ingest order erase --yes --json 536365 536366` is for scripts.
-
-INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the tables, or one that
-`ingest migrate --api-role` has granted the rights.
-"""
-
 
 class Interrupted(UserError):
     """Orders are erased from the database, and what the queue keeps of them may remain."""
@@ -35,6 +24,14 @@ def erase(
 
     An erased order is not stored again, even if it is enqueued again, queued or in flight. It need not exist. Erasing
     an order again is safe, and finishes an interrupted erasure. The audit log records who has erased it.
+
+    Examples:
+    `ingest order erase 536365` erases an order, after asking for confirmation.
+
+    `ingest order erase --yes --json 536365 536366` is for scripts.
+
+    INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the tables, or one that
+    `ingest migrate --api-role` has granted the rights.
     """
     from ingest.cli.common import say, start
     from ingest.cli.terminal.confirmation import is_confirmed

@@ -8,14 +8,6 @@ import typer
 from ingest.cli.order.ids import Ids, parse_ids
 from ingest.process.interrupt import run_interruptible
 
-EPILOG = """
-Examples:
-
-`ingest order refetch 536365` replaces a stored order by the external API's current one, even if its version is older.
-
-`ingest order refetch --json 536365 536366` is for scripts.
-"""
-
 
 def refetch(
     ids: Ids,
@@ -26,6 +18,12 @@ def refetch(
 
     Use it when a stored version is wrong, such as an `updated_at` in the future that keeps every later document out. The orders are
     enqueued in the express lane, so that a worker has to run. The audit log records who did it.
+
+    Examples:
+    `ingest order refetch 536365` replaces a stored order by the external API's current one, even if its version is
+    older.
+
+    `ingest order refetch --json 536365 536366` is for scripts.
     """
     from ingest.cli.common import start
     from ingest.cli.terminal.text import counted

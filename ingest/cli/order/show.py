@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from ingest.domain.orders.order_state import OrderState
     from ingest.operations.backends import Backends
 
-EPILOG = """
-Examples:
-
-`ingest order show 536365` shows whether the order is stored, queued, in flight (in which worker, since when), waiting for its
-next attempt (when, and why), dead (with its reason) or erased. It may be several of these.
-
-`ingest order show 536365 536366 --json | jq -r 'select(.ingestion.state == "dead") | .order_id'` is for scripts: one JSON object
-per line.
-
-The whole queue is searched, which takes about ten seconds for a million entries.
-"""
-
 _LONGEST_ERROR = 500
 
 
@@ -35,6 +23,15 @@ def show(
     """Show where orders are: in the database and in the queue. Changes nothing.
 
     The exit code is 1 if an order is found nowhere.
+
+    Examples:
+    `ingest order show 536365` shows whether the order is stored, queued, in flight (in which worker, since when),
+    waiting for its next attempt (when, and why), dead (with its reason) or erased. It may be several of these.
+
+    `ingest order show 536365 536366 --json | jq -r 'select(.ingestion.state == "dead") | .order_id'` is for
+    scripts: one JSON object per line.
+
+    The whole queue is searched, which takes about ten seconds for a million entries.
     """
     from ingest.cli.common import say, start
     from ingest.cli.terminal.output import standard_output

@@ -4,16 +4,6 @@ import typer
 
 from ingest.cli.retries.options import AsJson, DryRun, Everything, Ids, Reasons, Yes, required_selection
 
-EPILOG = """
-Examples:
-
-`ingest retries dead-letter 536365` moves one order to the dead letters.
-
-`ingest retries dead-letter --reason http_status --yes` moves all for which the external API answers with an error.
-
-`ingest dead replay 536365` puts it back into the queue.
-"""
-
 
 def dead_letter(
     ids: Ids = None,
@@ -27,6 +17,13 @@ def dead_letter(
     """Move orders that wait for their next attempt to the dead letters, with the reason attempts_exhausted.
 
     The exit code is 1 if an order has no retry. All others are changed.
+
+    Examples:
+    `ingest retries dead-letter 536365` moves one order to the dead letters.
+
+    `ingest retries dead-letter --reason http_status --yes` moves all for which the external API answers with an error.
+
+    `ingest dead replay 536365` puts it back into the queue.
     """
     from ingest.cli.common import start
     from ingest.cli.retries.change import Action, carry_out

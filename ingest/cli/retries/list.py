@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from ingest.operations.backends import Backends
     from ingest.operations.retries import FoundRetries
 
-EPILOG = """
-Examples:
-
-`ingest retries list` lists the next 50.
-
-`ingest retries list --reason http_status` lists those for which the external API has answered with an error.
-
-`ingest retries list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
-"""
-
 _LONGEST_ERROR = 100
 
 
@@ -39,6 +29,13 @@ def list_(
     """List orders that wait for their next attempt, the soonest first. Changes nothing.
 
     The exit code is 1 if an order has no retry.
+
+    Examples:
+    `ingest retries list` lists the next 50.
+
+    `ingest retries list --reason http_status` lists those for which the external API has answered with an error.
+
+    `ingest retries list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
     """
     from ingest.cli.common import say, start
     from ingest.cli.terminal.output import standard_output

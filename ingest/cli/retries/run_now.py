@@ -4,16 +4,6 @@ import typer
 
 from ingest.cli.retries.options import AsJson, DryRun, Everything, Ids, Reasons, Yes, required_selection
 
-EPILOG = """
-Examples:
-
-`ingest retries run-now 536365` makes the next attempt for one order due now.
-
-`ingest retries run-now --reason timeout --dry-run` counts them, and changes nothing.
-
-`ingest retries run-now --all --yes` runs all of them, for example when the external API works again.
-"""
-
 
 def run_now(
     ids: Ids = None,
@@ -27,6 +17,13 @@ def run_now(
     """Make the next attempt of orders due now. Attempts count as before. Workers read the orders within a second or two.
 
     The exit code is 1 if an order has no retry. All others are changed.
+
+    Examples:
+    `ingest retries run-now 536365` makes the next attempt for one order due now.
+
+    `ingest retries run-now --reason timeout --dry-run` counts them, and changes nothing.
+
+    `ingest retries run-now --all --yes` runs all of them, for example when the external API works again.
     """
     from ingest.cli.common import start
     from ingest.cli.retries.change import Action, carry_out

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from ingest.api.webhooks.sources import WebhookSource
 
-EPILOG = """
-Examples:
-
-`ingest webhook check` checks the file that INGEST_WEBHOOKS names, and shows its sources.
-
-`ingest webhook check webhooks.toml --json` prints those of another file as JSON.
-
-`ingest webhook check --source shop --body body.json --header 'X-Shopify-Topic: orders/create' --header 'X-Shopify-Hmac-Sha256: …'`
-shows the order in a request, or why the request would be rejected.
-"""
-
 
 def check(
     *,
@@ -47,6 +36,14 @@ def check(
     FILE declares the sources. The default is INGEST_WEBHOOKS.
 
     The exit code is 1 if the request would be refused, and 2 if a source cannot be used.
+
+    Examples:
+    `ingest webhook check` checks the file that INGEST_WEBHOOKS names, and shows its sources.
+
+    `ingest webhook check webhooks.toml --json` prints those of another file as JSON.
+
+    `ingest webhook check --source shop --body body.json --header 'X-Shopify-Topic: orders/create' --header
+    'X-Shopify-Hmac-Sha256: …'` shows the order in a request, or why the request would be rejected.
     """
     from ingest.api.webhooks.load import load_sources
     from ingest.cli.common import start
