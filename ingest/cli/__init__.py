@@ -23,7 +23,7 @@ from typer.main import get_command
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.usage import Command, CommandGroup, quote_code
 from ingest.cli.terminal.width import wrapped
-from ingest.cli.work import Work, work_here
+from ingest.cli.worker import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.process.interrupt import ending_at_once
 from ingest.process.standard_streams import (

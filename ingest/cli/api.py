@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.invocation import start
+
 
 def api(
     *,
@@ -32,7 +34,6 @@ def api(
     Stop it with SIGTERM or Ctrl-C: it accepts no more connections, finishes what runs within INGEST_SHUTDOWN_GRACE,
     and exits with 0.
     """
-    from ingest.cli.common import start
     from ingest.services.api import run_api
 
     settings = start(api_host=host, api_port=port, api_processes=processes, api_metrics_port=metrics_port)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ingest.cli.invocation import start
+
 
 def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show the effective settings, with secrets masked.
@@ -24,7 +26,6 @@ def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
     Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.md
     """
-    from ingest.cli.common import start
     from ingest.cli.terminal.width import width_of
     from ingest.settings import effective
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingest.cli.options import checked_id
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import counted, printable, printable_json
+from ingest.cli.terminal.width import width_of
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def doctor(
         from ingest.mapping.transforms.process_pool import check_function
 
         run_interruptible(check_function(settings.transform, settings.transform_memory))
-    subject = subject_of(settings, _checked(order_id), os.environ)
+    subject = subject_of(settings, checked_id(order_id, "--order-id"), os.environ)
     findings = run_interruptible(examine(subject, timeout))
     if as_json:
         with standard_output() as stream:
@@ -67,15 +69,6 @@ def doctor(
     else:
         _print(findings, show_all=show_all)
     raise typer.Exit(1 if _counts(findings)["error"] else 0)
-
-
-def _checked(order_id: str | None) -> str | None:
-    from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-
-    try:
-        return None if order_id is None else parse_order_id(order_id)
-    except InvalidOrderId as error:
-        raise typer.BadParameter(str(error), param_hint="'--order-id'") from None
 
 
 def _counts(findings: Sequence["Finding"]) -> dict[str, int]:
@@ -88,8 +81,6 @@ def _report(findings: Sequence["Finding"]) -> dict[str, object]:
 
 
 def _print(findings: Sequence["Finding"], *, show_all: bool) -> None:
-    from ingest.cli.terminal.width import width_of
-
     # The one command that writes colours itself: only on a terminal that wants them.
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for finding in findings:

@@ -4,22 +4,19 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.invocation import start
+from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat
 from ingest.process.interrupt import run_interruptible
 
 _SOURCES = "order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue --help`"
 
 
 def enqueue(
-    ids: Annotated[
-        list[str] | None, typer.Argument(help="Order IDs. `-` reads stdin.", metavar="ID", hidden=True)
-    ] = None,
+    ids: ListedIds = None,
     *,
-    file: Annotated[str | None, typer.Option(help="Read IDs from a file. `-` is stdin.", metavar="PATH")] = None,
-    column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
-    file_format: Annotated[
-        str | None,
-        typer.Option("--format", help="lines, csv or jsonl. Defaults to the extension of the file.", metavar="FORMAT"),
-    ] = None,
+    file: ListFile = None,
+    column: ListColumn = None,
+    file_format: ListFormat = None,
     sample: Annotated[
         int | None,
         typer.Option(help="Enqueue this many sample orders, starting again after the last one.", min=1),
@@ -53,7 +50,6 @@ def enqueue(
     cannot be read any further (a quote that is not closed), the line is named, and everything before it is
     accepted. Announcing an order again is harmless: it is fetched again and stored once.
     """
-    from ingest.cli.common import start
     from ingest.cli.id_sources.announce import announce
     from ingest.cli.id_sources.found import UnreadableSource
     from ingest.cli.id_sources.sources import IdSource, pick_source

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.invocation import start
+
 
 def exporter(
     *,
@@ -20,7 +22,6 @@ def exporter(
 
     Stop it with SIGTERM or Ctrl-C.
     """
-    from ingest.cli.common import start
     from ingest.services.exporter import run_exporter
 
     settings = start(metrics_port=metrics_port)

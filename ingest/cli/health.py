@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.invocation import start
+
 
 def health(
     *,
@@ -20,7 +22,6 @@ def health(
     `HEALTHCHECK CMD ["ingest", "health"]` is the health check of the image. `curl -f localhost:9464/healthz` does
     the same.
     """
-    from ingest.cli.common import start
     from ingest.domain.errors import ConfigError
     from ingest.operations.health import check_worker
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.invocation import start
 from ingest.process.interrupt import run_interruptible
 
 
@@ -29,7 +30,6 @@ def migrate(
 
     Run it before the first start and after each update. Running it twice, or on many hosts concurrently, is safe.
     """
-    from ingest.cli.common import start
     from ingest.store import schema
 
     dsn = start().postgres_dsn.get_secret_value()

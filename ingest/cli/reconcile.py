@@ -4,22 +4,19 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.invocation import start_with_backends
+from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat
 from ingest.process.interrupt import run_interruptible
 
 _SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
 
 
 def reconcile(
-    ids: Annotated[
-        list[str] | None, typer.Argument(help="Order IDs. `-` reads stdin.", metavar="ID", hidden=True)
-    ] = None,
+    ids: ListedIds = None,
     *,
-    file: Annotated[str | None, typer.Option(help="Read IDs from a file. `-` is stdin.", metavar="PATH")] = None,
-    column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
-    file_format: Annotated[
-        str | None,
-        typer.Option("--format", help="lines, csv or jsonl. Defaults to the extension of the file.", metavar="FORMAT"),
-    ] = None,
+    file: ListFile = None,
+    column: ListColumn = None,
+    file_format: ListFormat = None,
     complete: Annotated[
         bool,
         typer.Option("--complete", help="The list contains all orders ever accepted: report others as unexpected."),
@@ -58,13 +55,11 @@ def reconcile(
     The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes
     per order, in the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
     """
-    from ingest.cli.common import start
     from ingest.cli.id_sources.reconciling import check_options, print_report, reconcile_source
     from ingest.cli.id_sources.sources import pick_source
-    from ingest.operations.backends import Backends
 
     check_options(missing, force=force, as_json=as_json)
-    backends = Backends.of(start())
+    backends = start_with_backends()
     source = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
     found = run_interruptible(reconcile_source(backends, source, missing, complete=complete, replace=force))
     print_report(found, missing, as_json=as_json)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.invocation import say, start
 from ingest.process.interrupt import run_interruptible
 
 _ROLE = "ingest_relay"
@@ -40,7 +41,6 @@ def relay(
     Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any
     host. One at a time has its turn.
     """
-    from ingest.cli.common import say, start
     from ingest.services.relay import outbox_dsn, run_relay
     from ingest.store.outbox.outbox_schema import create_outbox, outbox_sql
 

@@ -1,18 +1,16 @@
 """`ingest remap`: applies the mapping and the transform to stored documents again."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.common import say
-from ingest.cli.order.ids import parse_ids
+from ingest.cli.invocation import say, start
+from ingest.cli.options import TIME, parse_ids, parse_period
 from ingest.cli.terminal.text import counted, printable
-from ingest.cli.terminal.times import InvalidTime, parse_time
-from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -20,14 +18,12 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
     from ingest.store.orders.documents import DocumentSelection
 
-_TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
-
 
 def remap(
     ids: Annotated[list[str] | None, typer.Argument(help="Only these orders.", metavar="ID", hidden=True)] = None,
     *,
-    since: Annotated[str | None, typer.Option(help=f"Fetched at this time or later. {_TIME}", metavar="TIME")] = None,
-    until: Annotated[str | None, typer.Option(help=f"Fetched before this time. {_TIME}", metavar="TIME")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Fetched at this time or later. {TIME}", metavar="TIME")] = None,
+    until: Annotated[str | None, typer.Option(help=f"Fetched before this time. {TIME}", metavar="TIME")] = None,
     after: Annotated[str | None, typer.Option(help="Only orders with an ID after this one.", metavar="ID")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be changed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -53,13 +49,11 @@ def remap(
     The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer,
     and stays.
     """
-    import json
-
-    from ingest.cli.common import start
     from ingest.operations.remap import RemapReport
+    from ingest.store.orders.documents import DocumentSelection
 
-    selection = _selection(parse_ids(ids or []), since, until)
-    report = RemapReport(last=_checked(after))
+    selection = DocumentSelection(tuple(parse_ids(ids or [])), *parse_period(since, until))
+    report = RemapReport(last=None if after is None else parse_ids([after])[0])
     with _resumable(report, has_options=bool(ids or since or until or dry_run)):
         run_interruptible(_run(start(), selection, report, dry_run=dry_run))
     if as_json:
@@ -67,23 +61,6 @@ def remap(
     else:
         _print(report, dry_run=dry_run)
     raise typer.Exit(1 if report.failed else 0)
-
-
-def _checked(after: str | None) -> str | None:
-    return None if after is None else parse_ids([after])[0]
-
-
-def _selection(ids: Sequence[str], since: str | None, until: str | None) -> "DocumentSelection":
-    from ingest.store.orders.documents import DocumentSelection
-
-    now = datetime.now(UTC)
-    try:
-        first, last = (None if text is None else parse_time(text, now) for text in (since, until))
-    except InvalidTime as error:
-        raise ConfigError(str(error)) from error
-    if first is not None and last is not None and first >= last:
-        raise ConfigError("--until must be later than --since")
-    return DocumentSelection(tuple(ids), first, last)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
+from ingest.cli.invocation import require, start_with_backends
 from ingest.cli.terminal.status_table import lines_of
 from ingest.cli.terminal.width import console_on, width_of
 from ingest.process.interrupt import run_interruptible
@@ -46,13 +47,11 @@ def status(
     `ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose
     heartbeat has expired.
     """
-    from ingest.cli.common import require, start
-    from ingest.operations.backends import Backends
     from ingest.operations.status import read_status
 
     if not watch:
         require(context, "--watch", "interval")
-    backends = Backends.of(start())
+    backends = start_with_backends()
     found = run_interruptible(_watch(backends, interval, as_json=as_json) if watch else read_status(backends))
     if not watch:
         _show(found, as_json=as_json)

@@ -1,11 +1,25 @@
 """`ingest worker`: runs the worker processes."""
 
+import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from ingest.cli.work import Work
+    from ingest.settings import Settings
+
+Work = Callable[["Settings", Sequence[str]], int]
+"""What the command does with its settings, and with a line for each unknown one. Returns the exit code."""
+
+
+def work_here(settings: "Settings", unknown: Sequence[str]) -> int:
+    """Run the processes from this one."""
+    from ingest.services.worker import run_worker
+    from ingest.telemetry.logs import begin_logs
+
+    begin_logs(settings.log_format, settings.log_level, unknown)
+    return run_worker(settings)
 
 
 def worker(
@@ -36,8 +50,6 @@ def worker(
     Stop it with SIGTERM or Ctrl-C: it finishes the orders in flight within INGEST_SHUTDOWN_GRACE, releases the rest
     to the queue, and exits with 0. A second signal shortens this.
     """
-    import os
-
     from ingest.settings import load_settings, names_in_dot_env, unknown_settings
 
     settings = load_settings(processes=processes, concurrency=concurrency, metrics_port=metrics_port)

@@ -190,7 +190,7 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
     assert [each["order_id"] for each in lines(as_json.stdout)] == ["C"]
     assert dry.stdout == "would run 2 retries now: 2 timeout\n"
     assert_one_line(unconfirmed, 2)
-    assert run.stdout == "running 2 retries now\n"
+    assert run.stdout == "running 2 retries now: 2 timeout\n"
     assert json.loads(moved.stdout) == {
         "matched": 1,
         "dead_lettered": 1,

@@ -11,9 +11,9 @@ from dead_letter_entries import dead_fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.cli.dead.change import list_reasons
+from ingest.cli.action import list_reasons
 from ingest.cli.dead.export import CSV_COLUMNS, csv_row
-from ingest.cli.dead.listing import json_line
+from ingest.cli.dead.search import json_writer
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import InvalidTime, format_age, format_time, parse_time
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, InvalidSelection, Selection
@@ -222,10 +222,12 @@ def test_a_text_is_shortened_to_the_limit() -> None:
 
 
 def test_json_has_all_fields_in_ascii() -> None:
-    line = json_line(
-        dead("7-1", error="é\x1b", tenant=b"\xffo", replays=1, replayed_at=at(NOON), first_enqueued_at=None)
-    )
+    written = io.StringIO()
+    found = dead("7-1", error="é\x1b", tenant=b"\xffo", replays=1, replayed_at=at(NOON), first_enqueued_at=None)
 
+    json_writer(written)([found])
+
+    line = written.getvalue()
     assert line.isascii()
     assert line.removesuffix("\n").isprintable()
     assert json.loads(line) == {

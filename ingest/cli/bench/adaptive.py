@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ingest.cli.bench.output import AsJson, Output, publish
+from ingest.cli.invocation import require
 
 
 def adaptive(  # noqa: PLR0913  each parameter is one option
@@ -58,7 +59,6 @@ def adaptive(  # noqa: PLR0913  each parameter is one option
         publish(partial(measure, plan), output, as_json=as_json)
         return
     from ingest.bench.adaptive.score import score
-    from ingest.cli.common import require
 
     require(context, "--live", "seconds", "latency", "queue", "processes", "client", "fixed")
 

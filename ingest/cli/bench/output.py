@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.common import say
+from ingest.cli.invocation import say
 from ingest.domain.masking import mask_urls
 from ingest.process.standard_streams import CannotWrite
 

@@ -2,7 +2,8 @@
 
 import typer
 
-from ingest.cli.dead.options import AsJson, DryRun, Everything, Ids, Reasons, Since, Until, Yes
+from ingest.cli.dead.options import Everything, Ids, Reasons, Since, Until, required_selection
+from ingest.cli.options import AsJson, DryRun, Yes
 
 
 def drop(
@@ -33,11 +34,8 @@ def drop(
 
     `ingest dead export --output dead.jsonl && ingest dead drop --all --yes` keeps a copy.
     """
-    from ingest.cli.common import start
-    from ingest.cli.dead.change import DROP, carry_out
-    from ingest.cli.dead.options import required_selection
-    from ingest.operations.backends import Backends
+    from ingest.cli.dead.change import change
+    from ingest.operations import dead_letters
 
     selection = required_selection(ids, reason, since, until, everything=everything)
-    backends = Backends.of(start())
-    raise typer.Exit(carry_out(backends, DROP, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    raise typer.Exit(change("drop", "dropped", dead_letters.drop, selection, dry_run=dry_run, yes=yes, as_json=as_json))

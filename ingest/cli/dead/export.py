@@ -2,22 +2,25 @@
 
 import csv
 import json
-from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.dead.options import Ids, Reasons, Since, Until
+from ingest.cli.dead.options import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.invocation import say, start_with_backends
+from ingest.cli.terminal.output import new_file, standard_output
+from ingest.cli.terminal.text import counted, printable
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
-from ingest.process.interrupt import run_interruptible
+
+if TYPE_CHECKING:
+    from ingest.operations.dead_letters import Write
 
 CSV_COLUMNS = ("id", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
 _FORMULA = ("=", "+", "-", "@")
-
-Write = Callable[[Sequence[DeadLetterEntry]], None]
 
 
 class Format(StrEnum):
@@ -58,14 +61,8 @@ def export(
     In JSON, bytes that are not UTF-8 become backslash escapes such as `\xff`; in CSV, all characters that are not
     printable do.
     """
-    from ingest.cli.common import say, start
-    from ingest.cli.dead.listing import report_missing
-    from ingest.cli.dead.options import selection_or_all
-    from ingest.cli.terminal.output import new_file, standard_output
-    from ingest.cli.terminal.progress import ProgressDisplay
-    from ingest.cli.terminal.text import counted
+    from ingest.cli.dead.search import json_writer, search
     from ingest.operations import dead_letters
-    from ingest.operations.backends import Backends
 
     if as_json and file_format is Format.CSV:
         raise ConfigError("--json and --format csv contradict each other")
@@ -74,14 +71,13 @@ def export(
     if force and output is None:
         raise ConfigError("--force requires --output")
     selection = selection_or_all(ids, reason, since, until)
-    backends = Backends.of(start())
+    backends = start_with_backends()
     with standard_output() if output is None else new_file(output, replace=force) as stream:
-        write = (_csv_writer if file_format is Format.CSV else _json_writer)(stream)
-        with ProgressDisplay("exporting", beside=stream) as display:
-            done = run_interruptible(dead_letters.export(backends, selection, write, on_progress=display.update))
+        write = (_csv_writer if file_format is Format.CSV else json_writer)(stream)
+        export_all = partial(dead_letters.export, backends, selection, write)
+        done = search(export_all, activity="exporting", beside=stream)
     if output is not None:
         say(f"wrote {counted(done.count, 'dead letter')} to {output}")
-    report_missing(done.missing)
     raise typer.Exit(1 if done.missing else 0)
 
 
@@ -94,20 +90,12 @@ def csv_row(entry: DeadLetterEntry) -> list[str]:
     return [_cell("" if facts[column] is None else str(facts[column])) for column in CSV_COLUMNS]
 
 
-def _json_writer(stream: IO[str]) -> Write:
-    from ingest.cli.dead.listing import json_line
-
-    return lambda entries: stream.writelines(map(json_line, entries))
-
-
-def _csv_writer(stream: IO[str]) -> Write:
+def _csv_writer(stream: IO[str]) -> "Write":
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     return lambda entries: writer.writerows(map(csv_row, entries))
 
 
 def _cell(text: str) -> str:
-    from ingest.cli.terminal.text import printable
-
     # Spreadsheets run a cell that looks like a formula.
     return printable(f"'{text}" if text.startswith(_FORMULA) else text)

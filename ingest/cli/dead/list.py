@@ -1,10 +1,27 @@
-"""`ingest dead list`: lists dead letters, newest first."""
+"""`ingest dead list`: lists dead letters, newest first.
 
-from typing import Annotated
+The table shows the columns that fit the terminal. On a narrow one, the error is on a separate line.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
 
 import typer
 
-from ingest.cli.dead.options import AsJson, Ids, Reasons, Since, Until
+from ingest.cli.dead.options import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.invocation import say, start_with_backends
+from ingest.cli.options import AsJson, Limit
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_age
+from ingest.cli.terminal.width import Table, width_of
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+
+_TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
+_LONGEST_ERROR = 100
+
+Row = tuple[str, ...]
 
 
 def list_(
@@ -13,7 +30,7 @@ def list_(
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(help="List at most N.", min=1, max=10_000)] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, newest first. Changes nothing.
@@ -34,16 +51,48 @@ def list_(
 
     `ingest dead export` writes all of them, without a limit.
     """
-    from ingest.cli.common import say, start
-    from ingest.cli.dead.listing import print_json, print_table
-    from ingest.cli.dead.options import selection_or_all
-    from ingest.operations.backends import Backends
+    from ingest.cli.dead.search import print_json, search
+    from ingest.operations import dead_letters
 
     selection = selection_or_all(ids, reason, since, until)
-    backends = Backends.of(start())
-    found = (print_json if as_json else print_table)(backends, selection, limit)
-    if not found.count and not as_json:
+    backends = start_with_backends()
+    if as_json:
+        raise typer.Exit(1 if print_json(backends, selection, limit).missing else 0)
+    rows: list[Row] = []
+
+    def write(entries: Sequence[DeadLetterEntry]) -> None:
+        rows.extend(map(_row, entries))
+
+    found = search(partial(dead_letters.find, backends, selection, write, limit=limit))
+    if rows:
+        with standard_output() as stream:
+            stream.writelines(line + "\n" for line in lines_of(rows, width_of(stream)))
+    else:
         say("no dead letters")
-    if found.has_more and not as_json:
+    if found.has_more:
         say(f"there are more than these {limit:,}: --limit lists more, `ingest dead export` writes all")
     raise typer.Exit(1 if found.missing else 0)
+
+
+def lines_of(rows: Sequence[Row], width: int) -> Iterator[str]:
+    """The table's lines, none wider than `width` unless its IDs are. On a narrow terminal, replays and errors are below."""
+    return _TABLE.lines(rows, list(map(_below, rows)), width)
+
+
+def _row(entry: DeadLetterEntry) -> Row:
+    now = datetime.now(UTC)
+    replays = f"{entry.replays}, {format_age(entry.replayed_at, now)}" if entry.replayed_at else str(entry.replays)
+    return (
+        entry.entry_id,
+        printable(entry.order_id or "", 64),
+        printable(entry.reason, 64),
+        "" if entry.attempts is None else str(entry.attempts),
+        format_age(entry.dead_at, now),
+        replays if entry.replays else "",
+        printable(entry.error, _LONGEST_ERROR),
+    )
+
+
+def _below(row: Row) -> str:
+    *_, replays, error = row
+    return (f"replayed {replays}: " if replays else "") + error

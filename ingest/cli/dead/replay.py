@@ -2,7 +2,8 @@
 
 import typer
 
-from ingest.cli.dead.options import AsJson, DryRun, Everything, Ids, Reasons, Since, Until, Yes
+from ingest.cli.dead.options import Everything, Ids, Reasons, Since, Until, required_selection
+from ingest.cli.options import AsJson, DryRun, Yes
 
 
 def replay(
@@ -35,11 +36,10 @@ def replay(
 
     `ingest dead replay --all --yes --json` is for scripts.
     """
-    from ingest.cli.common import start
-    from ingest.cli.dead.change import REPLAY, carry_out
-    from ingest.cli.dead.options import required_selection
-    from ingest.operations.backends import Backends
+    from ingest.cli.dead.change import change
+    from ingest.operations import dead_letters
 
     selection = required_selection(ids, reason, since, until, everything=everything)
-    backends = Backends.of(start())
-    raise typer.Exit(carry_out(backends, REPLAY, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    raise typer.Exit(
+        change("replay", "replayed", dead_letters.replay, selection, dry_run=dry_run, yes=yes, as_json=as_json)
+    )

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.dead.options import AsJson
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry
-from ingest.process.interrupt import run_interruptible
+from ingest.cli.invocation import start_with_backends
+from ingest.cli.options import AsJson
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_age, format_time
+from ingest.cli.terminal.width import console_on
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from ingest.domain.deliveries.dead_letter import Selection
-    from ingest.operations.backends import Backends
-    from ingest.operations.dead_letters import WrittenDeadLetters
 
 _LONGEST_FIELD = 2_000
 
@@ -43,22 +44,12 @@ def show(
 
     `ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object per line.
     """
-    from ingest.cli.common import start
-    from ingest.cli.dead.listing import print_json
-    from ingest.domain.deliveries.dead_letter import Selection
-    from ingest.operations.backends import Backends
+    from ingest.cli.dead.search import print_json, search
+    from ingest.operations import dead_letters
 
-    backends = Backends.of(start())
-    found = (print_json if as_json else _print_details)(backends, Selection(ids=frozenset(ids)))
-    raise typer.Exit(1 if found.missing else 0)
-
-
-def _print_details(backends: "Backends", selection: "Selection") -> "WrittenDeadLetters":
-    from ingest.cli.dead.listing import read
-    from ingest.cli.terminal.output import standard_output
-    from ingest.cli.terminal.width import console_on
-
-    now = datetime.now(UTC)
+    backends, selection = start_with_backends(), Selection(ids=frozenset(ids))
+    if as_json:
+        raise typer.Exit(1 if print_json(backends, selection).missing else 0)
     with standard_output() as stream:
         console, shown = console_on(stream), 0
 
@@ -67,48 +58,45 @@ def _print_details(backends: "Backends", selection: "Selection") -> "WrittenDead
             for entry in entries:
                 if shown:
                     console.print()
-                console.print(_table(entry, now))
+                console.print(_table(entry))
                 shown += 1
 
-        return run_interruptible(read(backends, selection, write, stream))
+        found = search(partial(dead_letters.read, backends, selection, write), beside=stream)
+    raise typer.Exit(1 if found.missing else 0)
 
 
-def _table(entry: DeadLetterEntry, now: datetime) -> "Table":
+def _table(entry: DeadLetterEntry) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from ingest.cli.terminal.text import printable
     from ingest.operations.dead_letters import texts
 
     details = Table(box=None, show_header=False, pad_edge=False)
     details.add_column(style="dim", no_wrap=True)
     details.add_column(overflow="fold")
-    for name, value in [*_details(entry, now), *texts(entry.fields).items()]:
+    for name, value in [*_details(entry), *texts(entry.fields).items()]:
         details.add_row(Text(printable(name, 64)), Text(_shortened(value)))
     return details
 
 
-def _details(entry: DeadLetterEntry, now: datetime) -> Iterator[tuple[str, str]]:
-    from ingest.cli.terminal.times import format_age, format_time
-
-    def with_age(moment: datetime | None) -> str:
-        return "" if moment is None else f"{format_time(moment)} ({format_age(moment, now)})"
-
+def _details(entry: DeadLetterEntry) -> Iterator[tuple[str, str]]:
     yield "id", entry.entry_id
     yield "order", entry.order_id or ""
     yield "reason", entry.reason
     yield "error", entry.error
     yield "attempts", "" if entry.attempts is None else str(entry.attempts)
-    yield "first enqueued", with_age(entry.first_enqueued_at)
-    yield "dead since", with_age(entry.dead_at)
+    yield "first enqueued", _with_age(entry.first_enqueued_at)
+    yield "dead since", _with_age(entry.dead_at)
     yield "worker", entry.worker or ""
     yield "replays", str(entry.replays)
     if entry.replayed_at:
-        yield "last replay", with_age(entry.replayed_at)
+        yield "last replay", _with_age(entry.replayed_at)
+
+
+def _with_age(moment: datetime | None) -> str:
+    return "" if moment is None else f"{format_time(moment)} ({format_age(moment, datetime.now(UTC))})"
 
 
 def _shortened(value: str) -> str:
-    from ingest.cli.terminal.text import printable
-
     rest = len(value) - _LONGEST_FIELD
     return printable(value[:_LONGEST_FIELD]) + (f"… and {rest:,} characters: --json shows all" if rest > 0 else "")

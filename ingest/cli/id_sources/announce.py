@@ -20,10 +20,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ingest.cli.common import say
 from ingest.cli.id_sources.found import UnreadableSource
 from ingest.cli.id_sources.invalid_lines import InvalidLines
 from ingest.cli.id_sources.sources import IdSource
+from ingest.cli.invocation import say
 from ingest.cli.terminal.width import wrapped
 from ingest.process.interrupt import interrupting_reads
 from ingest.queue.produce.producer import BATCH, Producer

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import typer
 
-from ingest.cli.common import say
 from ingest.cli.id_sources.found import Found
 from ingest.cli.id_sources.invalid_lines import InvalidLines
 from ingest.cli.id_sources.sources import IdSource
+from ingest.cli.invocation import say
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable

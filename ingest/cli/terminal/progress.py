@@ -7,7 +7,7 @@ from typing import IO, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ingest.cli.common import say
+from ingest.cli.invocation import say
 from ingest.cli.terminal.width import wrapped
 from ingest.telemetry.logs import get_logger
 

@@ -1,9 +1,8 @@
-"""`ingest mapping check`: shows the row that a mapping makes of a document, or the error."""
+"""`ingest mapping`: shows the row that a mapping makes of a document, or the error."""
 
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingest.cli.invocation import start
+from ingest.cli.options import AsJson, checked_id
+from ingest.cli.terminal.input import read_document
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable, printable_json
+from ingest.cli.terminal.width import console_on
 from ingest.domain.errors import ConfigError, Fault, UserError
 from ingest.domain.orders.clean_json import clean_json
-from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, parse_order_id
+from ingest.domain.orders.order import InvalidDocument
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.mapping.compiled.mapping import CompiledMapping
     from ingest.settings import Settings
+
+
+COMMANDS = ("check",)
+
+
+def mapping() -> None:
+    """Check mappings, which turn documents of another shape into orders.
+
+    Examples:
+    `ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or the error.
+
+    The format of a mapping: https://order-ingest.example/docs/reference/mapping.md
+    """
 
 
 def check(
@@ -33,7 +51,7 @@ def check(
     mapping: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="The mapping, instead of the configured one.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the row that a mapping makes of a document, or the error. Stores nothing.
 
@@ -48,8 +66,6 @@ def check(
 
     `ingest mapping check --id 17 --url 'https://shop.example/orders/{order_id}' --json` prints the row as JSON.
     """
-    from ingest.cli.terminal.output import standard_output
-    from ingest.cli.terminal.text import printable_json
     from ingest.operations.mapped_row import row_of
 
     if sample is None and order_id is None:
@@ -59,9 +75,10 @@ def check(
     with _naming({"INGEST_MAPPING": mapping and "--mapping", "INGEST_UPSTREAM_URL": url and "--url"}):
         settings, compiled = _configured(mapping, url)
         if sample is None:
-            body = run_interruptible(_fetched(settings, compiled, _checked_id(order_id or "")))
+            body = run_interruptible(_fetched(settings, compiled, str(checked_id(order_id, "--id"))))
         else:
-            body = _read(sample, settings.upstream_body_limit)
+            limit = settings.upstream_body_limit
+            body = clean_json(read_document(sample, limit, "document", "INGEST_UPSTREAM_BODY_LIMIT"))
     try:
         order = compiled.decode(body, order_id)
     except InvalidDocument as error:
@@ -89,34 +106,12 @@ def _naming(options: Mapping[str, str | None]) -> Iterator[None]:
 
 
 def _configured(mapping: str | None, url: str | None) -> "tuple[Settings, CompiledMapping]":
-    from ingest.cli.common import start
     from ingest.mapping.load import load_mapping
 
     settings = start(mapping=mapping, upstream_url=url)
     if settings.mapping is None:
         raise ConfigError("there is no mapping: set INGEST_MAPPING, or give --mapping")
     return settings, load_mapping(settings.mapping)
-
-
-def _checked_id(text: str) -> str:
-    try:
-        return parse_order_id(text)
-    except InvalidOrderId as error:
-        raise typer.BadParameter(str(error), param_hint="'--id'") from None
-
-
-def _read(sample: Path, limit: int) -> bytes:
-    try:
-        if str(sample) == "-":
-            body = sys.stdin.buffer.read(limit + 1)
-        else:
-            with sample.open("rb") as file:
-                body = file.read(limit + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {sample}: {error.strerror}") from error
-    if len(body) > limit:
-        raise UserError(f"the document is larger than {limit} bytes (INGEST_UPSTREAM_BODY_LIMIT)")
-    return clean_json(body)
 
 
 async def _fetched(settings: "Settings", mapping: "CompiledMapping", order_id: str) -> bytes:
@@ -141,10 +136,6 @@ def _print(row: dict[str, Any]) -> None:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
-
-    from ingest.cli.terminal.output import standard_output
-    from ingest.cli.terminal.text import printable
-    from ingest.cli.terminal.width import console_on
 
     columns = Table(box=None, show_header=False, pad_edge=False)
     columns.add_column(style="dim", no_wrap=True)

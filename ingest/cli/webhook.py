@@ -1,13 +1,15 @@
-"""`ingest webhook check`: shows the sources of webhooks, or what a request of one of them would announce."""
+"""`ingest webhook`: shows the sources of webhooks, or what a request of one of them would announce."""
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingest.cli.invocation import start
+from ingest.cli.options import AsJson
+from ingest.cli.terminal.input import read_document
 from ingest.domain.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
     from ingest.api.webhooks.sources import WebhookSource
+
+
+COMMANDS = ("check",)
+
+
+def webhook() -> None:
+    """Check the sources of webhooks.
+
+    Examples:
+    `ingest webhook check` shows the sources that INGEST_WEBHOOKS names, or what is wrong with the file.
+
+    How to receive webhooks: https://order-ingest.example/docs/how-to/webhooks.md
+    """
 
 
 def check(
@@ -29,7 +44,7 @@ def check(
     at: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="When the request came, Unix time. Defaults to now.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the sources of webhooks, or a request of one of them. Queues nothing.
 
@@ -46,7 +61,6 @@ def check(
     'X-Shopify-Hmac-Sha256: …'` shows the order in a request, or why the request would be rejected.
     """
     from ingest.api.webhooks.load import load_sources
-    from ingest.cli.common import start
 
     if (source is None) != (body is None):
         raise typer.BadParameter("--source and --body need each other")
@@ -62,7 +76,7 @@ def check(
         raise typer.BadParameter(
             f"no source is called {source!r}; the file has {', '.join(named)}", param_hint="'--source'"
         )
-    content = _read(body, settings.api_body_limit)
+    content = read_document(body, settings.api_body_limit, "body", "INGEST_API_BODY_LIMIT")
     _print_request(named[source], _headers(header or []), content, time.time() if at is None else at, as_json=as_json)
 
 
@@ -76,20 +90,6 @@ def _headers(lines: "Sequence[str]") -> "CIMultiDict[str]":
             raise typer.BadParameter("write it as `Name: value`", param_hint="'--header'")
         headers.add(name.strip(), value.strip())
     return headers
-
-
-def _read(body: Path, limit: int) -> bytes:
-    try:
-        if str(body) == "-":
-            content = sys.stdin.buffer.read(limit + 1)
-        else:
-            with body.open("rb") as file:
-                content = file.read(limit + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {body}: {error.strerror}") from error
-    if len(content) > limit:
-        raise UserError(f"the body is larger than {limit} bytes (INGEST_API_BODY_LIMIT)")
-    return content
 
 
 def _print_request(source: "WebhookSource", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:

@@ -1,0 +1,190 @@
+"""`ingest api-key`: creates, lists and revokes the keys of the HTTP API."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingest.cli.invocation import say, start
+from ingest.cli.options import AsJson
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.width import aligned
+from ingest.domain.api_key import FASTEST, LARGEST_BURST, SLOWEST, ApiKey, RateLimit, Scope, is_key_name
+from ingest.domain.errors import ConfigError, UserError
+from ingest.process.standard_streams import CannotWrite, discard_output
+
+COMMANDS = ("create", "list", "revoke")
+
+File = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="The file of the keys, instead of INGEST_API_KEYS_FILE.")
+]
+
+
+def api_key() -> None:
+    """Create, list and revoke the keys of the HTTP API.
+
+    Examples:
+    `ingest api-key create shop --scope enqueue --rate 100` creates a key, and prints it: the only time that it is
+    shown.
+
+    `ingest api-key list` lists the keys, with their names, IDs and scopes.
+
+    `ingest api-key revoke shop` makes a key useless, within seconds and without a restart.
+
+    The keys are in the file that INGEST_API_KEYS_FILE names.
+    """
+
+
+def create(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Who will use it: letters and digits, after the first also `.`, `_` and `-`.",
+            metavar="NAME",
+            hidden=True,
+        ),
+    ],
+    *,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(
+            "--scope",
+            help=f"A permitted scope. Required, may be repeated. One of {', '.join(Scope)}.",
+            metavar="SCOPE",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests per second at most.", min=SLOWEST, max=FASTEST, metavar="N")
+    ] = None,
+    burst: Annotated[
+        int | None,
+        typer.Option(
+            help="Requests in a burst after an idle time. Defaults to the requests of one second.",
+            min=1,
+            max=LARGEST_BURST,
+            metavar="N",
+        ),
+    ] = None,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a key and print it. It is shown only here, because the file of the keys contains its SHA-256.
+
+    The name identifies its user: letters and digits, after the first also `.`, `_` and `-`.
+
+    Examples:
+    `ingest api-key create shop --scope enqueue` creates a key that announces orders, and does nothing else.
+
+    `ingest api-key create support --scope read --scope operate --rate 10 --burst 50` limits how often it is used.
+
+    `ingest api-key create shop --scope enqueue >shop.key` keeps it out of the terminal.
+    """
+    from ingest.operations import api_keys
+
+    if not is_key_name(name):
+        raise typer.BadParameter(
+            "must be up to 64 letters and digits, after the first also `.`, `_` and `-`, and not `anonymous` or `nobody`",
+            param_hint="'NAME'",
+        )
+    if not scope:
+        raise typer.BadParameter(
+            f"give the scopes of the key, one or more of {', '.join(Scope)}", param_hint="'--scope'"
+        )
+    limit = _limit(rate, burst)
+    path = _keys_file(file)
+    text, key = api_keys.create(path, name, scope, limit)
+    _show(json.dumps({"key": text, **api_keys.as_object(key)}) if as_json else text, path, key.key_id)
+    _, key_id, scopes, limits, _ = _facts(key)
+    say(f"created the key {name} (ID {key_id}; {scopes}; {limits}), shown only here")
+
+
+def list_(
+    *,
+    file: File = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """List the keys: name, ID, scopes, rate limit and date. The keys themselves are kept nowhere.
+
+    Examples:
+    `ingest api-key list` lists all keys.
+
+    `ingest api-key list --json | jq -r .name` is for scripts: one JSON object per line.
+
+    A key that you have found somewhere is the one whose ID `printf %s "$KEY" | sha256sum | cut -c -12` prints.
+    """
+    from ingest.operations import api_keys
+
+    keys = api_keys.read_keys(_keys_file(file))
+    if as_json:
+        lines = [json.dumps(api_keys.as_object(key)) for key in keys]
+    else:
+        lines = aligned([("name", "id", "scopes", "rate limit", "created"), *map(_facts, keys)], "  ") if keys else []
+    with standard_output() as stream:
+        stream.writelines(line + "\n" for line in lines)
+    if not keys and not as_json:
+        say("no API keys")
+
+
+def revoke(
+    names: Annotated[list[str], typer.Argument(help="Name or ID of a key.", metavar="NAME", hidden=True)],
+    *,
+    file: File = None,
+) -> None:
+    """Revoke keys. Running servers reject them within seconds. A new key may use the same name.
+
+    A key is named by its name or its ID.
+
+    The exit code is 1 if there is no such key. All others are revoked.
+
+    Examples:
+    `ingest api-key revoke shop` revokes a key by its name, `ingest api-key revoke 3a7bd3e2360a` by its ID.
+
+    To replace a key without an interruption, create another one, let its users change to it, and revoke the old one.
+    """
+    from ingest.operations import api_keys
+
+    removed, missing = api_keys.revoke(_keys_file(file), names)
+    for key in removed:
+        say(f"revoked the key {key.name} (ID {key.key_id})")
+    for name in missing:
+        say(f"there is no key {printable(name, 64)}")
+    raise typer.Exit(1 if missing else 0)
+
+
+def _keys_file(given: Path | None) -> Path:
+    path = start(api_keys_file=None if given is None else str(given)).api_keys_file
+    if path is None:
+        raise ConfigError("there is no file of keys: set INGEST_API_KEYS_FILE, or give --file")
+    return Path(path)
+
+
+def _limit(rate: float | None, burst: int | None) -> RateLimit | None:
+    from ingest.operations.api_keys import limit_of
+
+    try:
+        return limit_of(rate, burst)
+    except ValueError:
+        raise typer.BadParameter("needs --rate", param_hint="'--burst'") from None
+
+
+def _show(text: str, path: Path, key_id: str) -> None:
+    """Print the key. A key that could not be shown is revoked."""
+    from ingest.operations import api_keys
+
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except (BrokenPipeError, CannotWrite) as error:
+        discard_output()
+        api_keys.revoke(path, [key_id])
+        raise UserError("the key could not be printed, and has been revoked again") from error
+
+
+def _facts(key: ApiKey) -> tuple[str, str, str, str, str]:
+    """The name, ID, scopes, rate limit and date of a key, for people."""
+    limit = f"{key.limit.rate:g}/s, burst {key.limit.burst:,}" if key.limit else "no limit"
+    scopes = " ".join(scope.value for scope in Scope if scope in key.scopes)
+    return key.name, key.key_id, scopes, limit, f"{key.created:%Y-%m-%d}" if key.created else ""

@@ -1,0 +1,52 @@
+"""Searches for dead letters with progress, and prints them as JSON."""
+
+import json
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import IO, Any
+
+from ingest.cli.invocation import say
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.text import printable
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.operations import dead_letters
+from ingest.operations.backends import Backends
+from ingest.operations.dead_letters import WrittenDeadLetters
+from ingest.process.interrupt import run_interruptible
+
+
+def search(
+    find: Callable[..., Coroutine[Any, Any, WrittenDeadLetters]],
+    *,
+    activity: str = "searching",
+    beside: IO[str] | None = None,
+) -> WrittenDeadLetters:
+    """Search for dead letters, and report IDs that match none.
+
+    Args:
+        find: passes them on, and calls `on_progress`.
+        activity: for the progress.
+        beside: where they are written at the same time.
+    """
+
+    async def run() -> WrittenDeadLetters:
+        with ProgressDisplay(activity, beside=beside) as display:
+            return await find(on_progress=display.update)
+
+    found = run_interruptible(run())
+    for missing in sorted(found.missing):
+        say(f"no dead letter for {printable(missing)}")
+    return found
+
+
+def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> WrittenDeadLetters:
+    """Print one JSON object per line for each of the newest dead letters that match."""
+    with standard_output() as stream:
+        find = partial(dead_letters.read, backends, selection, json_writer(stream), limit=limit)
+        return search(find, beside=stream)
+
+
+def json_writer(stream: IO[str]) -> dead_letters.Write:
+    """Write one JSON object per line, in ASCII: safe in any terminal and encoding."""
+    return lambda entries: stream.writelines(json.dumps(dead_letters.as_object(entry)) + "\n" for entry in entries)

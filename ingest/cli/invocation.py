@@ -1,0 +1,85 @@
+"""One call of a command: its settings, its servers, its user, and messages to the user.
+
+Commands import this module first, and their help needs no settings. So this module imports them when a command runs.
+"""
+
+import os
+import pwd
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ingest.cli.terminal.width import wrapped
+from ingest.domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ingest.operations.backends import Backends
+    from ingest.settings import Settings
+
+
+def start(**overrides: Any) -> "Settings":
+    """Read the settings, with the command line's overrides, set up the logs, and warn about unknown settings."""
+    from ingest.settings import load_settings, names_in_dot_env, unknown_settings
+    from ingest.telemetry.logs import begin_logs
+
+    settings = load_settings(**overrides)
+    begin_logs(settings.log_format, settings.log_level, unknown_settings(os.environ, names_in_dot_env()))
+    return settings
+
+
+def start_with_backends() -> "Backends":
+    """As `start`, for a command that only needs the servers."""
+    from ingest.operations.backends import Backends
+
+    return Backends.of(start())
+
+
+def actor() -> str:
+    """The user for the audit log: `cli:` and the Unix user."""
+    try:
+        return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"cli:{os.getuid()}"  # in a container, the user may be nameless
+
+
+def say(line: str, indent: str = "") -> None:
+    """Print a message for the user on stderr, because stdout is for data. Wrapped lines begin with `indent`."""
+    sys.stderr.write(wrapped(line, sys.stderr, indent) + "\n")
+
+
+def is_confirmed(question: str, *, change: str) -> bool:
+    """Whether the user confirms a change. No input is a no.
+
+    Args:
+        question: the change in a sentence.
+        change: the same as a verb with its object, for the error: `replay 2 dead letters`.
+
+    Raises:
+        ConfigError: if there is no terminal.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"this would {change}, and there is no terminal to ask for confirmation: add --yes; nothing was changed"
+        )
+    # On stderr, as stdout is for data. Typer's own prompt writes to both.
+    sys.stderr.write(wrapped(f"{question} Continue? [y/N]", sys.stderr) + " ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def require(context: typer.Context, needed: str, *options: str) -> None:
+    """Reject options that do nothing without another one.
+
+    Args:
+        context: of the command.
+        needed: the other option, such as `--watch`.
+        options: the names of their parameters.
+
+    Raises:
+        typer.BadParameter: the command line has one of them.
+    """
+    for option in options:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"--{option} requires {needed}")

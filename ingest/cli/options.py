@@ -1,0 +1,68 @@
+"""Options and arguments that several commands share, and the checks of their values."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from ingest.cli.terminal.times import InvalidTime, parse_time
+from ingest.domain.errors import ConfigError
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Limit = Annotated[int, typer.Option(help="List at most N.", min=1, max=10_000)]
+OrderIds = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
+
+# A list of order IDs, for `ingest.cli.id_sources.sources.pick_source`.
+ListedIds = Annotated[list[str] | None, typer.Argument(help="Order IDs. `-` reads stdin.", metavar="ID", hidden=True)]
+ListFile = Annotated[str | None, typer.Option("--file", help="Read IDs from a file. `-` is stdin.", metavar="PATH")]
+ListColumn = Annotated[str | None, typer.Option("--column", help="The CSV column or JSONL member that holds the ID.")]
+ListFormat = Annotated[
+    str | None,
+    typer.Option("--format", help="lines, csv or jsonl. Defaults to the extension of the file.", metavar="FORMAT"),
+]
+
+TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
+
+
+def parse_ids(ids: Sequence[str]) -> list[str]:
+    """The order IDs, each once.
+
+    Raises:
+        ConfigError: if one of them is not an order ID.
+    """
+    try:
+        return list(dict.fromkeys(parse_order_id(order_id) for order_id in ids))
+    except InvalidOrderId as error:
+        raise ConfigError(str(error)) from error
+
+
+def checked_id(order_id: str | None, option: str) -> str | None:
+    """The order ID that the option names, if it names one.
+
+    Raises:
+        typer.BadParameter: if it is not an order ID.
+    """
+    try:
+        return None if order_id is None else parse_order_id(order_id)
+    except InvalidOrderId as error:
+        raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
+
+
+def parse_period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+    """The times of `--since` and `--until`.
+
+    Raises:
+        ConfigError: if one of them is not a time, or no time is between them.
+    """
+    now = datetime.now(UTC)
+    try:
+        first, last = (None if text is None else parse_time(text, now) for text in (since, until))
+    except InvalidTime as error:
+        raise ConfigError(str(error)) from error
+    if first is not None and last is not None and first >= last:
+        raise ConfigError("--until must be later than --since")
+    return first, last

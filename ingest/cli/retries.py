@@ -1,0 +1,211 @@
+"""`ingest retries`: lists, runs and dead-letters orders that wait for their next attempt."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli.invocation import actor, say, start_with_backends
+from ingest.cli.options import AsJson, DryRun, Limit, Yes
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_time
+from ingest.cli.terminal.width import Table, width_of
+from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.errors import ConfigError
+from ingest.process.interrupt import run_interruptible
+
+if TYPE_CHECKING:
+    from ingest.domain.orders.order_state import RetryEntry
+    from ingest.operations.backends import Backends
+    from ingest.operations.retries import FoundRetries
+
+COMMANDS = ("list", "run-now", "dead-letter")
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
+Reasons = Annotated[
+    list[RetryReason] | None,
+    typer.Option(
+        "--reason",
+        help=f"Retried for this reason. May be repeated. One of {', '.join(RetryReason)}.",
+        metavar="REASON",
+    ),
+]
+Everything = Annotated[bool, typer.Option("--all", help="All retries.")]
+
+_TABLE = Table(("order", "next attempt", "attempt", "reason", "error"), names=1, facts=4)
+_LONGEST_ERROR = 100
+
+
+def retries() -> None:
+    """Manage orders that wait for their next attempt: list them, run them now, or dead-letter them.
+
+    Examples:
+    `ingest retries list` lists the orders that wait for their next attempt, the soonest first, and why.
+
+    `ingest retries run-now --reason timeout` makes their next attempt due now.
+
+    `ingest retries dead-letter 536365` moves an order to the dead letters.
+
+    Run `ingest retries run-now --help` for the help of a command.
+    """
+
+
+def list_(
+    ids: Ids = None,
+    *,
+    reason: Reasons = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List orders that wait for their next attempt, the soonest first. Changes nothing.
+
+    The exit code is 1 if an order has no retry.
+
+    Examples:
+    `ingest retries list` lists the next 50.
+
+    `ingest retries list --reason http_status` lists those for which the external API has answered with an error.
+
+    `ingest retries list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
+    """
+    from ingest.operations.retries import as_object
+
+    found = run_interruptible(_find(start_with_backends(), _selection(ids, reason), limit))
+    for missing in sorted(found.missing):
+        say(f"no retry for {printable(missing)}")
+    if as_json:
+        with standard_output() as stream:
+            stream.writelines(json.dumps(as_object(entry)) + "\n" for entry in found.entries)
+    elif found.entries:
+        _print_table(found.entries)
+    else:
+        say("no retries")
+    if found.has_more and not as_json:
+        say(f"there are more than these {limit:,}: --limit lists more")
+    raise typer.Exit(1 if found.missing else 0)
+
+
+def run_now(
+    ids: Ids = None,
+    *,
+    reason: Reasons = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the next attempt of orders due now. Attempts count as before. Workers read the orders within a second or two.
+
+    The exit code is 1 if an order has no retry. All others are changed.
+
+    Examples:
+    `ingest retries run-now 536365` makes the next attempt for one order due now.
+
+    `ingest retries run-now --reason timeout --dry-run` counts them, and changes nothing.
+
+    `ingest retries run-now --all --yes` runs all of them, for example when the external API works again.
+    """
+    from ingest.operations import retries
+
+    selection = _required_selection(ids, reason, everything=everything)
+    words = {"verb": "run", "done": "running", "key": "running", "end": " now"}
+    raise typer.Exit(_change(words, retries.run_now, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+
+
+def dead_letter(
+    ids: Ids = None,
+    *,
+    reason: Reasons = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move orders that wait for their next attempt to the dead letters, with the reason attempts_exhausted.
+
+    The exit code is 1 if an order has no retry. All others are changed.
+
+    Examples:
+    `ingest retries dead-letter 536365` moves one order to the dead letters.
+
+    `ingest retries dead-letter --reason http_status --yes` moves all for which the external API answers with an error.
+
+    `ingest dead replay 536365` puts it back into the queue.
+    """
+    from ingest.operations import retries
+
+    selection = _required_selection(ids, reason, everything=everything)
+    words = {"verb": "dead-letter", "done": "dead-lettered", "key": "dead_lettered"}
+    apply = partial(retries.dead_letter, actor=actor())
+    raise typer.Exit(_change(words, apply, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+
+
+def _selection(ids: Sequence[str] | None, reasons: Sequence[RetryReason] | None) -> RetrySelection:
+    """Everything, unless there are criteria."""
+    chosen = frozenset(reason.value for reason in reasons or ())
+    return RetrySelection(frozenset(ids or ()), chosen, everything=not (ids or reasons))
+
+
+def _required_selection(
+    ids: Sequence[str] | None, reasons: Sequence[RetryReason] | None, *, everything: bool
+) -> RetrySelection:
+    """The selection of a command that changes something: criteria or `--all` are required."""
+    if not (ids or reasons or everything):
+        raise ConfigError("choose retries by order IDs or --reason, or all of them with --all")
+    if (ids or reasons) and everything:
+        raise ConfigError("--all selects every retry: use it without IDs and --reason")
+    return _selection(ids, reasons)
+
+
+def _change(
+    words: dict[str, str],
+    apply: Callable[..., Any],
+    selection: RetrySelection,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Make the change `apply` of `ingest.operations.retries`. Return the exit code."""
+    from ingest.cli.action import Action, carry_out
+    from ingest.operations.retries import survey
+    from ingest.queue.operate.retries import PAGE
+
+    backends = start_with_backends()
+    action = Action(
+        **words,
+        noun="retry",
+        nouns="retries",
+        page=PAGE,
+        survey=lambda display: survey(backends, selection, on_progress=display.update),
+        apply=lambda found, on_progress, _: apply(backends, found, on_progress=lambda done: on_progress(done, done)),
+    )
+    return carry_out(action, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+async def _find(backends: "Backends", selection: RetrySelection, limit: int) -> "FoundRetries":
+    from ingest.cli.terminal.progress import ProgressDisplay
+    from ingest.operations.retries import find
+
+    with ProgressDisplay("searching") as display:
+        return await find(backends, selection, limit=limit, on_progress=display.update)
+
+
+def _print_table(entries: "Sequence[RetryEntry]") -> None:
+    rows = [
+        (
+            printable(entry.order_id or "-", 64),
+            format_time(entry.next_try_at),
+            str(entry.attempt),
+            printable(entry.reason, 64),
+            printable(entry.error, _LONGEST_ERROR),
+        )
+        for entry in entries
+    ]
+    with standard_output() as stream:
+        lines = _TABLE.lines(rows, [row[-1] for row in rows], width_of(stream))
+        stream.writelines(line + "\n" for line in lines)
