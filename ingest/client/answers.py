@@ -95,9 +95,6 @@ class _Accepted(msgspec.Struct, frozen=True):
     duplicates: int = 0
 
 
-_decode_accepted = msgspec.json.Decoder(_Accepted).decode
-
-
 def accepted(answer: ApiResponse) -> Accepted:
     """How many orders were accepted.
 
@@ -106,7 +103,7 @@ def accepted(answer: ApiResponse) -> Accepted:
     """
     try:
         if answer.status == 202 and answer.content_type == "application/json":
-            told = _decode_accepted(answer.body)
+            told = msgspec.json.decode(answer.body, type=_Accepted)
             return Accepted(told.accepted, told.duplicates)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass

@@ -1,75 +1,145 @@
-"""The requests that both clients make, as functions of what sends them."""
+"""The calls of both clients. Each is sent again while that may help, until its deadline."""
 
-from collections.abc import Iterable
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
-import msgspec
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from ingest.client.answers import accepted, json_object
-from ingest.client.connection import Request
-from ingest.client.errors import ApiError, UnexpectedAnswer
-from ingest.client.pages import Filters, OrdersPage, page_of
-from ingest.client.retrying import Retrying
+from ingest.client.answers import ApiResponse, accepted, checked, json_object
+from ingest.client.connection import ApiConnection, Request
+from ingest.client.errors import ApiError, ApiUnavailable, UnexpectedAnswer
 from ingest.domain.deliveries.accepted import Accepted
-from ingest.domain.orders.order import parse_order_id
 
-_PATH = "/v1/orders"
+ORDERS = "/v1/orders"
+NDJSON = "application/x-ndjson"
+_AT_A_TIME = 100
+_backoff = wait_random_exponential(multiplier=0.1, max=10.0)
 
 
-async def announce_list(
-    calls: Retrying, order_ids: list[str], key: str, options: dict[str, Any], before: Accepted
-) -> Accepted:
-    """Announce the orders of one request: all of them, or none.
+class Calls:
+    """Sends requests: again after lost connections, 429 and 503.
 
     Args:
-        calls: sends requests.
-        order_ids: valid IDs.
-        key: the idempotency key.
-        options: what else the body has.
-        before: the orders that were accepted before, to be added.
+        connection: sends each try.
+        timeout: seconds for one try.
+        deadline: seconds for a request with all its tries.
     """
-    body = msgspec.json.encode({"order_ids": order_ids, **options})
-    return await _sum(calls, Request("POST", _PATH, body, "application/json", key), before)
+
+    def __init__(self, connection: ApiConnection, *, timeout: float, deadline: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._deadline = deadline
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+
+    async def send(self, request: Request) -> ApiResponse:
+        """The answer of a call that has succeeded.
+
+        Raises:
+            ApiError: why it has not. What may pass is raised once there is no time for another try.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._deadline
+
+        async def once() -> ApiResponse:
+            async with self._slot(ends_at):
+                left = max(0.001, ends_at - loop.time())
+                return checked(await self._connection.send(request, min(self._timeout, left)))
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_may_pass), stop=stop_before_delay(self._deadline), wait=_pause, reraise=True
+        )
+        try:
+            return await retrying(once)
+        except ApiError as error:
+            error.args = tuple(self._connection.hide(str(part)) for part in error.args)
+            raise
+
+    async def announce(
+        self, body: bytes, key: str, before: Accepted, content_type: str = "application/json"
+    ) -> Accepted:
+        """Announce the orders of one request.
+
+        Args:
+            body: the order IDs.
+            key: the idempotency key.
+            before: the orders of the call that earlier requests have announced, to be added.
+            content_type: of the body.
+        """
+        try:
+            told = accepted(await self.send(Request("POST", ORDERS, body, content_type, key)))
+        except ApiError as error:
+            # Of NDJSON, the lines before the problem are in the queue.
+            told_here = [error.members.get(name) for name in ("accepted", "duplicates")]
+            here = sum(number for number in told_here if isinstance(number, int))
+            error.accepted = before.accepted + before.duplicates + here
+            raise
+        return Accepted(before.accepted + told.accepted, before.duplicates + told.duplicates)
+
+    async def read(self, path: str) -> dict[str, Any]:
+        """The content at a path."""
+        return json_object(await self.send(Request("GET", path)))
+
+    async def read_page(
+        self, filters: Mapping[str, str], cursor: str | None
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """A page of the list of orders, and the cursor of the next one, or None after the last.
+
+        Args:
+            filters: of the query.
+            cursor: selects the page. None for the first one.
+        """
+        query = urlencode(filters if cursor is None else {**filters, "cursor": cursor})
+        answer = await self.read(f"{ORDERS}?{query}" if query else ORDERS)
+        orders, following = answer.get("orders"), answer.get("next_cursor")
+        if not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
+            raise UnexpectedAnswer("the answer is not a list of orders")
+        if not (following is None or (isinstance(following, str) and following)):
+            raise UnexpectedAnswer("the response contains no usable cursor")
+        if following is not None and following == cursor:
+            raise UnexpectedAnswer("the list of orders does not continue")
+        return orders, following
+
+    @asynccontextmanager
+    async def _slot(self, ends_at: float) -> AsyncIterator[None]:
+        """Limits concurrent requests. The wait for it does not count as the API's."""
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise ApiUnavailable(f"{_AT_A_TIME} requests at a time did not end in time") from None
+        try:
+            yield
+        finally:
+            self._slots.release()
 
 
-async def announce_lines(calls: Retrying, order_ids: Iterable[str], key: str, before: Accepted) -> Accepted:
-    """As `announce_list`, as NDJSON. The IDs are checked here."""
-    lines = "".join(f"{parse_order_id(name)}\n" for name in order_ids).encode()
-    return await _sum(calls, Request("POST", _PATH, lines, "application/x-ndjson", key), before)
+def filters_of(limit: int | None, filters: Mapping[str, str | datetime]) -> dict[str, str]:
+    """The filters of the list of orders, as its query takes them.
+
+    Raises:
+        ValueError: if a time is without a time zone.
+    """
+    texts = {} if limit is None else {"limit": str(limit)}
+    for name, value in filters.items():
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise ValueError(f"{name} must include a time zone")
+        texts[name] = value.isoformat() if isinstance(value, datetime) else value
+    return texts
 
 
-async def push(calls: Retrying, order_id: str, document: bytes) -> Accepted:
-    """Push an order."""
-    return accepted(await calls.send(Request("PUT", f"{_PATH}/{order_id}", document, "application/json")))
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and error.may_pass
 
 
-async def read(calls: Retrying, path: str) -> dict[str, Any]:
-    """The content at a path."""
-    return json_object(await calls.send(Request("GET", path)))
-
-
-async def read_page(calls: Retrying, filters: Filters, cursor: str | None) -> OrdersPage:
-    """One page of orders, after the one whose cursor is given."""
-    page = page_of(await read(calls, f"{_PATH}{filters.query(cursor)}"))
-    if page.cursor is not None and page.cursor == cursor:
-        raise UnexpectedAnswer("the list of orders does not continue")
-    return page
-
-
-async def erase(calls: Retrying, order_id: str) -> None:
-    """Erase an order."""
-    answer = json_object(await calls.send(Request("DELETE", f"{_PATH}/{parse_order_id(order_id)}")))
-    if answer.get("order_id") != order_id:
-        raise UnexpectedAnswer("the answer does not confirm that the order is erased: is this the URL of the API?")
-
-
-async def _sum(calls: Retrying, request: Request, before: Accepted) -> Accepted:
-    try:
-        told = accepted(await calls.send(request))
-    except ApiError as error:
-        # Of NDJSON, the lines before the problem are in the queue.
-        told_here = [error.members.get(name) for name in ("accepted", "duplicates")]
-        here = sum(number for number in told_here if isinstance(number, int))
-        error.accepted = before.accepted + before.duplicates + here
-        raise
-    return Accepted(before.accepted + told.accepted, before.duplicates + told.duplicates)
+def _pause(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome is not None else None
+    pause = _backoff(state)
+    if isinstance(error, ApiError) and error.told is not None:
+        # Not earlier than requested, and spread over all clients.
+        pause = max(pause, error.told * random.uniform(1.0, 1.1))  # noqa: S311  it spreads clients, and is no secret
+    return pause

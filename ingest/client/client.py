@@ -10,21 +10,14 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
 
-from ingest.client.calls import announce_lines, announce_list, erase, push, read, read_page
-from ingest.client.connection import ApiConnection, ApiEndpoint
+import msgspec
+
+from ingest.client.answers import accepted, json_object
+from ingest.client.calls import NDJSON, ORDERS, Calls, filters_of
+from ingest.client.connection import ApiConnection, ApiEndpoint, Request
+from ingest.client.errors import UnexpectedAnswer
 from ingest.client.found_order import FoundOrder, found_order
-from ingest.client.pages import Filters
-from ingest.client.parts import (
-    MOST_IDS,
-    abatched,
-    batched,
-    checked_ids,
-    checked_size,
-    new_key,
-    options_of,
-    part_key,
-)
-from ingest.client.retrying import Retrying
+from ingest.client.parts import MOST_IDS, abatched, batched, checked_ids, checked_size, ndjson, new_key, part_key
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.orders.order import Order, parse_order_id
@@ -43,7 +36,7 @@ class Client:
     """
 
     def __init__(self, connection: ApiConnection, endpoint: ApiEndpoint, *, timeout: float, deadline: float) -> None:
-        self.calls = Retrying(connection, timeout=timeout, deadline=deadline)
+        self.calls = Calls(connection, timeout=timeout, deadline=deadline)
         self._url = endpoint.url
 
     @classmethod
@@ -71,19 +64,7 @@ class Client:
         Raises:
             ValueError: if one of them cannot be used.
         """
-        async with cls.open(ApiEndpoint(url, key, ca_file, allow_http), timeout=timeout, deadline=deadline) as client:
-            yield client
-
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls,
-        endpoint: ApiEndpoint,
-        *,
-        timeout: float,  # noqa: ASYNC109  as above
-        deadline: float,
-    ) -> AsyncIterator[Self]:
-        """As `connect`, to an endpoint that is checked already."""
+        endpoint = ApiEndpoint(url, key, ca_file, allow_http)
         async with ApiConnection.open(endpoint) as connection:
             yield cls(connection, endpoint, timeout=timeout, deadline=deadline)
 
@@ -114,9 +95,12 @@ class Client:
             ApiError: if the orders could not be announced.
         """
         listed, key, total = checked_ids(order_ids), new_key(idempotency_key), Accepted(0, 0)
-        options = options_of(express=express, source=source)
+        options: dict[str, bool | str] = {"express": True} if express else {}
+        if source is not None:
+            options["source"] = source
         for number, part in enumerate(batched(listed, MOST_IDS)):
-            total = await announce_list(self.calls, part, part_key(key, number), options, total)
+            body = msgspec.json.encode({"order_ids": part, **options})
+            total = await self.calls.announce(body, part_key(key, number), total)
         return total
 
     async def announce_stream(
@@ -139,7 +123,7 @@ class Client:
         """
         key, number, total = new_key(idempotency_key), 0, Accepted(0, 0)
         async for part in abatched(order_ids, checked_size(batch)):
-            total = await announce_lines(self.calls, part, part_key(key, number), total)
+            total = await self.calls.announce(ndjson(part), part_key(key, number), total, NDJSON)
             number += 1
         return total
 
@@ -157,7 +141,7 @@ class Client:
         """
         body = Announcement(order_id, document=document).document
         assert isinstance(body, bytes)  # noqa: S101  an announcement has encoded it
-        return await push(self.calls, order_id, body)
+        return accepted(await self.calls.send(Request("PUT", f"{ORDERS}/{order_id}", body, "application/json")))
 
     async def get(self, order_id: str) -> FoundOrder:
         """The API's information about an order: the stored order and its ingestion state.
@@ -167,7 +151,7 @@ class Client:
             NotFound: if there is no such order.
             ApiError: if that is unknown.
         """
-        return found_order(await read(self.calls, f"/v1/orders/{parse_order_id(order_id)}"))
+        return found_order(await self.calls.read(f"{ORDERS}/{parse_order_id(order_id)}"))
 
     async def orders(self, *, limit: int | None = None, **filters: str | datetime) -> AsyncIterator[dict[str, Any]]:
         """The stored orders, page by page, in the order of their IDs: each as `order`, without lines, and `row`.
@@ -179,15 +163,14 @@ class Client:
         Raises:
             ApiError: if a page could not be read.
         """
-        selection = Filters.of(limit, filters)
-        cursor: str | None = None
+        selection = filters_of(limit, filters)
+        orders, cursor = await self.calls.read_page(selection, None)
         while True:
-            page = await read_page(self.calls, selection, cursor)
-            for order in page.orders:
+            for order in orders:
                 yield order
-            if page.cursor is None:
+            if cursor is None:
                 return
-            cursor = page.cursor
+            orders, cursor = await self.calls.read_page(selection, cursor)
 
     async def erase(self, order_id: str) -> None:
         """Erase an order for good, wherever it is. It need not exist, and may have been erased before.
@@ -196,7 +179,9 @@ class Client:
             InvalidOrderId: before anything is sent.
             ApiError: if the order may not be erased everywhere yet: erase it again.
         """
-        await erase(self.calls, order_id)
+        answer = json_object(await self.calls.send(Request("DELETE", f"{ORDERS}/{parse_order_id(order_id)}")))
+        if answer.get("order_id") != order_id:
+            raise UnexpectedAnswer("the answer does not confirm that the order is erased: is this the URL of the API?")
 
     async def queue(self) -> dict[str, Any]:
         """The state of the queue: depth, retries, dead letters.
@@ -204,4 +189,4 @@ class Client:
         Raises:
             ApiError: if that is unknown.
         """
-        return await read(self.calls, "/v1/queue")
+        return await self.calls.read("/v1/queue")

@@ -24,34 +24,26 @@ def checked_ids(order_ids: str | Iterable[str]) -> list[str]:
     return listed
 
 
-def checked_key(key: str) -> str:
-    """The idempotency key, if it can be sent in a header, with room for the number of a part.
+def ndjson(order_ids: Iterable[str]) -> bytes:
+    """The IDs as lines.
 
     Raises:
-        InvalidIdempotencyKey: if not.
+        InvalidOrderId: if one of them is not valid.
     """
-    if not (key.isascii() and key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
-        raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable ASCII characters")
-    return key
-
-
-def options_of(*, express: bool, source: str | None) -> dict[str, bool | str]:
-    """The body of a request in addition to the IDs."""
-    options: dict[str, bool | str] = {}
-    if express:
-        options["express"] = True
-    if source is not None:
-        options["source"] = source
-    return options
+    return "".join(f"{parse_order_id(order_id)}\n" for order_id in order_ids).encode()
 
 
 def new_key(given: str | None) -> str:
     """The idempotency key of a call: its caller's, or a new one.
 
     Raises:
-        InvalidIdempotencyKey: if the caller's cannot be sent.
+        InvalidIdempotencyKey: if the caller's cannot be sent in a header, with room for the number of a part.
     """
-    return str(uuid.uuid4()) if given is None else checked_key(given)
+    if given is None:
+        return str(uuid.uuid4())
+    if not (given.isascii() and given.isprintable() and 0 < len(given) <= _KEY_LENGTH):
+        raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable ASCII characters")
+    return given
 
 
 def part_key(key: str, number: int) -> str:

@@ -6,13 +6,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from ingest.client.calls import announce_lines, read_page
+from ingest.client.calls import NDJSON, filters_of
 from ingest.client.client import DEADLINE, TIMEOUT, Client
 from ingest.client.connection import ApiEndpoint
 from ingest.client.errors import ApiUnavailable
 from ingest.client.found_order import FoundOrder
-from ingest.client.pages import Filters
-from ingest.client.parts import MOST_IDS, batched, checked_ids, checked_size, new_key, part_key
+from ingest.client.parts import MOST_IDS, batched, checked_ids, checked_size, ndjson, new_key, part_key
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.orders.order import Order
 from ingest.loop_thread import Background
@@ -46,10 +45,19 @@ class SyncClient:
         timeout: float = TIMEOUT,
         deadline: float = DEADLINE,
     ) -> None:
+        # What cannot be used is an error of this call, not of the first one that connects.
         endpoint = ApiEndpoint(url, key, ca_file, allow_http)
 
         def connect() -> AbstractAsyncContextManager[Client]:
-            return Client.open(endpoint, timeout=timeout, deadline=deadline)
+            # The endpoint's key, which is not shown where local variables are.
+            return Client.connect(
+                endpoint.url,
+                key=endpoint.key,
+                ca_file=ca_file,
+                allow_http=allow_http,
+                timeout=timeout,
+                deadline=deadline,
+            )
 
         self._url = endpoint.url
         self._background = Background(connect, "ingest-client", lambda why: ApiUnavailable(f"the client {why}"))
@@ -85,7 +93,7 @@ class SyncClient:
         """Announce as many orders as an iterator has: see `Client.announce_stream`. It runs in the calling thread."""
         key, total = new_key(idempotency_key), Accepted(0, 0)
         for number, part in enumerate(batched(order_ids, checked_size(batch))):
-            total = self._lines(part, part_key(key, number), total)
+            total = self._announce_lines(part, part_key(key, number), total)
         return total
 
     def put(self, order_id: str, document: bytes | str | Mapping[str, Any] | Order) -> Accepted:
@@ -98,15 +106,13 @@ class SyncClient:
 
     def orders(self, *, limit: int | None = None, **filters: str | datetime) -> Iterator[dict[str, Any]]:
         """The stored orders, page by page: see `Client.orders`."""
-        selection = Filters.of(limit, filters)
-        cursor: str | None = None
+        selection = filters_of(limit, filters)
+        orders, cursor = self._read_page(selection, None)
         while True:
-            after = cursor
-            page = self._background.run(lambda client: read_page(client.calls, selection, after))  # noqa: B023  it runs immediately
-            yield from page.orders
-            if page.cursor is None:
+            yield from orders
+            if cursor is None:
                 return
-            cursor = page.cursor
+            orders, cursor = self._read_page(selection, cursor)
 
     def erase(self, order_id: str) -> None:
         """Erase an order for good: see `Client.erase`."""
@@ -120,5 +126,8 @@ class SyncClient:
         """Disconnect this process. Calls that still wait raise `ApiUnavailable`. A later call connects again."""
         self._background.close()
 
-    def _lines(self, part: list[str], key: str, before: Accepted) -> Accepted:
-        return self._background.run(lambda client: announce_lines(client.calls, part, key, before))
+    def _announce_lines(self, part: list[str], key: str, before: Accepted) -> Accepted:
+        return self._background.run(lambda client: client.calls.announce(ndjson(part), key, before, NDJSON))
+
+    def _read_page(self, filters: Mapping[str, str], cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+        return self._background.run(lambda client: client.calls.read_page(filters, cursor))
