@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingest.cli.terminal.text import counted
+from ingest.cli.terminal.width import width_of
+
 if TYPE_CHECKING:
     from ingest.domain.capacity_plan import CapacityPlan, PlannedDemand
+
 _LABEL = 25
 # Before a long range, a word would leave too little of 80 columns for the name of the longest option, as would the ranges of the rate and
 # of the outage.
@@ -103,8 +107,6 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 
 
 def _print(demand: "PlannedDemand", found: "CapacityPlan") -> None:
-    from ingest.cli.terminal.width import width_of
-
     width = width_of(sys.stdout)
     for label, value in (*_facts(demand, found), *_limits(demand, found)):
         typer.echo(
@@ -121,11 +123,11 @@ def _facts(demand: "PlannedDemand", found: "CapacityPlan") -> Iterator[tuple[str
     yield "INGEST_CONCURRENCY", f"{found.concurrency:,}"
     yield "INGEST_UPSTREAM_TIMEOUT", f"{found.timeout:g}"
     yield "", ""
-    yield "workers", f"{found.processes:,} processes on {_counted(found.hosts, 'host')}, {found.worker_cores:.2g} cores"
+    yield "workers", f"{found.processes:,} processes on {counted(found.hosts, 'host')}, {found.worker_cores:.2g} cores"
     yield "memory of a host", f"{_bytes(found.host_memory)}, at most"
     yield "open files", f"{found.open_files:,} of one process"
-    yield "external API", f"{_counted(found.api_connections, 'connection')}"
-    redis, sql = _counted(found.redis_connections, "connection"), _counted(found.postgres_connections, "connection")
+    yield "external API", counted(found.api_connections, "connection")
+    redis, sql = counted(found.redis_connections, "connection"), counted(found.postgres_connections, "connection")
     held = f"{_bytes(found.redis_memory)} with the orders of {demand.outage:,.0f} s; maxmemory twice that"
     yield "Redis", f"{redis}, {found.redis_cores:.2g} of its core, {held}"
     rows = f"{_bytes(found.postgres_bytes_a_day)} of new rows a day"
@@ -145,12 +147,6 @@ def _limits(demand: "PlannedDemand", found: "CapacityPlan") -> Iterator[tuple[st
 
 def _rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-def _counted(count: int, noun: str) -> str:
-    from ingest.cli.terminal.text import counted
-
-    return counted(count, noun)
 
 
 def _bytes(size: float) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,11 @@ ListFormat = Annotated[
 ]
 
 TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
+
+
+def option_in(panel: str, help_text: str, **settings: Any) -> Any:
+    """An option in a panel of a long help text."""
+    return typer.Option(help=help_text, rich_help_panel=panel, **settings)
 
 
 def parse_ids(ids: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import typer
 
 from ingest.cli.invocation import start_with_backends
 from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat
+from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
 _SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
@@ -55,12 +56,15 @@ def reconcile(
     The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes
     per order, in the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
     """
-    from ingest.cli.id_sources.reconciling import check_options, print_report, reconcile_source
+    from ingest.cli.id_sources.reconciling import STDOUT, print_report, reconcile_source
     from ingest.cli.id_sources.sources import pick_source
 
-    check_options(missing, force=force, as_json=as_json)
+    if missing == STDOUT and as_json:
+        raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
+    if force and missing in {None, STDOUT}:
+        raise ConfigError("--force requires --missing FILE")
     backends = start_with_backends()
     source = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
-    found = run_interruptible(reconcile_source(backends, source, missing, complete=complete, replace=force))
-    print_report(found, missing, as_json=as_json)
-    raise typer.Exit(0 if found.is_clean else 1)
+    report, invalid = run_interruptible(reconcile_source(backends, source, missing, complete=complete, replace=force))
+    print_report(report, invalid, missing, as_json=as_json)
+    raise typer.Exit(0 if report.is_clean and not invalid else 1)

@@ -119,7 +119,7 @@ class Calls:
 
 
 def filters_of(limit: int | None, filters: Mapping[str, str | datetime]) -> dict[str, str]:
-    """The filters of the list of orders, as its query takes them.
+    """The filters of the list of orders, for its query.
 
     Raises:
         ValueError: if a time is without a time zone.

@@ -31,13 +31,7 @@ class _Secret(str):
 
 @dataclass(frozen=True, slots=True)
 class ApiEndpoint:
-    """The URL of the API and the key of the caller, checked when it is made.
-
-    Args:
-        url: of the API, such as https://orders.example.
-        key: the API key, or None for an API without keys.
-        ca_file: PEM file of the authorities to trust instead of the system's.
-        allow_http: whether to send the key without TLS to another machine.
+    """The URL of the API and the key of the caller, as `Client.connect` takes them, checked when it is made.
 
     Raises:
         ValueError: if one of them cannot be used.

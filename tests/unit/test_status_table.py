@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from ingest.cli.terminal.status_table import duration, lines_of
+from ingest.cli.terminal.status_table import lines_of
+from ingest.cli.terminal.times import format_duration
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.operations.status import SystemStatus
 from ingest.queue.operate.monitor import CircuitState, ConsumerState
@@ -128,4 +129,4 @@ def test_an_error_is_broken_between_words(width: int) -> None:
     ("seconds", "text"), [(0, "0.0 s"), (119.9, "119.9 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 d")]
 )
 def test_a_duration_is_rounded(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text

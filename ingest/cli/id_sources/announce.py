@@ -2,36 +2,21 @@
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TaskProgressColumn
 
-from ingest.cli.id_sources.found import UnreadableSource
-from ingest.cli.id_sources.invalid_lines import InvalidLines
+from ingest.cli.id_sources.found import InvalidLines, UnreadableSource
 from ingest.cli.id_sources.sources import IdSource
-from ingest.cli.invocation import say
-from ingest.cli.terminal.width import wrapped
+from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.process.interrupt import interrupting_reads
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.settings import Settings
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("enqueue")
-_REPORT_EVERY = 5.0
 # Where a rate is asked for.
 _BATCHES_A_SECOND = 10
 
@@ -83,7 +68,7 @@ async def announce(
     result = EnqueueResult()
     started = time.monotonic()
     pace = _Pace(rate)
-    with _Display(source, quiet=quiet) as display:
+    with _Display(source, result, quiet=quiet) as display:
         url = settings.redis_url.get_secret_value()
         async with Producer.connect(
             url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
@@ -93,7 +78,7 @@ async def announce(
                 while (found := _next(batches)) is not None:
                     batch, position = found
                     result.accepted += await producer.enqueue(batch, express=express)
-                    display.update(result, position)
+                    display.update(position)
                     await pace.keep(len(batch))
             except asyncio.CancelledError:
                 display.say(f"stopped after {result.accepted:,} accepted; the next {pace.batch} may be in as well")
@@ -151,48 +136,20 @@ def _batches(source: IdSource, size: int, result: EnqueueResult, display: "_Disp
         yield batch, position
 
 
-class _Display:
-    """A progress bar on a terminal, log lines elsewhere."""
+class _Display(ProgressDisplay):
+    """The number of accepted IDs, and the share of the source, whose size may be in bytes."""
 
-    def __init__(self, source: IdSource, *, quiet: bool) -> None:
-        console = Console(stderr=True)
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
-        self._quiet = quiet
-        self._reported_at = time.monotonic()
-        if console.is_terminal and not quiet:
-            self._bar = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.fields[accepted]:,} accepted"),
-                BarColumn(),
-                TaskProgressColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=console,
-                transient=True,
-            )
-            self._task = self._bar.add_task("", total=source.size, accepted=0)
+    amount = TaskProgressColumn()
 
-    def __enter__(self) -> Self:
-        if self._bar:
-            self._bar.start()
-        return self
+    def __init__(self, source: IdSource, result: EnqueueResult, *, quiet: bool) -> None:
+        super().__init__("", source.size, quiet=quiet)
+        self._result = result
 
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
+    def describe(self) -> str:
+        """The number of accepted IDs."""
+        return f"{self._result.accepted:,} accepted"
 
-    def say(self, line: str) -> None:
-        """A line beside the progress."""
-        if self._bar:
-            self._bar.console.print(wrapped(line, sys.stderr), highlight=False, markup=False, soft_wrap=True)
-        else:
-            say(line)
-
-    def update(self, result: EnqueueResult, position: int) -> None:
-        """Show how far it has come."""
-        if self._bar:
-            self._bar.update(self._task, completed=position, accepted=result.accepted)
-        elif not self._quiet and time.monotonic() - self._reported_at > _REPORT_EVERY:
-            self._reported_at = time.monotonic()
-            _log.info("enqueueing", accepted=result.accepted, invalid=result.invalid)
+    def log(self, done: int) -> None:
+        """Log the numbers of accepted and of invalid IDs."""
+        del done
+        _log.info("enqueueing", accepted=self._result.accepted, invalid=self._result.invalid)

@@ -1,11 +1,15 @@
-"""What a source of IDs yields, and the error it raises."""
+"""The content of a source of IDs: what is read, invalid lines, and the error where reading ends."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingest.domain.errors import UserError
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 # No line with an ID is longer. A file that is not a list of IDs may be one line of a gigabyte.
 LONGEST_LINE = 1024 * 1024
+# At most N invalid lines are shown. A file that is not a list of IDs would fill the screen.
+_SHOWN = 100
 
 
 class UnreadableSource(UserError):
@@ -27,3 +31,31 @@ class Found:
     text: str | None
     problem: str = ""
     position: int = 0
+
+
+@dataclass(slots=True)
+class InvalidLines:
+    """Counts the invalid lines of one source.
+
+    Attributes:
+        name: the source's name, for messages.
+        count: invalid lines so far.
+    """
+
+    name: str
+    count: int = 0
+
+    def checked(self, found: Found, say: Callable[[str], None]) -> str | None:
+        """The ID, or None if it is invalid, which is counted and reported."""
+        problem = found.problem
+        if found.text is not None:
+            try:
+                return parse_order_id(found.text)
+            except InvalidOrderId as error:
+                problem = str(error)
+        self.count += 1
+        if self.count <= _SHOWN:
+            say(f"{self.name}, line {found.line}: {problem}")
+        elif self.count == _SHOWN + 1:
+            say(f"{self.name}: more than {_SHOWN} invalid lines; from here on, they are only counted")
+        return None

@@ -4,67 +4,37 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import typer
 
-from ingest.cli.id_sources.found import Found
-from ingest.cli.id_sources.invalid_lines import InvalidLines
+from ingest.cli.id_sources.found import Found, InvalidLines
 from ingest.cli.id_sources.sources import IdSource
 from ingest.cli.invocation import say
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
-from ingest.domain.errors import ConfigError
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
 from ingest.process.interrupt import interrupting_reads
 
-_STDOUT = "-"
+STDOUT = "-"
 _READ_AT_ONCE = 1_000
 # The columns before a note in the report.
 _BELOW_NOTES = " " * 30
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """The result.
-
-    Attributes:
-        report: where the orders are.
-        invalid: lines of the list without a valid ID.
-    """
-
-    report: ReconciliationReport
-    invalid: int
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the report is clean and every line of the list was an order ID."""
-        return self.report.is_clean and not self.invalid
-
-
-def check_options(missing: str | None, *, force: bool, as_json: bool) -> None:
-    """Reject options that contradict each other.
-
-    Raises:
-        ConfigError: the message names them.
-    """
-    if missing == _STDOUT and as_json:
-        raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
-    if force and missing in {None, _STDOUT}:
-        raise ConfigError("--force requires --missing FILE")
-
-
 async def reconcile_source(
     backends: Backends, source: IdSource, missing: str | None, *, complete: bool, replace: bool
-) -> Reconciled:
-    """Reconcile all orders of the source, and write the missing ones to `missing`."""
+) -> tuple[ReconciliationReport, int]:
+    """Reconcile all orders of the source, and write the missing ones to `missing`.
+
+    Returns the report, and the number of lines without a valid ID.
+    """
     invalid = InvalidLines(source.name)
     with _missing_orders(missing, replace=replace) as on_lost, ExitStack() as stack:
         display: ProgressDisplay | None = None
-        beside = sys.stdout if missing == _STDOUT else None
+        beside = sys.stdout if missing == STDOUT else None
 
         def show(done: int, total: int) -> None:
             nonlocal display
@@ -72,20 +42,20 @@ async def reconcile_source(
             display.update(done, total)
 
         report = await reconcile(_read(source, invalid), backends, complete=complete, on_lost=on_lost, on_progress=show)
-    return Reconciled(report, invalid.count)
+    return report, invalid.count
 
 
-def print_report(found: Reconciled, missing: str | None, *, as_json: bool) -> None:
+def print_report(report: ReconciliationReport, invalid: int, missing: str | None, *, as_json: bool) -> None:
     """Print the report, on stderr for people and on stdout for scripts."""
     if as_json:
-        typer.echo(json.dumps(found.report.as_dict() | {"invalid": found.invalid}))
+        typer.echo(json.dumps(report.as_dict() | {"invalid": invalid}))
     else:
-        for line in str(found.report).split("\n"):
+        for line in str(report).split("\n"):
             say(printable(line), _BELOW_NOTES)
-    count = found.report.lost.count
-    if missing not in {None, _STDOUT}:
+    count = report.lost.count
+    if missing not in {None, STDOUT}:
         say(f"{counted(count, 'missing order')} in {missing}")
-    elif missing is None and count > len(found.report.lost.examples):
+    elif missing is None and count > len(report.lost.examples):
         say("--missing FILE writes all missing orders to a file")
 
 
@@ -111,5 +81,5 @@ def _missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[
     if target is None:
         yield None
         return
-    with standard_output() if target == _STDOUT else new_file(Path(target), replace=replace) as stream:
+    with standard_output() if target == STDOUT else new_file(Path(target), replace=replace) as stream:
         yield lambda order_id: print(order_id, file=stream)

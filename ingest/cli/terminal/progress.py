@@ -5,7 +5,15 @@ import time
 from typing import IO, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ingest.cli.invocation import say
 from ingest.cli.terminal.width import wrapped
@@ -23,21 +31,28 @@ class ProgressDisplay:
     Args:
         activity: the work, in one or two words.
         total: how many items there are, if known.
-        beside: where data is written at the same time. If that is a terminal, the data shows the progress, and a bar would be between its lines.
+        beside: where data is written at the same time. If that is a terminal, the data shows the progress, and a bar would
+            be between its lines.
+        quiet: whether to show no progress.
     """
 
-    def __init__(self, activity: str, total: int | None = None, *, beside: IO[str] | None = None) -> None:
+    # What the bar shows about the items.
+    amount: ProgressColumn = MofNCompleteColumn()
+
+    def __init__(
+        self, activity: str, total: int | None = None, *, beside: IO[str] | None = None, quiet: bool = False
+    ) -> None:
         console = Console(stderr=True)
         self._activity = activity
         self._total = total
         self._started = self._logged = time.monotonic()
         self._bar: Progress | None = None
-        self._is_shown = beside is None or not beside.isatty()
+        self._is_shown = not quiet and (beside is None or not beside.isatty())
         if self._is_shown and console.is_terminal:
             columns = (
-                TextColumn(activity),
+                TextColumn("{task.description}"),
                 BarColumn(),
-                MofNCompleteColumn(),
+                self.amount,
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
             )
@@ -63,10 +78,18 @@ class ProgressDisplay:
         """Show how many items are done. `total` replaces the total that was known so far."""
         self._total = self._total if total is None else total
         if self._bar:
-            self._bar.update(self._task, completed=done, total=self._total)
+            self._bar.update(self._task, completed=done, total=self._total, description=self.describe())
             if time.monotonic() - self._started > _BAR_AFTER:
                 self._bar.start()
         elif self._is_shown and time.monotonic() - self._logged > _LOG_EVERY:
             self._logged = time.monotonic()
-            of = {} if self._total is None else {"of": self._total}
-            _log.info("command_progress", activity=self._activity, done=done, **of)
+            self.log(done)
+
+    def describe(self) -> str:
+        """The text before the bar."""
+        return self._activity
+
+    def log(self, done: int) -> None:
+        """Log how many items are done."""
+        of = {} if self._total is None else {"of": self._total}
+        _log.info("command_progress", activity=self._activity, done=done, **of)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_duration
 from ingest.cli.terminal.width import Table
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 _MOST_CONSUMERS = 20
 _LONGEST_NAME = 64
 _CONSUMERS = Table(("consumer", "pending", "state"), names=1, facts=2)
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def lines_of(status: "SystemStatus", width: int) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _problems(status: "SystemStatus") -> Iterator[str]:
         if circuit := consumer.circuit:
             longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
     for error, seconds in sorted(longest.items()):
-        yield f"external API: {printable(error)} since {duration(seconds)}"
+        yield f"external API: {printable(error)} since {format_duration(seconds)}"
     for server, error in status.errors.items():
         yield f"{server}: {printable(' '.join(error.split()))}"
     if status.orders is not None and not status.orders.is_migrated:
@@ -99,11 +99,11 @@ def _condition(consumer: "ConsumerState") -> str:
     match consumer.state:
         case "alive":
             circuit = consumer.circuit
-            return "alive" if circuit is None else f"alive, circuit open since {duration(circuit.open_for)}"
+            return "alive" if circuit is None else f"alive, circuit open since {format_duration(circuit.open_for)}"
         case "stale":
-            return "stopped" if consumer.stale_for is None else f"stale since {duration(consumer.stale_for)}"
+            return "stopped" if consumer.stale_for is None else f"stale since {format_duration(consumer.stale_for)}"
         case _:
-            return f"no heartbeat, idle since {duration(consumer.idle or 0.0)}"
+            return f"no heartbeat, idle since {format_duration(consumer.idle or 0.0)}"
 
 
 def _count(number: int | None) -> str:
@@ -111,12 +111,4 @@ def _count(number: int | None) -> str:
 
 
 def _age(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(seconds)
-
-
-def duration(seconds: float) -> str:
-    """A duration in its largest unit, rounded."""
-    for unit, length in _UNITS:
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s"
+    return "-" if seconds is None else format_duration(seconds)

@@ -40,8 +40,12 @@ def format_time(moment: datetime) -> str:
 
 def format_age(moment: datetime, now: datetime) -> str:
     """How long ago a time was."""
-    seconds = max(0.0, (now - moment).total_seconds())
+    return f"{format_duration(max(0.0, (now - moment).total_seconds()), '.0f')} ago"
+
+
+def format_duration(seconds: float, precision: str = ".1f") -> str:
+    """A duration in its largest unit, rounded. `precision` is the format of seconds."""
     for unit, length in _SHOWN:
         if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:{precision}} s"
