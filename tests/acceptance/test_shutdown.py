@@ -175,7 +175,7 @@ async def test_a_stop_while_postgresql_is_frozen_releases_the_batch(
     await scene.stored_at_least(20)
 
     with frozen(own_servers.postgres.pid):
-        await holds(scene, 60, 60)
+        await holds(scene, 60, 70)
         command.ask(signal.SIGTERM)
         await stops_in_time(command)
 
