@@ -62,11 +62,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         ('[order]\nid = "id"', '[orders]\nid = "id"', "line 2, orders: unknown key `orders`; did you mean `order`?"),
         ('"id"', "7", "line 3, order.id: Expected `str | object`, got `int`"),
         ('"id"', '{ pth = "id" }', "line 3, order.id.pth: unknown key `pth`; did you mean `path`?"),
-        (
-            '"id"',
-            "{ requested = true, html = true }",
-            "line 3, order.id: `requested` cannot be combined with other keys",
-        ),
+        ('"id"', "{ requested = true, html = true }", "line 3, order.id: `requested` cannot be combined with other"),
         ('"status"', '"a..b"', "line 4, order.status.path: 'a..b' is not a path: write keys, indexes and []"),
         ('"status"', '""', "line 4, order.status: needs exactly one of `path`, `jmespath`, `value`"),
         ('"status"', '"items[].x"', "line 4, order.status.path: a path with [] leads to a list of values"),
@@ -77,11 +73,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             "line 4, order.status.zone: `zone` requires the type `timestamp`, but",
         ),
         ('"status"', '{ path = "a", type = "txt" }', "line 4, order.status.type: Invalid enum value 'txt'"),
-        (
-            '"status"',
-            '{ path = "a", type = "integer" }',
-            "line 4, order.status.type: `type` requires an attribute, but this field is",
-        ),
+        ('"status"', '{ path = "a", type = "integer" }', "line 4, order.status.type: `type` requires an attribute,"),
         (
             '"status"',
             '{ concat = [{ path = "a", type = "integer" }] }',
@@ -97,17 +89,9 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             '{ path = "p", type = "text" }\n[att',
             "line 18, lines[1].unit_price.type: `type` requires an attribute, but this field is `decimal`",
         ),
-        (
-            '"status"',
-            "{ requested = true }",
-            "line 4, order.status.requested: `requested` is only for `id` of [order]",
-        ),
+        ('"status"', "{ requested = true }", "line 4, order.status.requested: `requested` is only for `id` of [order]"),
         ('"status"', '{ path = "a", otherwise = "b" }', "line 4, order.status.otherwise: `otherwise` needs `values`"),
-        (
-            '"status"',
-            '{ path = "a", when = { path = "b" } }',
-            "line 4, order.status.when: `when` is only for the fields of",
-        ),
+        ('"status"', '{ path = "a", when = { path = "b" } }', "line 4, order.status.when: `when` is only for the"),
         (
             '"status"',
             '{ cases = [\n  { when = { path = "b" }, value = "c" },\n] }',
@@ -118,11 +102,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             '{ first = [\n  "a",\n  { path = "b", html = 1 },\n] }',
             "line 6, order.status.first[1].html: Expected `bool`, got `int`",
         ),
-        (
-            '"UTC"',
-            '"Mars/Olympus"',
-            "line 5, order.placed_at.zone: unknown time zone 'Mars/Olympus': write UTC, +01:00 or",
-        ),
+        ('"UTC"', '"Mars/Olympus"', "line 5, order.placed_at.zone: unknown time zone 'Mars/Olympus': write UTC,"),
         ('"UTC"', '"+25:00"', "line 5, order.placed_at.zone: unknown time zone '+25:00'"),
         (
             'zone = "UTC"',
@@ -131,11 +111,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         ),
         ('zone = "UTC"', 'default = "soon"', "line 5, order.placed_at.default: got a `str` that is not a timestamp"),
         ('"currency"', '{ jmespath = "a[" }', "line 6, order.currency.jmespath: not a JMESPath expression:"),
-        (
-            '"currency"',
-            '{ jmespath = "a.sums(b)" }',
-            "line 6, order.currency.jmespath: unknown JMESPath function sums()",
-        ),
+        ('"currency"', '{ jmespath = "a.f(b)" }', "line 6, order.currency.jmespath: unknown JMESPath function f()"),
         ('"currency"', '"a\\u0000b"', "line 6, order.currency: a text contains a NUL character"),
         (
             '"currency"',
@@ -147,11 +123,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             '{ jmespath = "[map(&a, b), &c]" }',
             "line 21, attributes.note.jmespath: & is only for the functions map(),",
         ),
-        (
-            '"note"',
-            '{ jmespath = "note || `[1e999]`" }',
-            "line 21, attributes.note.jmespath: a number that is not finite",
-        ),
+        ('"note"', '{ jmespath = "`[1e999]`" }', "line 21, attributes.note.jmespath: a number that is not finite"),
         (
             '"note"',
             r"""{ jmespath = 'note || `"\ud800"`' }""",
@@ -159,11 +131,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         ),
         ("{ value = 1 }", "{ value = inf }", "line 17, lines[1].quantity.value: a number that is not finite"),
         ('"note"', '{ path = "note", none = [nan] }', "line 21, attributes.note.none[0]: a number that is not finite"),
-        (
-            "{ value = 1 }",
-            f"{{ value = {'1' * 5_000} }}",
-            "not TOML: Exceeds the limit (4300 digits) for integer string",
-        ),
+        ("{ value = 1 }", f"{{ value = {'1' * 5_000} }}", "not TOML: Exceeds the limit (4300 digits) for integer"),
         (
             'from = "items"',
             'from = "items"\njmespath = "items"',

@@ -1,6 +1,6 @@
 """Lists of an order that are fetched by separate requests, page by page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
@@ -36,12 +36,5 @@ class Part(Protocol):
         """
 
 
-class Join(Protocol):
-    """Combines an order and its lists into one document."""
-
-    def __call__(self, body: bytes, parts: dict[str, list[Any]]) -> bytes:
-        """Return the document.
-
-        Raises:
-            InvalidDocument: the order's own document is not an object.
-        """
+Join = Callable[[bytes, dict[str, list[Any]]], bytes]
+"""Combines an order and its lists into one document. It raises `InvalidDocument` if the order's own document is not an object."""
