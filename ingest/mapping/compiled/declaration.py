@@ -12,15 +12,7 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Condition(Strict, frozen=True, kw_only=True):
-    """A condition for a value, which must fulfil all given keys.
-
-    Attributes:
-        path: the value.
-        present: whether the value must be present or missing.
-        equals: the required value, or a list of allowed values.
-        differs: an excluded value, or a list of excluded values.
-        none: values that count as missing.
-    """
+    """A condition for a value, which must fulfil all given keys."""
 
     path: str
     present: bool | None = None

@@ -9,7 +9,7 @@ from ingest.mapping.compiled.conditions import compile_conditions
 from ingest.mapping.compiled.declaration import LineFields, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of
 from ingest.mapping.compiled.fields import compile_field
-from ingest.mapping.compiled.paths import Read, checked_path, compile_path, place_of, read_nothing
+from ingest.mapping.compiled.paths import Read, checked_path, compile_path, place_of
 from ingest.mapping.compiled.pipelines import EvaluationScope
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
@@ -47,10 +47,14 @@ def _fields(declared: LineFields, keys: Keys, scope: EvaluationScope) -> list[Re
     def needed(name: str, kind: Type) -> Read:
         return compile_field(getattr(declared, name), kind, (*keys, name), scope, needed=name)
 
-    description: Read = read_nothing
+    description: Read = _nothing
     if declared.description is not None:
         description = compile_field(declared.description, "text", (*keys, "description"), scope)
     return [needed("sku", "text"), needed("quantity", "quantity"), needed("unit_price", "decimal"), description]
+
+
+def _nothing(_line: Any, _order: Any) -> None:
+    pass
 
 
 def _elements(declared: LineFields, keys: Keys) -> Read:

@@ -6,18 +6,26 @@ from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, check_
 from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields, Type
 from ingest.mapping.compiled.fields import compile_field
 from ingest.mapping.compiled.lines import compile_lines
-from ingest.mapping.compiled.paths import Read, read_nothing, single_path, text_of, walk
+from ingest.mapping.compiled.paths import Read, single_path, text_of, walk
 from ingest.mapping.compiled.pipelines import EvaluationScope
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.parts import KEY, PartPages
 
+# The types of the order's fields, apart from `id`. An order requires the first three.
+_KINDS: dict[str, Type] = {
+    "currency": "text",
+    "status": "text",
+    "placed_at": "timestamp",
+    "updated_at": "timestamp",
+    "customer_id": "text",
+    "country": "text",
+}
+_NEEDED = {"currency", "status", "placed_at"}
+
 
 class CompiledMapping:
     """Maps documents of one shape to orders. Immutable, and safe to use from several threads.
-
-    Args:
-        file: the declaration.
 
     Attributes:
         parts: the lists that are fetched by separate requests.
@@ -30,35 +38,29 @@ class CompiledMapping:
         self.parts = [PartPages(name, part) for name, part in file.parts.items()]
         self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
         self._is_optional = file.envelope_optional
-        self._compile_order(file.order)
-        scope = EvaluationScope(currency=self._currency)
+        self._fields: dict[str, Read] = {}
+        scope = self._compile_order(file.order)
         if not file.lines:
             raise MappingError("needs at least one [[lines]]", ("lines",))
         self._lines = [compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)]
-        scope = EvaluationScope(currency=self._currency, is_attribute=True)
+        scope = EvaluationScope(scope.currency, is_attribute=True)
         self._attributes = [
             (name, compile_field(field, "json", ("attributes", name), scope)) for name, field in file.attributes.items()
         ]
 
-    def _compile_order(self, fields: OrderFields) -> None:
-        def compiled(name: str, kind: Type, *, is_needed: bool = False) -> Read:
-            declared = getattr(fields, name)
-            if declared is None:
-                return read_nothing
-            scope = EvaluationScope(None if name == "currency" else self._currency)
-            return compile_field(declared, kind, ("order", name), scope, needed=name if is_needed else "")
-
+    def _compile_order(self, fields: OrderFields) -> EvaluationScope:
         is_requested = isinstance(fields.id, Field) and fields.id.requested
         if is_requested and fields.id != Field(requested=True):
             raise MappingError("`requested` cannot be combined with other keys", ("order", "id"))
-        self._currency = compiled("currency", "text", is_needed=True)
+        scope = EvaluationScope()
+        for name, kind in _KINDS.items():
+            if (declared := getattr(fields, name)) is not None:
+                needed = name if name in _NEEDED else ""
+                self._fields[name] = compile_field(declared, kind, ("order", name), scope, needed=needed)
+                scope = EvaluationScope(self._fields["currency"])
         self._id_at = f".{fields.id}" if isinstance(fields.id, str) else f".{fields.id.path or ''}".rstrip(".")
-        self._id = None if is_requested else compiled("id", "text", is_needed=True)
-        self._status = compiled("status", "text", is_needed=True)
-        self._placed_at = compiled("placed_at", "timestamp", is_needed=True)
-        self._updated_at = compiled("updated_at", "timestamp")
-        self._customer_id = compiled("customer_id", "text")
-        self._country = compiled("country", "text")
+        self._id = None if is_requested else compile_field(fields.id, "text", ("order", "id"), scope, needed="id")
+        return scope
 
     def decode(self, body: bytes, order_id: str | None) -> Order:
         """Map the document of the order `order_id`, or of any order with None.
@@ -115,17 +117,8 @@ class CompiledMapping:
             value = read_attribute(document, document)
             if value is not None:
                 attributes[name] = value
-        return Order(
-            mapped_id or "",
-            self._status(document, document),
-            self._currency(document, document),
-            self._placed_at(document, document),
-            tuple(lines),
-            self._updated_at(document, document),
-            self._customer_id(document, document),
-            self._country(document, document),
-            attributes,
-        )
+        values = {name: read_field(document, document) for name, read_field in self._fields.items()}
+        return Order(id=mapped_id or "", lines=tuple(lines), attributes=attributes, **values)
 
 
 def _message(mismatch: Mismatch, envelope: str) -> str:

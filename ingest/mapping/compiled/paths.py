@@ -15,10 +15,6 @@ Read = Callable[[Any, Any], Any]
 """Takes a value (an order, or one of its lines) and the whole order. Returns the value found, or None."""
 
 
-def read_nothing(_value: Any, _order: Any) -> None:
-    """Return None for a field that is not mapped."""
-
-
 EACH = -1
 """The step `[]`."""
 
