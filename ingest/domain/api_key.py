@@ -68,8 +68,6 @@ class ApiKey:
     Attributes:
         name: unique, for the audit log and metrics.
         digest: SHA-256 of the key's text.
-        scopes: its permissions.
-        limit: its rate limit, or None.
         created: the time of creation, or None if it was not recorded.
     """
 

@@ -69,7 +69,6 @@ class PlannedDemand:
     """The required rate and the environment.
 
     Attributes:
-        rate: orders per second.
         latency: mean latency of the external API, in seconds.
         latency_p99: its 99th percentile, if known.
         order_bytes: mean size of a document.
@@ -114,26 +113,19 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
-    """The resources for a demand. Memory is in bytes, CPU in cores.
+    """The resources for a demand: those of all workers, unless noted. Memory is in bytes, CPU in cores.
 
     Attributes:
         rate: the possible orders per second, which is the demand or the lowest limit.
         in_flight: orders in flight on average.
         slots: orders in flight to allow over all processes.
-        processes: over all hosts.
         concurrency: INGEST_CONCURRENCY, orders in flight of each process.
         timeout: INGEST_UPSTREAM_TIMEOUT, seconds.
-        hosts: with the given number of processes.
         api_connections: concurrent connections to the external API.
-        redis_connections: of all workers.
-        postgres_connections: of all workers.
         open_files: of one process.
-        worker_cores: of all workers.
         host_memory: of one host's worker.
         redis_cores: of its single thread.
         redis_memory: with all orders of the outage queued.
-        postgres_cores: on average.
-        postgres_memory: of the workers' connections.
         postgres_bytes_a_day: size of the orders of one day.
         limits: sorted, the lowest first.
     """

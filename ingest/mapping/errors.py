@@ -8,7 +8,6 @@ class MappingError(ValueError):
 
     Attributes:
         keys: the location in the file, as names of keys and indexes of lists.
-        problem: the error message.
     """
 
     def __init__(self, problem: str, keys: Sequence[str | int] = ()) -> None:
@@ -25,7 +24,6 @@ class Mismatch(Exception):
     """A document that does not fit its mapping. It never contains a value.
 
     Attributes:
-        problem: the error message.
         at: the path in the document, relative to the value that was read, or to the order if it begins with `$`. None if the path
             is not known yet.
     """

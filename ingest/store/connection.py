@@ -182,12 +182,9 @@ class Reconnecting:
         return await self._fetch(None, statement, arguments)
 
     async def fetch_unlocked(self, tables: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Like `fetch`, but do not wait for rows that other transactions have locked. Tables are waited for as in `fetch`.
+        """Like `fetch`, but do not wait for rows that other transactions have locked.
 
-        Args:
-            tables: a statement that locks the tables in the same mode as `statement`.
-            statement: see `fetch`.
-            arguments: see `fetch`.
+        Tables are waited for as in `fetch`, by the statement `tables`, which locks them in the same mode as `statement`.
 
         Raises:
             StoreLocked: rows are locked. A locked table raises another `StoreUnavailable`.

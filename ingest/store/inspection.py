@@ -39,6 +39,10 @@ SELECT least(current_setting('max_connections')::integer - current_setting('supe
        (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used
 FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = session_user
 """
+_MISSING = """
+SELECT * FROM unnest($1::text[], $2::text[]) AS needed (privilege, name)
+WHERE NOT has_table_privilege(to_regclass(name), privilege)
+"""
 _REQUIRED = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = to_regclass('orders') AND attnum > 0 AND NOT attisdropped AND attnotnull AND NOT atthasdef
@@ -83,7 +87,6 @@ class PostgresFacts:
         retyped: columns of `orders` with another type, such as `total is integer instead of numeric`.
         not_planned: any other reason why the statement that stores orders cannot be run.
         is_locked: whether that statement would wait for another transaction's lock.
-        some_order: ID of a stored order.
     """
 
     version: str
@@ -181,12 +184,9 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
             ]
             facts.unlogged = [table["name"] for table in tables if table["is_logged"] is False]
             facts.secured = [table["name"] for table in tables if table["is_secured"]]
-            facts.missing = [
-                f"{privilege} on {table}"
-                for privileges, table in RUNTIME_PRIVILEGES
-                for privilege in privileges.split(", ")
-                if table not in facts.absent and not await _may(connection, table, privilege)
-            ]
+            rights = [(right, table) for rights, table in RUNTIME_PRIVILEGES for right in rights.split(", ")]
+            missing = await connection.fetch(_MISSING, *zip(*rights, strict=True))
+            facts.missing = [f"{right} on {table}" for right, table in missing]
             ours = [column.name for column in COLUMNS]
             facts.required = [row["attname"] for row in await connection.fetch(_REQUIRED, ours)]
             types = [column.type for column in COLUMNS]
@@ -203,7 +203,3 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
         facts.is_locked = True
     except StoreUnavailable as error:
         facts.not_planned = str(error)
-
-
-async def _may(connection: asyncpg.Connection, table: str, privilege: str) -> bool:
-    return bool(await connection.fetchval("SELECT has_table_privilege(to_regclass($1), $2)", table, privilege))

@@ -73,13 +73,6 @@ class Migration(msgspec.Struct, frozen=True):
     compatible_with: int | None = None
 
 
-class _State(msgspec.Struct, frozen=True):
-    """The schema of a database: its version, and the oldest version whose releases can work with it."""
-
-    version: int
-    compatible_with: int
-
-
 def migrations() -> list[Migration]:
     """Return all migrations of this release, in order."""
     found = []
@@ -122,9 +115,9 @@ async def migrate(
                 # Waiting for another migration may take longer than any command should.
                 await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=3600)
                 await _prepare_record(connection)
-                state = await _state(connection)
-                _refuse_too_new(state, known)
-                pending = [migration for migration in known if migration.version > state.version]
+                version, compatible_with = await _state(connection)
+                _refuse_too_new(version, compatible_with, known)
+                pending = [migration for migration in known if migration.version > version]
                 await connection.execute(f"SET LOCAL lock_timeout = {int(lock_seconds * 1000)}")
                 for migration in pending:
                     await _apply(connection, migration)
@@ -198,14 +191,13 @@ async def check_schema(dsn: str, known: Sequence[Migration]) -> int:
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction():
-                state = await _state(connection)
-    _refuse_too_new(state, known)
-    if state.version < known[-1].version:
+                version, compatible_with = await _state(connection)
+    _refuse_too_new(version, compatible_with, known)
+    if version < known[-1].version:
         raise SchemaMismatch(
-            f"the database has schema version {state.version}, this release needs {known[-1].version}:"
-            " run `ingest migrate`"
+            f"the database has schema version {version}, this release needs {known[-1].version}: run `ingest migrate`"
         )
-    return state.version
+    return version
 
 
 async def refuse_closed_schema(connection: asyncpg.Connection) -> None:
@@ -221,18 +213,19 @@ async def refuse_closed_schema(connection: asyncpg.Connection) -> None:
         )
 
 
-async def _state(connection: asyncpg.Connection) -> _State:
+async def _state(connection: asyncpg.Connection) -> tuple[int, int]:
+    """Return the version of the schema, and the oldest version whose releases can work with it."""
     if not await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL"):
         await refuse_closed_schema(connection)
-        return _State(0, 0)
-    [record] = await connection.fetch(_STATE)
-    return _State(record["version"], record["compatible_with"])
+        return 0, 0
+    [(version, compatible_with)] = await connection.fetch(_STATE)
+    return version, compatible_with
 
 
-def _refuse_too_new(state: _State, known: Sequence[Migration]) -> None:
-    if state.compatible_with > known[-1].version:
+def _refuse_too_new(version: int, compatible_with: int, known: Sequence[Migration]) -> None:
+    if compatible_with > known[-1].version:
         raise SchemaMismatch(
-            f"the database has schema version {state.version}, which needs a release that knows version"
-            f" {state.compatible_with}, but this release knows only up to {known[-1].version}:"
+            f"the database has schema version {version}, which needs a release that knows version"
+            f" {compatible_with}, but this release knows only up to {known[-1].version}:"
             " use a newer release of order-ingest"
         )

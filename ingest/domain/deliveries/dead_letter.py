@@ -17,13 +17,9 @@ class DeadLetterEntry:
         entry_id: its ID in the dead-letter stream, `milliseconds-sequence`.
         order_id: as in the entry, even if invalid, or None without an ID.
         reason: a `DeadReason`, unless another program wrote it.
-        error: the error message.
-        attempts: the number of attempts.
         dead_at: when it was dead-lettered, by Redis' clock.
-        first_enqueued_at: when the order was first enqueued.
         worker: the consumer that dead-lettered it.
         replays: how often it was replayed before.
-        replayed_at: when it was last replayed.
         fields: all other fields, unchanged.
     """
 

@@ -63,7 +63,6 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One delivery of a stream entry to a consumer.
 
     Attributes:
-        entry: the entry.
         order_id: the order, or None if the entry does not contain a valid ID.
         enqueued_at: Unix seconds at which the order was first enqueued.
         attempt: the number of this attempt at the order, from 1. Unlike `count`, it grows only when an

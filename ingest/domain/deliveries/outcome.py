@@ -31,7 +31,6 @@ class Retry(msgspec.Struct, frozen=True):
         after: seconds from now.
         attempt: the `attempt` of the next delivery.
         reason: the label in the metrics.
-        error: the error message.
     """
 
     after: float

@@ -40,10 +40,7 @@ class QueueState:
         pending: entries delivered and not yet acked, in all lanes.
         oldest_age: seconds since the oldest unfinished order was first enqueued, including the retry set, or None
             in an empty queue.
-        consumers: consumers of the group.
-        retries: entries in the retry set.
         retries_due: entries of the retry set that are due, which a worker moves back into the queue.
-        dead: dead letters.
         lanes: depth, pending entries and oldest age of each lane.
     """
 

@@ -22,8 +22,6 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     """One event of the results stream.
 
     Attributes:
-        order_id: the order.
-        kind: its result.
         announced_as: the ID that was enqueued, if a transform has changed it.
     """
 

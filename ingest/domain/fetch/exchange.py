@@ -7,7 +7,6 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
     """What the upstream port is asked for.
 
     Attributes:
-        order_id: the order.
         attempt: which attempt at the order this is, from 1.
         traceparent: the W3C trace context to send, if the entry contains a valid one.
         source: which producer or webhook source announced the order, if the entry says so.

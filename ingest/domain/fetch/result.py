@@ -12,10 +12,8 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
     """An order's document, as the external API sent it.
 
     Attributes:
-        body: the bytes.
         requested_at: when the request began. A document cannot be older than that, so of two documents without a version of their
             own, the one requested later is the newer one. Time spent on failed tries does not count.
-        exchange: the request.
     """
 
     body: bytes
@@ -27,8 +25,6 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     """An order that could not be fetched.
 
     Attributes:
-        fault: the reason.
-        exchange: the request.
         is_shared: whether the request failed as a whole, and any of its several orders may be the cause.
     """
 

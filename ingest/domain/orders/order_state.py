@@ -67,7 +67,6 @@ class RetryEntry:
         next_try_at: when a worker moves it to the express lane.
         attempt: the number of the next attempt.
         reason: the `RetryReason` of the last failure, empty if unknown.
-        error: the error message.
     """
 
     entry_id: str
@@ -87,7 +86,6 @@ class DeadEntry:
 
     Attributes:
         reason: a `DeadReason`, unless another program wrote it.
-        error: the error message.
     """
 
     entry_id: str
@@ -111,7 +109,6 @@ class OrderState:
 
     Attributes:
         row: its columns as JSON values, or None if it is not stored.
-        erased_at: when it was erased, or None.
         entries: its entries in the queue.
         searched: whether the whole queue was searched.
         problem: the reason why the queue was not searched completely.

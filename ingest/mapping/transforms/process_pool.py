@@ -37,11 +37,7 @@ class _Place:
         self.child: ChildProcess | None = None
 
     async def open(self) -> None:
-        """Start a process.
-
-        Raises:
-            ConfigError: if the function cannot be loaded.
-        """
+        """Start a process, like `ChildProcess.start`."""
         self.child = await self._start()
 
     async def call(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109

@@ -47,11 +47,7 @@ class InLoop:
         self._timeout = timeout
 
     async def run(self, order: Order, body: bytes) -> list[Returned]:
-        """Return the function's result for an order.
-
-        Raises:
-            TransformFailed: if it fails, or takes too long.
-        """
+        """Return the function's result for an order, as `Runner` describes."""
         try:
             value = self._function(order, body)
             if inspect.isawaitable(value):
@@ -101,13 +97,7 @@ async def _outcome(value: Awaitable[Any]) -> tuple[Any, BaseException | None]:
 
 
 class Transform:
-    """Implements the port `Decode`, and passes the orders of another decoder to the function.
-
-    Args:
-        decoder: decodes documents to orders.
-        runner: calls the function.
-        seconds: the durations of the calls.
-    """
+    """Implements the port `Decode`, and passes the orders of another decoder to the function."""
 
     def __init__(self, decoder: Decoder, runner: Runner, seconds: Histogram) -> None:
         self._decoder = decoder
@@ -130,11 +120,7 @@ class Transform:
         return tuple(orders)
 
     async def check(self, body: bytes, request: FetchRequest) -> None:
-        """Decode the document, without calling the function.
-
-        Raises:
-            InvalidDocument: if it is not a valid document of the order requested.
-        """
+        """Decode the document as `decode` does, without calling the function."""
         await self._decoder.decode(body, request)
 
     async def _transformed(self, order: Order, body: bytes) -> list[Order]:

@@ -26,13 +26,7 @@ _OF_THE_ROW = {"version", "fetched_at", "attempts", "enqueued_at", "ingested_at"
 
 
 def _columns(names: Collection[str]) -> str:
-    return ", ".join(_column(name) for name in names)
-
-
-def _column(name: str) -> str:
-    if name in _AS_TEXT:
-        return f"o.{name}::text"
-    return readable(name, "o.")
+    return ", ".join(f"o.{name}::text" if name in _AS_TEXT else readable(name, "o.") for name in names)
 
 
 _FIND = f"""
@@ -90,9 +84,6 @@ class OrderReader:
     """Reads `orders` and `erased_orders`.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
-
-    Args:
-        pool: runs the statements.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -127,11 +118,11 @@ class OrderReader:
 
 def _as_json(record: asyncpg.Record, names: Collection[str]) -> dict[str, Any]:
     """Split a record into the values from the document, in `order`, and the rest, in `row`."""
-    order = {name: _value(name, record[name]) for name in names if name not in _OF_THE_ROW}
+    order = {
+        name: msgspec.Raw(record[name].encode()) if name in _JSON else record[name]
+        for name in names
+        if name not in _OF_THE_ROW
+    }
     order["id"] = order.pop("order_id")
     row = {name: record[name] for name in names if name in _OF_THE_ROW}
     return {"order": order, "row": row}
-
-
-def _value(name: str, value: Any) -> Any:
-    return msgspec.Raw(value.encode()) if name in _JSON else value

@@ -193,11 +193,7 @@ class OrderStore:
         return {order_id for (order_id,) in records}
 
     async def some_stored(self, count: int) -> list[str]:
-        """Return the first and last IDs of stored orders, at most `count`.
-
-        Raises:
-            StoreUnavailable: the IDs cannot be read.
-        """
+        """Return the first and last IDs of stored orders, at most `count`."""
         return [order_id for (order_id,) in await self._connection.fetch(_SOME_STORED, count)]
 
 

@@ -13,7 +13,6 @@ class Overview:
     """A summary of the orders table.
 
     Attributes:
-        stored: number of rows in `orders`.
         last_ingested_at: time of the last change of a row in UTC, or None without rows.
         is_migrated: whether our tables exist in the database.
     """

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import asyncpg
 
@@ -46,8 +46,6 @@ class OutboxRow:
         announcement: a UUID that identifies the row even after the table is created again. None in an altered table.
         order_id: as written by the program, but truncated if too long.
         document: the order as JSON. None if it is missing or too long.
-        document_bytes: the length of the document.
-        express: whether the order is for the express lane.
     """
 
     number: int
@@ -92,6 +90,8 @@ Announce = Callable[[Sequence[OutboxRow]], Awaitable[OutboxOrder]]
 class Outbox:
     """The outbox table, accessed over one connection.
 
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used now, or `StoreRefused` when it denies access.
+
     Attributes:
         is_notified: whether PostgreSQL sends notifications of new rows, which a transaction pooler does not pass on.
         changed: set when rows were added, or the connection was lost.
@@ -118,12 +118,7 @@ class Outbox:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str, table: str) -> AsyncIterator[Self]:
-        """Connect, and listen for new rows if possible.
-
-        Raises:
-            StoreUnavailable: PostgreSQL cannot be used now.
-            StoreRefused: the table does not exist, or access is denied.
-        """
+        """Connect, and listen for new rows if possible."""
         async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
             with translated():
                 async with connection.transaction():
@@ -137,9 +132,7 @@ class Outbox:
     async def relay(self, most: int, announce: Announce) -> OutboxOrder | None:
         """Enqueue the first rows, up to `most`, and delete the queued ones. None if another relay holds the lock.
 
-        Raises:
-            StoreUnavailable: PostgreSQL cannot be used now. Queued rows may remain in the table.
-            StoreRefused: PostgreSQL denies access.
+        After an error, queued rows may remain in the table.
         """
         self.changed.clear()
         async with self._transaction(_RELAYING):
@@ -149,7 +142,7 @@ class Outbox:
                 return None
             # Under the lock, after deletions by the previous relay.
             with _table_blamed():  # locked rows are skipped
-                rows = [_row(record) for record in await self._connection.fetch(self._select, most)]
+                rows = [OutboxRow(**record) for record in await self._connection.fetch(self._select, most)]
             announced = await announce(rows) if rows else OutboxOrder()
             # Only queued rows are deleted. After a crash before the commit, they are enqueued again under the same key.
             return await self._settle(announced)
@@ -300,30 +293,20 @@ def channel_of(table: str) -> str:
 def _select(quoted: str) -> str:
     # The stored sizes, which are cheap to read, limit how many documents are converted to text and measured. The measured sizes limit
     # how many are sent. OFFSET 0 prevents further conversions.
-    return (
-        f"SELECT id, announcement::text AS announcement, left(order_id::text, {_ORDER_ID_LENGTH}) AS order_id,"  # noqa: S608  the table's name is quoted
-        " express, bytes,"
-        f" CASE WHEN bytes <= {DOCUMENT_LIMIT} THEN document::text END AS document"
-        f" FROM (SELECT *, coalesce(sum(least(bytes, {DOCUMENT_LIMIT})) OVER"
-        " (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before"
-        " FROM (SELECT *, coalesce(octet_length(document::text), 0) AS bytes"
-        " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS stored_before"
-        " FROM (SELECT *, coalesce(pg_column_size(document), 0)::bigint"
-        f" * CASE WHEN pg_column_compression(document) IS NULL THEN 1 ELSE {_USUAL_COMPRESSION} END AS size"
-        f" FROM {quoted} WHERE error IS NULL AND id IS NOT NULL ORDER BY id LIMIT $1"
-        # An open transaction on a row delays only that row.
-        " FOR UPDATE SKIP LOCKED) AS first_rows) AS stored"
-        f" WHERE stored_before < {_BATCH_BYTES} OFFSET 0) AS measured) AS written"
-        f" WHERE before < {_BATCH_BYTES} ORDER BY id"
-    )
-
-
-def _row(record: Any) -> OutboxRow:
-    return OutboxRow(
-        record["id"],
-        record["announcement"],
-        record["order_id"] or "",
-        record["document"],
-        record["bytes"] or 0,
-        bool(record["express"]),
-    )
+    return f"""
+        SELECT id AS number, announcement::text AS announcement,
+               coalesce(left(order_id::text, {_ORDER_ID_LENGTH}), '') AS order_id,
+               CASE WHEN bytes <= {DOCUMENT_LIMIT} THEN document::text END AS document, bytes AS document_bytes,
+               coalesce(express, false) AS express
+        FROM (SELECT *, coalesce(sum(least(bytes, {DOCUMENT_LIMIT})) OVER (
+                            ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+              FROM (SELECT *, coalesce(octet_length(document::text), 0) AS bytes
+                    FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS stored_before
+                          FROM (SELECT *, coalesce(pg_column_size(document), 0)::bigint
+                                          * CASE WHEN pg_column_compression(document) IS NULL THEN 1
+                                                 ELSE {_USUAL_COMPRESSION} END AS size
+                                FROM {quoted} WHERE error IS NULL AND id IS NOT NULL ORDER BY id LIMIT $1
+                                -- An open transaction on a row delays only that row.
+                                FOR UPDATE SKIP LOCKED) AS first_rows) AS stored
+                    WHERE stored_before < {_BATCH_BYTES} OFFSET 0) AS measured) AS written
+        WHERE before < {_BATCH_BYTES} ORDER BY id"""  # noqa: S608  the table's name is quoted

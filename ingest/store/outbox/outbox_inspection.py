@@ -27,8 +27,6 @@ class OutboxFacts:
     """Facts about an outbox.
 
     Attributes:
-        table: name of the table.
-        role: name of our role.
         exists: whether the table is visible to our role.
         missing: privileges that our role lacks.
         not_planned: any other reason why a relay's statements cannot be run.
