@@ -8,7 +8,7 @@ from ingest.domain.errors import Unavailable, UserError
 from ingest.operations.backends import Backends
 from ingest.queue.operate.monitor import ConsumerState, Monitor
 from ingest.queue.redis.connection import control_client
-from ingest.store.orders.overview import Overview, overview
+from ingest.store.orders.rows import Overview, overview
 
 
 @dataclass(frozen=True, slots=True)

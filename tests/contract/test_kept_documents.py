@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import connected
 
-from ingest.domain.orders.clean_json import clean_json
-from ingest.domain.orders.kept_document import storable_document
+from ingest.domain.orders.clean_json import clean_json, storable_document
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
 from ingest.lab.upstream.samples import sample_orders
 from ingest.store.connection import Reconnecting, connect, is_behind_pooler
 from ingest.store.orders.order_store import OrderStore
-from ingest.store.orders.overview import overview
+from ingest.store.orders.rows import overview
 from ingest.store.schema import migrate, migrations
 from ingest.store.translation import StoreRefused, translated
 

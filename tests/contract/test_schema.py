@@ -25,7 +25,7 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_store import OrderStore
-from ingest.store.orders.overview import overview
+from ingest.store.orders.rows import overview
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
 from ingest.store.translation import StoreRefused
 

@@ -22,7 +22,7 @@ from ingest.lab.servers import EmbeddedServers, PostgresServer
 from ingest.lab.servers.postgres import POSTGRES_DURABLE
 from ingest.store.connection import Reconnecting
 from ingest.store.orders.order_store import OrderStore
-from ingest.store.orders.overview import overview
+from ingest.store.orders.rows import overview
 from ingest.store.schema import migrate, migrations
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.domain.deliveries.schedule import LONGEST_DELAY, retry_delay
+from ingest.domain.deliveries.outcome import LONGEST_DELAY, retry_delay
 
 
 def longest(low: float, high: float) -> float:

@@ -11,7 +11,7 @@ from ingest.cli.terminal.times import format_duration
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.operations.status import SystemStatus
 from ingest.queue.operate.monitor import CircuitState, ConsumerState
-from ingest.store.orders.overview import Overview
+from ingest.store.orders.rows import Overview
 
 LANES = {Lane.MAIN: LaneState(depth=1_990, pending=3, oldest_age=400.0), Lane.EXPRESS: LaneState(10, 0, 2.5)}
 QUEUE = QueueState(depth=2_000, pending=3, oldest_age=400.0, consumers=1, dead=1, lanes=LANES)

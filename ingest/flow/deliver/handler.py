@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, RetryReason
-from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry
-from ingest.domain.deliveries.schedule import retry_delay
+from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry, retry_delay
 from ingest.domain.errors import (
     NotSent,
     PermanentFault,

@@ -1,7 +1,7 @@
 """Keeps the raw document of an order with its row, if PostgreSQL can store it."""
 
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.kept_document import storable_document
+from ingest.domain.orders.clean_json import storable_document
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 
