@@ -43,14 +43,7 @@ class Mismatch(Exception):
         return Mismatch(self.problem, at) if self.at is None else self
 
 
-_TYPE_NAMES = {
-    "NoneType": "null",
-    "bool": "bool",
-    "int": "int",
-    "Decimal": "float",
-    "list": "array",
-    "dict": "object",
-}
+_TYPE_NAMES = {"NoneType": "null", "Decimal": "float", "list": "array", "dict": "object"}
 
 
 def type_name(value: object) -> str:

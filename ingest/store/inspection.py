@@ -27,7 +27,7 @@ _SETTINGS = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS version_number,
        current_setting('fsync')::boolean AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
        pg_is_in_recovery() AS is_standby, current_user AS role, rolsuper AS is_superuser,
-       current_setting('server_encoding') AS encoding, pg_backend_pid() AS pid
+       current_setting('server_encoding') AS encoding, pg_backend_pid() <> $1 AS is_pooled
 FROM pg_roles WHERE rolname = current_user
 """
 # The server's default, because the transaction itself is read-only.
@@ -35,8 +35,8 @@ _DEFAULT_READ_ONLY = "SELECT current_setting('default_transaction_read_only')::b
 # The limits of the login role apply, even if ALTER ROLE … SET role has switched to another role.
 _CONNECTIONS = """
 SELECT least(current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
-             CASE WHEN NOT rolsuper THEN least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1)) END) AS most,
-       (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used
+             CASE WHEN NOT rolsuper THEN least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1)) END) AS most_connections,
+       (SELECT coalesce(sum(numbackends), 0)::integer FROM pg_stat_database) AS used_connections
 FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = session_user
 """
 _MISSING = """
@@ -142,26 +142,15 @@ async def inspect(dsn: str) -> PostgresFacts:
 
 async def _server(connection: asyncpg.Connection) -> PostgresFacts:
     is_read_only = await connection.fetchval(_DEFAULT_READ_ONLY)
-    row = await connection.fetchrow(_SETTINGS)
-    limits = await connection.fetchrow(_CONNECTIONS)
+    [settings] = await connection.fetch(_SETTINGS, connection.get_server_pid())
+    [limits] = await connection.fetch(_CONNECTIONS)
     took, ahead = min([await _clock(connection) for _ in range(_CLOCKS)])
-    assert row is not None  # noqa: S101  our role exists
-    assert limits is not None  # noqa: S101  as above
     return PostgresFacts(
-        version=row["version"],
-        version_number=row["version_number"],
-        is_pooled=row["pid"] != connection.get_server_pid(),
+        **settings,
+        **limits,
         clock_ahead=ahead,
         round_trip=took,
-        is_standby=row["is_standby"],
-        is_read_only=is_read_only and not row["is_standby"],
-        fsync=row["fsync"],
-        synchronous_commit=row["synchronous_commit"],
-        role=row["role"],
-        is_superuser=row["is_superuser"],
-        encoding=row["encoding"],
-        most_connections=limits["most"],
-        used_connections=limits["used"] or 0,
+        is_read_only=is_read_only and not settings["is_standby"],
     )
 
 

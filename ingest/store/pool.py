@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any, Self
 
 import asyncpg
@@ -36,11 +36,8 @@ class Pool:
     @asynccontextmanager
     async def open(cls, dsn: str, *, size: int = 4, timeout: float = 10.0) -> AsyncIterator[Self]:  # noqa: ASYNC109  of each statement
         """Open a pool, and close its connections at the end."""
-        pool = cls(dsn, size=size, timeout=timeout)
-        try:
+        with closing(cls(dsn, size=size, timeout=timeout)) as pool:
             yield pool
-        finally:
-            pool.close()
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run a statement, and return its rows.

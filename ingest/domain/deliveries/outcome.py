@@ -69,10 +69,7 @@ def retry_delay(attempt: int, draw: Callable[[float, float], float]) -> float:
     Exponential backoff with full jitter: a random time up to 1 s · 2^(attempt-1), capped at 5 minutes.
     Orders that failed together are therefore not retried together (Brooker, "Exponential Backoff And
     Jitter", AWS Architecture Blog, 2015).
-
-    Args:
-        attempt: from 1.
-        draw: a uniform random number between its two arguments.
+    `draw` returns a uniform random number between its two arguments.
     """
     # The exponent is bounded because 2.0 ** 2000 would overflow.
     ceiling = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(attempt - 1, 30))

@@ -183,11 +183,7 @@ def undecodable(body: bytes, error: Exception) -> InvalidDocument:
 
 
 def check_order(order: Order, body: bytes) -> None:
-    """Check amounts, years and NUL characters, which types cannot express.
-
-    Args:
-        order: the order.
-        body: the JSON document that all its texts come from.
+    """Check amounts, years and NUL characters, which types cannot express. All texts come from the JSON document `body`.
 
     Raises:
         InvalidDocument: it cannot be stored exactly.

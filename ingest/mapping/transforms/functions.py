@@ -63,9 +63,8 @@ def load_function(name: str) -> Function:
         raise _unusable(name, f"importing it failed: {error}") from error
     except KeyboardInterrupt:
         raise
-    except (
-        BaseException
-    ) as error:  # includes `SystemExit`, and errors of extensions that do not derive from `Exception`
+    # Includes `SystemExit`, and errors of extensions that do not derive from `Exception`.
+    except BaseException as error:
         raise _unusable(name, f"importing it failed: {type(error).__name__}: {error}") from error
     function: Any = getattr(module, attribute, None)
     if function is None:

@@ -107,7 +107,10 @@ class ProcessPool:
         start = partial(ChildProcess.start, Start(function, memory, list(sys.path)))
         places = [_Place(start) for _ in range(processes)]
         try:
-            await _open_all(places)
+            # All starts are awaited even if one fails, because a cancelled start leaves a process to be reaped.
+            for outcome in await asyncio.gather(*(place.open() for place in places), return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
             yield cls(places, timeout)
         finally:
             for place in places:
@@ -178,10 +181,3 @@ async def check_function(function: str, memory: int) -> None:
     except ProcessEnded as error:
         raise ConfigError(f"INGEST_TRANSFORM: {function} cannot be used: importing it {error}") from error
     await child.end()
-
-
-async def _open_all(places: list[_Place]) -> None:
-    # All starts are awaited even if one fails, because a cancelled start leaves a process to be reaped.
-    for outcome in await asyncio.gather(*(place.open() for place in places), return_exceptions=True):
-        if outcome is not None:
-            raise outcome

@@ -60,9 +60,8 @@ class InLoop:
             if task is not None and task.cancelling():
                 raise
             raise TransformFailed(described(error, self._function)) from error
-        except (
-            BaseException
-        ) as error:  # includes errors of extensions that do not derive from `Exception`, such as Rust panics
+        # Includes errors of extensions that do not derive from `Exception`, such as Rust panics.
+        except BaseException as error:
             raise TransformFailed(described(error, self._function)) from error
 
 

@@ -5,7 +5,7 @@ of their keys, the same as in batches of workers.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -119,10 +119,8 @@ class Documents:
         connection = Reconnecting(
             dsn, pooled=await is_behind_pooler(dsn), timeout=COMMAND_TIMEOUT, lock_timeout=_LOCK_TIMEOUT
         )
-        try:
+        with closing(connection):
             yield cls(connection, selection)
-        finally:
-            connection.close()
 
     async def count(self, after: str) -> int | None:
         """Count the rows after this order ID. None if counting takes too long."""

@@ -69,11 +69,7 @@ class OrderFilter:
     updated_from: datetime | None = None
 
 
-_CONDITIONS = {
-    "status": "o.status = ${}",
-    "country": "o.country = ${}",
-    "currency": "o.currency = ${}",
-    "customer_id": "o.customer_id = ${}",
+_CONDITIONS = {name: f"o.{name} = ${{}}" for name in ("status", "country", "currency", "customer_id")} | {
     "placed_from": "o.placed_at >= ${}",
     "placed_to": "o.placed_at < ${}",
     "updated_from": "o.updated_at >= ${}",

@@ -5,7 +5,7 @@ batch is stored or no row. Sending a batch again changes nothing.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import ClassVar, Self
@@ -113,10 +113,8 @@ class OrderStore:
         connection = Reconnecting(
             dsn, pooled=await is_behind_pooler(dsn), timeout=cls.timeout, lock_timeout=cls.timeout * _LOCK_SHARE
         )
-        try:
+        with closing(connection):
             yield cls(connection)
-        finally:
-            connection.close()
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """Store a batch in one transaction, committed on return.

@@ -209,7 +209,10 @@ class Outbox:
         done, refused = list(announced.done), dict(announced.refused)
         undeleted, kept = await self._apart(done, lambda part: self._connection.execute(self._delete, part))
         refused |= {number: f"queued, but PostgreSQL refuses to delete it: {why}" for number, why in undeleted.items()}
-        unmarked, still = await self._apart([*refused], lambda part: self._mark(part, refused))
+        unmarked, still = await self._apart(
+            [*refused],
+            lambda part: self._connection.execute(self._refuse, part, [refused[number] for number in part]),
+        )
         kept |= still | unmarked.keys()
         settled = OutboxOrder(
             [number for number in done if number not in kept | refused.keys()],
@@ -226,9 +229,6 @@ class Outbox:
                 f"{min(kept)}: it does not execute their DELETE, or the UPDATE of their error: {why}"
             ),
         )
-
-    async def _mark(self, numbers: Sequence[int], errors: Mapping[int, str]) -> str:
-        return await self._connection.execute(self._refuse, numbers, [errors[number] for number in numbers])
 
     async def _apart(
         self, numbers: Sequence[int], execute: Callable[[Sequence[int]], Awaitable[str]]

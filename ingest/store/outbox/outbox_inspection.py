@@ -54,12 +54,10 @@ async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
     async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
         with translated():
             async with connection.transaction(readonly=True):
-                found = await connection.fetchrow(_ROLE_AND_TABLE, quoted_table(table))
-                assert found is not None  # noqa: S101  a query without FROM has a row
+                [found] = await connection.fetch(_ROLE_AND_TABLE, quoted_table(table))
                 if found["oid"] is None:
                     return OutboxFacts(table=table, role=found["role"], exists=False)
-                rights = await connection.fetchrow(_RIGHTS, found["oid"])
-        assert rights is not None  # noqa: S101  as above
+                [rights] = await connection.fetch(_RIGHTS, found["oid"])
         missing = [right for right, is_there in rights.items() if not is_there]
         outbox = Outbox(connection, table, is_notified=False)
         facts = OutboxFacts(table=table, role=found["role"], exists=True, missing=missing)

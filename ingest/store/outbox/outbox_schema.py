@@ -7,17 +7,15 @@ from ingest.store.connection import connect
 from ingest.store.outbox.outbox import channel_of, quoted_table
 from ingest.store.translation import translated
 
-_GRANTS = (
-    "\n"
-    "-- Rights of a relay: read and delete rows, and record why a row cannot be queued.\n"
-    "DO $$ BEGIN\n"
-    "    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{name}') THEN\n"
-    "        CREATE ROLE {role} LOGIN;  -- give it a password, or a certificate\n"
-    "    END IF;\n"
-    "END $$;\n"
-    "{usage}"
-    "GRANT SELECT, DELETE, UPDATE (error) ON {table} TO {role};\n"
-)
+_GRANTS = """
+-- Rights of a relay: read and delete rows, and record why a row cannot be queued.
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{name}') THEN
+        CREATE ROLE {role} LOGIN;  -- give it a password, or a certificate
+    END IF;
+END $$;
+{usage}GRANT SELECT, DELETE, UPDATE (error) ON {table} TO {role};
+"""
 # For a table without a schema. Only the server knows the schema in which it is created.
 _USAGE = "DO $$ BEGIN\n    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), '{name}');\nEND $$;\n"
 
