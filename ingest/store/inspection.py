@@ -117,13 +117,7 @@ class PostgresFacts:
 
 
 async def inspect(dsn: str) -> PostgresFacts:
-    """Inspect the server and the schema.
-
-    Raises:
-        StoreUnavailable: PostgreSQL cannot be reached.
-        StoreRefused: PostgreSQL denies access.
-        ConfigError: the DSN is invalid.
-    """
+    """Inspect the server and the schema. The errors are those of `connect`."""
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(readonly=True):

@@ -29,9 +29,6 @@ class CompiledMapping:
 
     Attributes:
         parts: the lists that are fetched by separate requests.
-
-    Raises:
-        MappingError: it cannot be used.
     """
 
     def __init__(self, file: MappingFile) -> None:

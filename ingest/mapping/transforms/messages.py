@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.errors import TransformFailed
 from ingest.domain.orders.order import Order
 from ingest.mapping.transforms.functions import MOST_BYTES, Returned
 
@@ -53,18 +52,6 @@ def framed(message: Start | Reply | tuple[Order, bytes]) -> bytes:
     """Return the frame of a message."""
     payload = msgspec.msgpack.encode(message) if isinstance(message, Reply) else pickle.dumps(message)
     return HEADER.pack(len(payload)) + payload
-
-
-def task_frame(order: Order, body: bytes) -> bytes:
-    """Return the frame of a call for an order and its document.
-
-    Raises:
-        TransformFailed: the attributes of the order are nested too deeply.
-    """
-    try:
-        return framed((order, body))
-    except RecursionError:
-        raise TransformFailed("the attributes of the order are nested too deeply") from None
 
 
 def unpickled(payload: bytes) -> Any:

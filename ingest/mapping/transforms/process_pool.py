@@ -16,7 +16,7 @@ from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.orders.order import Order
 from ingest.mapping.transforms.child import ChildProcess, ProcessEnded, TookTooLong
 from ingest.mapping.transforms.functions import Returned
-from ingest.mapping.transforms.messages import Reply, Start, task_frame
+from ingest.mapping.transforms.messages import Reply, Start, framed
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("transform")
@@ -122,7 +122,10 @@ class ProcessPool:
         Raises:
             TransformFailed: if it fails, or twice takes too long or ends its process.
         """
-        task = task_frame(order, body)
+        try:
+            task = framed((order, body))
+        except RecursionError:
+            raise TransformFailed("the attributes of the order are nested too deeply") from None
         try:
             try:
                 reply = await self._call(order.id, task)
