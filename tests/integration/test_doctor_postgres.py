@@ -211,28 +211,24 @@ async def test_a_database_that_takes_no_writes_is_a_fault(set_up: SetUp, dsn: st
     assert fault == "transactions are read-only here"
 
 
-def test_a_standby_is_a_fault(own_servers: EmbeddedServers, dsn: str) -> None:
-    async def examined(standby: str) -> list[str]:
-        async with SimulatedApi(Behaviour(any_id=True)) as api:
-            settings = {"redis_url": own_servers.redis_url, "postgres_dsn": standby, "upstream_url": api.url_template}
-            return await SetUp(settings).faults(Area.POSTGRES)
+async def faults_of(servers: EmbeddedServers, dsn: str) -> list[str]:
+    async with SimulatedApi(Behaviour(any_id=True)) as api:
+        settings = {"redis_url": servers.redis_url, "postgres_dsn": dsn, "upstream_url": api.url_template}
+        return await SetUp(settings).faults(Area.POSTGRES)
 
+
+def test_a_standby_is_a_fault(own_servers: EmbeddedServers, dsn: str) -> None:
     with TemporaryDirectory(prefix="ingest-") as folder:
         Path(folder).chmod(0o755)
         with StandbyServer(Path(folder) / "standby", own_servers.postgres) as standby:
-            (fault,) = asyncio.run(examined(with_database(standby.dsn, dsn.rpartition("/")[2])))
+            (fault,) = asyncio.run(faults_of(own_servers, with_database(standby.dsn, dsn.rpartition("/")[2])))
 
     assert fault == "is a standby, which does not accept writes"
 
 
 def test_a_database_of_another_encoding_is_a_fault(own_servers: EmbeddedServers) -> None:
-    async def examined(dsn: str) -> list[str]:
-        async with SimulatedApi(Behaviour(any_id=True)) as api:
-            settings = {"redis_url": own_servers.redis_url, "postgres_dsn": dsn, "upstream_url": api.url_template}
-            return await SetUp(settings).faults(Area.POSTGRES)
-
     with database(own_servers, options="ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'") as dsn:
-        (fault,) = asyncio.run(examined(dsn))
+        (fault,) = asyncio.run(faults_of(own_servers, dsn))
 
     assert "encoding is LATIN1" in fault
 

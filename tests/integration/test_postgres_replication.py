@@ -8,28 +8,21 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 from contract.test_order_store import row
 from integration.scene import Scene, ids
-from proxy import Proxy
-from servers.standby import StandbyServer
+from servers.standby import Pair, primary_and_standby
 from support import Cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreUnavailable
-from ingest.lab.servers import PostgresServer
-from ingest.lab.servers.postgres import POSTGRES_DURABLE
 from ingest.lab.upstream import Behaviour
 from ingest.store.connection import Reconnecting
 from ingest.store.orders.order_store import OrderStore
-from ingest.store.schema import migrate, migrations
 
 pytestmark = pytest.mark.long
 
@@ -39,20 +32,13 @@ DELAY = 0.1
 
 
 @dataclass(frozen=True)
-class Replicated:
-    """A primary, its replica, and the network between them."""
-
-    primary: PostgresServer
-    standby: PostgresServer
-    between: Proxy
+class Replicated(Pair):
+    """Both servers, with what workers and operators do."""
 
     @property
-    def dsn(self) -> str:
+    def both(self) -> str:
         """Where workers connect: both, the replica first."""
-        hosts = f"127.0.0.1:{self.standby.port},127.0.0.1:{self.primary.port}"
-        parts = urlsplit(self.primary.dsn)
-        account = parts.netloc.rpartition("@")[0]
-        return urlunsplit(parts._replace(netloc=f"{account}@{hosts}"))
+        return self.dsn(f"127.0.0.1:{self.standby.port}", f"127.0.0.1:{self.primary.port}")
 
     async def replicate_synchronously(self) -> None:
         """From now on, a commit is confirmed when the replica has it on its disk."""
@@ -65,34 +51,17 @@ class Replicated:
 
             await eventually(is_synchronous)
 
-    async def catches_up(self) -> None:
-        """Wait until the replica has everything."""
-        async with connected(self.primary.dsn) as primary, connected(self.standby.dsn) as standby:
-            written = await primary.fetchval("SELECT pg_current_wal_flush_lsn()::text")
-
-            async def has_it() -> bool:
-                return bool(await standby.fetchval("SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written))
-
-            await eventually(has_it)
-
     async def fail_over(self) -> None:
         """Kill the primary, with all that is between it and the replica, and promote the replica."""
         self.primary.kill()
         await asyncio.to_thread(self.between.cut)
-        async with connected(self.standby.dsn) as sql:
-            assert await sql.fetchval("SELECT pg_promote()")
+        await self.promote()
 
 
 @pytest.fixture
 def pair() -> Iterator[Replicated]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
-        folder.chmod(0o755)
-        primary = stack.enter_context(PostgresServer(folder / "primary", settings=POSTGRES_DURABLE))
-        between = stack.enter_context(Proxy(primary.port))
-        asyncio.run(migrate(primary.dsn, migrations()))
-        standby = stack.enter_context(StandbyServer(folder / "standby", primary, through=between.port))
-        yield Replicated(primary, standby, between)
+    with primary_and_standby() as pair:
+        yield Replicated(pair.primary, pair.standby, pair.between)
 
 
 @pytest.fixture
@@ -109,7 +78,7 @@ async def test_a_primary_is_killed_under_load(pair: Replicated, scene: Scene, cl
         await pair.replicate_synchronously()
     pair.between.delay(DELAY)
     order_ids = ids(ORDERS)
-    async with scene.worker(postgres_dsn=pair.dsn, concurrency=20):
+    async with scene.worker(postgres_dsn=pair.both, concurrency=20):
         await scene.enqueue(*order_ids)
         await scene.stored_at_least(ORDERS // 5, within=60)
         killed = time.monotonic()
@@ -135,7 +104,7 @@ async def test_with_synchronous_replication_nothing_is_acked_that_the_replica_do
 ) -> None:
     await pair.replicate_synchronously()
     order_ids = ids(60)
-    async with scene.worker(postgres_dsn=pair.dsn):
+    async with scene.worker(postgres_dsn=pair.both):
         await scene.enqueue(*order_ids[:30])
         await scene.stored_at_least(30)
         await scene.finished()
@@ -155,10 +124,10 @@ async def test_with_asynchronous_replication_what_the_replica_does_not_have_is_l
     pair: Replicated, scene: Scene, cli: Cli
 ) -> None:
     order_ids = ids(60)
-    async with scene.worker(postgres_dsn=pair.dsn):
+    async with scene.worker(postgres_dsn=pair.both):
         await scene.enqueue(*order_ids[:30])
         await scene.finished()
-        await pair.catches_up()
+        await pair.catch_up()
         await asyncio.to_thread(pair.between.freeze)
         await scene.enqueue(*order_ids[30:])
         await scene.finished()
@@ -186,7 +155,7 @@ async def commits_wait(pair: Replicated) -> None:
 async def names_what_is_lost(cli: Cli, pair: Replicated, announced: list[str], lost: set[str]) -> None:
     """Check that `ingest reconcile` finds them."""
     done = await asyncio.to_thread(
-        cli.run, "reconcile", "-", "--json", stdin="\n".join(announced), env={"INGEST_POSTGRES_DSN": pair.dsn}
+        cli.run, "reconcile", "-", "--json", stdin="\n".join(announced), env={"INGEST_POSTGRES_DSN": pair.both}
     )
     found = json.loads(done.stdout)
     assert (found["lost"]["count"], found["stored"]) == (len(lost), len(announced) - len(lost)), found

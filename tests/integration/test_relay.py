@@ -5,7 +5,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -109,6 +109,19 @@ async def shop(empty_dsn: str, redis_url: str, queue_name: str) -> AsyncIterator
         yield Shop(empty_dsn, redis_url, queue_name, redis, sql)
 
 
+async def accept(rows: Sequence[OutboxRow]) -> OutboxOrder:
+    """Announce all rows."""
+    return OutboxOrder([row.number for row in rows])
+
+
+@pytest.fixture
+async def relay_role(shop: Shop) -> AsyncIterator[str]:
+    """The name of a role for a relay, which a test creates."""
+    name = f"relay_{shop.queue.replace('-', '_')}"
+    yield name
+    await shop.sql.execute(f'DROP OWNED BY "{name}"; DROP ROLE "{name}"')
+
+
 async def test_rows_are_announced_in_their_order_and_deleted(shop: Shop) -> None:
     names = [f"A-{number}" for number in range(1_200)]
     await shop.add(*names)
@@ -120,25 +133,18 @@ async def test_rows_are_announced_in_their_order_and_deleted(shop: Shop) -> None
     assert shop.shared_metrics.total(ROWS, 0) == [1_200]
 
 
-async def test_a_waiting_relay_is_told_of_new_rows(shop: Shop) -> None:
-    async with shop.relaying():
-        await shop.add("A-1")
-        await shop.until_queued("A-1")
-        await shop.add("A-2")
-        await shop.until_queued("A-1", "A-2")
-
-
-@pytest.mark.parametrize("because", ["without the trigger", "behind a pooler"])
-async def test_rows_that_nobody_reports_are_found_by_looking(shop: Shop, because: str) -> None:
+@pytest.mark.parametrize("by", ["a notification", "looking without the trigger", "looking behind a pooler"])
+async def test_new_rows_are_found_by_a_waiting_relay(shop: Shop, by: str) -> None:
     @asynccontextmanager
     async def pooled() -> AsyncIterator[Outbox]:
         async with connect(shop.dsn) as connection:
             yield Outbox(connection, TABLE, is_notified=False)
 
-    if because == "without the trigger":
+    if by == "looking without the trigger":
         await shop.sql.execute("DROP TRIGGER order_outbox_notify ON order_outbox")
+    poll_interval = NEVER if by == "a notification" else 0.05
 
-    async with shop.relaying(poll_interval=0.05, open_outbox=pooled if because == "behind a pooler" else None):
+    async with shop.relaying(poll_interval=poll_interval, open_outbox=pooled if "pooler" in by else None):
         await shop.add("A-1")
         await shop.until_queued("A-1")
         await shop.add("A-2")
@@ -620,11 +626,8 @@ async def test_a_row_that_can_neither_be_deleted_nor_marked_is_named_and_delays_
         """
     )
 
-    async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
-        return OutboxOrder([row.number for row in rows])
-
     async with shop.outbox() as outbox:
-        announced = await outbox.relay(10, announce)
+        announced = await outbox.relay(10, accept)
 
     assert announced is not None
     assert (announced.done, announced.refused) == ([1, 3], {})
@@ -635,26 +638,24 @@ async def test_a_row_that_can_neither_be_deleted_nor_marked_is_named_and_delays_
 
 
 @pytest.mark.parametrize("kept", ["DELETE", "UPDATE"])
-async def test_rows_that_row_level_security_keeps_are_told_from_those_that_are_done(shop: Shop, kept: str) -> None:
-    role = f"relay_{shop.queue.replace('-', '_')}"
-    try:
-        await shop.sql.execute(outbox_sql(TABLE, role))
-        await shop.add("A-1", "?", "A-2")
-        await shop.sql.execute("ALTER TABLE order_outbox ENABLE ROW LEVEL SECURITY")
-        for command in ("SELECT", "UPDATE", "DELETE"):
-            mine = "order_id = 'A-2'" if command == kept else "true"
-            await shop.sql.execute(f"CREATE POLICY p_{command} ON order_outbox FOR {command} USING ({mine})")
+async def test_rows_that_row_level_security_keeps_are_told_from_those_that_are_done(
+    shop: Shop, relay_role: str, kept: str
+) -> None:
+    await shop.sql.execute(outbox_sql(TABLE, relay_role))
+    await shop.add("A-1", "?", "A-2")
+    await shop.sql.execute("ALTER TABLE order_outbox ENABLE ROW LEVEL SECURITY")
+    for command in ("SELECT", "UPDATE", "DELETE"):
+        mine = "order_id = 'A-2'" if command == kept else "true"
+        await shop.sql.execute(f"CREATE POLICY p_{command} ON order_outbox FOR {command} USING ({mine})")
 
-        async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
-            return OutboxOrder(
-                [row.number for row in rows if row.order_id != "?"],
-                {row.number: "no ID" for row in rows if row.order_id == "?"},
-            )
+    async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
+        return OutboxOrder(
+            [row.number for row in rows if row.order_id != "?"],
+            {row.number: "no ID" for row in rows if row.order_id == "?"},
+        )
 
-        async with as_role(shop.dsn, TABLE, role) as outbox:
-            announced = await outbox.relay(10, announce)
-    finally:
-        await shop.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+    async with as_role(shop.dsn, TABLE, relay_role) as outbox:
+        announced = await outbox.relay(10, announce)
 
     assert announced is not None
     if kept == "DELETE":
@@ -674,11 +675,8 @@ async def test_a_program_may_mark_its_rows_instead_of_deleting_them(shop: Shop) 
     )
     await shop.add("A-1", "A-2")
 
-    async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
-        return OutboxOrder([row.number for row in rows])
-
     async with shop.outbox() as outbox:
-        announced = await outbox.relay(10, announce)
+        announced = await outbox.relay(10, accept)
 
     assert announced == OutboxOrder([1, 2])
     assert await shop.sql.fetchval("SELECT count(*) FROM order_outbox WHERE error = 'sent'") == 2
@@ -703,15 +701,12 @@ async def test_a_table_that_is_missing_later_is_waited_for(shop: Shop) -> None:
         await shop.until_queued("A-1", "A-2")
 
 
-async def test_its_role_may_use_the_tables_schema_where_nobody_else_may(shop: Shop) -> None:
-    role = f"relay_{shop.queue.replace('-', '_')}"
+async def test_its_role_may_use_the_tables_schema_where_nobody_else_may(shop: Shop, relay_role: str) -> None:
     await shop.sql.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
-    try:
-        await shop.sql.execute(outbox_sql(TABLE, role))
-        async with as_role(shop.dsn, TABLE, role) as outbox:
-            assert await outbox.backlog() == OutboxBacklog(rows=0, oldest_age=0.0)
-    finally:
-        await shop.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+    await shop.sql.execute(outbox_sql(TABLE, relay_role))
+
+    async with as_role(shop.dsn, TABLE, relay_role) as outbox:
+        assert await outbox.backlog() == OutboxBacklog(rows=0, oldest_age=0.0)
 
 
 @pytest.fixture
@@ -730,32 +725,30 @@ async def test_a_database_of_another_encoding_may_have_an_outbox(latin1_dsn: str
 
 @pytest.mark.parametrize("table", ["order_outbox", "shop.outbox_2"])
 async def test_the_printed_sql_may_run_twice_and_its_role_may_do_what_a_relay_needs(
-    shop: Shop, redis_url: str, table: str
+    shop: Shop, redis_url: str, relay_role: str, table: str
 ) -> None:
-    role = f"relay_{shop.queue.replace('-', '_')}"
     if "." in table:
         await shop.sql.execute("CREATE SCHEMA shop")
-    try:
-        for _ in range(2):
-            await shop.sql.execute(outbox_sql(table, role))
-        await shop.sql.execute(f"INSERT INTO {table} (order_id) VALUES ('A-1'), ('?')")
-        async with Producer.connect(redis_url, shop.queue) as producer, as_role(shop.dsn, table, role) as outbox:
-            relay = Relay(
-                partial(_same, outbox), producer, backlog_limit=0, batch=10, poll_interval=0.05, metrics=shop.metrics
-            )
-            stop = asyncio.Event()
-            running = asyncio.create_task(relay.run(stop))
-            await shop.until_queued("A-1")
-            stop.set()
-            await running
-        assert await shop.sql.fetchval(f"SELECT count(*) FROM {table} WHERE error IS NOT NULL") == 1
-        async with connected(shop.dsn) as limited:
-            await limited.execute(f'SET ROLE "{role}"')
-            for forbidden in ("INSERT INTO {} (order_id) VALUES ('x')", "TRUNCATE {}", "UPDATE {} SET order_id = 'x'"):
-                with pytest.raises(asyncpg.InsufficientPrivilegeError):
-                    await limited.execute(forbidden.format(table))
-    finally:
-        await shop.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+    for _ in range(2):
+        await shop.sql.execute(outbox_sql(table, relay_role))
+    await shop.sql.execute(f"INSERT INTO {table} (order_id) VALUES ('A-1'), ('?')")
+
+    async with Producer.connect(redis_url, shop.queue) as producer, as_role(shop.dsn, table, relay_role) as outbox:
+        relay = Relay(
+            partial(nullcontext, outbox), producer, backlog_limit=0, batch=10, poll_interval=0.05, metrics=shop.metrics
+        )
+        stop = asyncio.Event()
+        running = asyncio.create_task(relay.run(stop))
+        await shop.until_queued("A-1")
+        stop.set()
+        await running
+
+    assert await shop.sql.fetchval(f"SELECT count(*) FROM {table} WHERE error IS NOT NULL") == 1
+    async with connected(shop.dsn) as limited:
+        await limited.execute(f'SET ROLE "{relay_role}"')
+        for forbidden in ("INSERT INTO {} (order_id) VALUES ('x')", "TRUNCATE {}", "UPDATE {} SET order_id = 'x'"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await limited.execute(forbidden.format(table))
 
 
 @asynccontextmanager
@@ -764,11 +757,6 @@ async def as_role(dsn: str, table: str, role: str) -> AsyncIterator[Outbox]:
     async with Outbox.open(dsn, table) as outbox:
         await outbox._connection.execute(f'SET ROLE "{role}"')
         yield outbox
-
-
-@asynccontextmanager
-async def _same(outbox: Outbox) -> AsyncIterator[Outbox]:
-    yield outbox
 
 
 @pytest.mark.parametrize("role", ["", 'a"; DROP ROLE ingest; --', "it's", "$$", "x" * 64])

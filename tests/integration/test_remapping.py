@@ -34,6 +34,15 @@ async def store(dsn: str, *order_ids: str, at: datetime = AT, kept: bool = True,
         )
 
 
+async def store_parts(dsn: str, function: Function, *order_ids: str) -> None:
+    """Store the orders that the function makes of each document."""
+    async with OrderStore.open(dsn) as orders:
+        for order_id in order_ids:
+            body = document(order_id)
+            parts = function(decode_order(body, order_id), body)
+            await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body.decode()) for part in parts])
+
+
 async def run(
     dsn: str, function: Function, *, after: str | None = None, dry_run: bool = False, **selected: Any
 ) -> RemapReport:
@@ -104,11 +113,8 @@ async def test_a_dry_run_counts_a_new_part_once_whatever_pages_the_others_are_on
     def parts(order: Order, *names: str) -> list[Order]:
         return [replace(order, id=f"{name}-{order.id}") for name in names]
 
-    bodies = {order_id: document(order_id) for order_id in (f"order-{number:03}" for number in range(250))}
-    async with OrderStore.open(dsn) as orders:
-        for order_id, body in bodies.items():
-            of_it = parts(decode_order(body, order_id), "first", "last")
-            await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body.decode()) for part in of_it])
+    order_ids = [f"order-{number:03}" for number in range(250)]
+    await store_parts(dsn, lambda order, _: parts(order, "first", "last"), *order_ids)
 
     dry = await run(dsn, lambda order, _: parts(order, "first", "last", "new"), dry_run=True)
 
@@ -189,10 +195,7 @@ async def test_the_parts_of_an_order_are_made_again_each(dsn: str) -> None:
     def split(order: Order, _: bytes) -> list[Order]:
         return [replace(order, id=f"{order.id}-{number}", status="part") for number in (1, 2)]
 
-    body = document("a")
-    async with OrderStore.open(dsn) as orders:
-        parts = split(decode_order(body, "a"), b"")
-        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body.decode()) for part in parts])
+    await store_parts(dsn, split, "a")
 
     report = await run(dsn, lambda order, body: [better(each, b"") for each in split(order, body)])
 
@@ -222,10 +225,7 @@ async def test_parts_of_an_order_that_their_document_does_not_name_stay(dsn: str
 
     # As with a mapping whose `id` is the one that was requested: for the second row, that is not known any more.
     mapping = OrderDecoder(lambda body, order_id: replace(decode_order(body, "a"), id=order_id))
-    body = document("a")
-    async with OrderStore.open(dsn) as orders:
-        parts = split(decode_order(body, "a"), b"")
-        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body.decode()) for part in parts])
+    await store_parts(dsn, split, "a")
     before = await rows(dsn)
 
     report = RemapReport()

@@ -2,28 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from contract.test_order_store import INSERTED, row
 from proxy import Proxy
-from servers.standby import StandbyServer
+from servers.standby import Pair, primary_and_standby
 from support import closing_cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreUnavailable
 from ingest.lab.servers import EmbeddedServers, PostgresServer
-from ingest.lab.servers.postgres import POSTGRES_DURABLE
 from ingest.store.connection import Reconnecting
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import overview
-from ingest.store.schema import migrate, migrations
 
 if TYPE_CHECKING:
     from ingest.domain.orders.order_row import OrderRow
@@ -31,31 +24,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A primary and its standby."""
-
-    primary: PostgresServer
-    standby: PostgresServer
-
-    def dsn(self, *hosts: str, options: str = "") -> str:
-        """A DSN with these hosts, each with its port."""
-        parts = urlsplit(self.primary.dsn)
-        account = parts.netloc.rpartition("@")[0]
-        return urlunsplit(parts._replace(netloc=f"{account}@{','.join(hosts)}", query=options))
-
-    async def fail_over(self) -> None:
-        """Let the primary die, and the standby take over all it has stored."""
-        async with connected(self.primary.dsn) as primary, connected(self.standby.dsn) as standby:
-            written = await primary.fetchval("SELECT pg_current_wal_flush_lsn()::text")
-
-            async def has_followed() -> bool:
-                return bool(await standby.fetchval("SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written))
-
-            await eventually(has_followed)
-        self.primary.stop("immediate")
-        async with connected(self.standby.dsn) as connection:
-            await connection.execute("SELECT pg_promote()")
+async def fail_over(pair: Pair) -> None:
+    """Let the primary die, and the standby take over all it has stored."""
+    await pair.catch_up()
+    pair.primary.stop("immediate")
+    await pair.promote()
 
 
 def at(server: PostgresServer) -> str:
@@ -64,12 +37,8 @@ def at(server: PostgresServer) -> str:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
-        folder.chmod(0o755)
-        primary = stack.enter_context(PostgresServer(folder / "primary", settings=POSTGRES_DURABLE))
-        asyncio.run(migrate(primary.dsn, migrations()))
-        yield Pair(primary, stack.enter_context(StandbyServer(folder / "standby", primary)))
+    with primary_and_standby() as pair:
+        yield pair
 
 
 @pytest.fixture(params=["direct", "pooled"])
@@ -130,8 +99,7 @@ async def test_a_primary_that_takes_no_writes_any_more_is_left_for_the_one_that_
 ) -> None:
     store = opened(pair.dsn(f"127.0.0.1:{moving.port}"))
     await stored(store, "a")
-    async with connected(pair.standby.dsn) as standby:
-        await standby.execute("SELECT pg_promote()")
+    await pair.promote()
     async with connected(pair.primary.dsn) as primary:
         await primary.execute("ALTER SYSTEM SET default_transaction_read_only = on")
         await primary.execute("SELECT pg_reload_conf()")
@@ -155,7 +123,7 @@ async def test_of_several_hosts_the_one_that_takes_writes_is_found_before_and_af
     store = opened(pair.dsn(at(pair.standby), at(pair.primary), options=options))
     assert await stored(store, "a") == [INSERTED]
 
-    await pair.fail_over()
+    await fail_over(pair)
 
     assert await stored(store, "b") == [INSERTED]
     assert (await overview(pair.dsn(at(pair.primary), at(pair.standby), options=options))).stored == 2

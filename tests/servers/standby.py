@@ -1,11 +1,21 @@
 """A streaming replica of a PostgreSQL server: a standby that can be promoted."""
 
+import asyncio
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit, urlunsplit
+
+from proxy import Proxy
+from support import connected, eventually
 
 from ingest.lab.servers import PostgresServer
-from ingest.lab.servers.postgres import installed_programs
+from ingest.lab.servers.postgres import POSTGRES_DURABLE, installed_programs
+from ingest.store.schema import migrate, migrations
 
 
 class StandbyServer(PostgresServer):
@@ -45,3 +55,46 @@ class StandbyServer(PostgresServer):
         except FileNotFoundError:
             return False
         return lines[0] == str(pid) and len(lines) > 7 and lines[7].strip() == "standby"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A primary with our tables, its standby, and the network between them."""
+
+    primary: PostgresServer
+    standby: PostgresServer
+    between: Proxy
+
+    def dsn(self, *hosts: str, options: str = "") -> str:
+        """A DSN with these hosts, each with its port."""
+        parts = urlsplit(self.primary.dsn)
+        account = parts.netloc.rpartition("@")[0]
+        return urlunsplit(parts._replace(netloc=f"{account}@{','.join(hosts)}", query=options))
+
+    async def catch_up(self) -> None:
+        """Wait until the standby has everything."""
+        async with connected(self.primary.dsn) as primary, connected(self.standby.dsn) as standby:
+            written = await primary.fetchval("SELECT pg_current_wal_flush_lsn()::text")
+
+            async def has_it() -> bool:
+                return bool(await standby.fetchval("SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written))
+
+            await eventually(has_it)
+
+    async def promote(self) -> None:
+        """Let the standby take over."""
+        async with connected(self.standby.dsn) as sql:
+            assert await sql.fetchval("SELECT pg_promote()")
+
+
+@contextmanager
+def primary_and_standby() -> Iterator[Pair]:
+    """Run both."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
+        folder.chmod(0o755)
+        primary = stack.enter_context(PostgresServer(folder / "primary", settings=POSTGRES_DURABLE))
+        between = stack.enter_context(Proxy(primary.port))
+        asyncio.run(migrate(primary.dsn, migrations()))
+        standby = stack.enter_context(StandbyServer(folder / "standby", primary, through=between.port))
+        yield Pair(primary, standby, between)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.domain.orders import plain_order
 from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import PlainOrder, StorableOrder, decode_plain
@@ -189,7 +188,6 @@ def test_prices_are_added_exactly_however_many_different_ones_there_are() -> Non
 
     for _ in range(2):
         assert is_same(body)
-    assert len(plain_order._prices) <= plain_order._MOST_PRICES
 
 
 def test_the_total_does_not_depend_on_the_decimal_context() -> None:
