@@ -113,7 +113,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
-    """The resources for a demand: those of all workers, unless noted. Memory is in bytes, CPU in cores.
+    """The resources of all workers for a demand, unless noted. Memory is in bytes, CPU in cores.
 
     Attributes:
         rate: the possible orders per second, which is the demand or the lowest limit.

@@ -124,7 +124,7 @@ async def _open_one(dsn: str, **options: Any) -> asyncpg.Connection:
         # Raised by a login trigger, or for an invalid parameter of the DSN.
         if not is_refusal(error):
             raise
-        raise StoreRefused(f"PostgreSQL refuses: {error.args[0]} ({sqlstate_of(error)})") from error
+        raise StoreRefused(f"PostgreSQL reports: {error.args[0]} ({sqlstate_of(error)})") from error
 
 
 async def is_behind_pooler(dsn: str) -> bool:

@@ -117,7 +117,7 @@ class PostgresFacts:
 
 
 async def inspect(dsn: str) -> PostgresFacts:
-    """Inspect the server and the schema. The errors are those of `connect`."""
+    """Inspect the server and the schema. It raises the same errors as `connect`."""
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(readonly=True):

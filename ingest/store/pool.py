@@ -59,7 +59,7 @@ class Pool:
         except RowsRefused as error:
             if error.is_certain:
                 raise
-            raise StoreRefused(f"PostgreSQL refuses: {error}") from error
+            raise StoreRefused(f"PostgreSQL reports: {error}") from error
         finally:
             self._free.put_nowait(connection)
 

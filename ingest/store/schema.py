@@ -148,7 +148,7 @@ async def _grant(connection: asyncpg.Connection, role: str, granted: Sequence[tu
         quoted = await connection.fetchval("SELECT quote_ident($1)", role)
     except asyncpg.DataError as error:
         # The argument is not UTF-8, or contains a character outside of the database's encoding.
-        raise StoreRefused(f"role {role!a} does not exist: this database cannot have its name") from error
+        raise StoreRefused(f"role {role!a} does not exist: this database cannot store its name") from error
     schema = await connection.fetchval("SELECT quote_ident(current_schema())")
     await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {quoted}")
     for privileges, table in granted:
@@ -170,7 +170,7 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
     except asyncpg.LockNotAvailableError as error:
         raise SchemaMismatch(
             f"migration {migration.version:04} {migration.name}: another transaction uses a table that it changes,"
-            " nothing was changed; run `ingest migrate` again when that has ended"
+            " nothing was changed. Run `ingest migrate` again when that has ended"
         ) from error
     except asyncpg.PostgresError as error:
         # Lost connection, lack of resources, operator intervention and deadlock are not caused by the migration.
@@ -208,7 +208,7 @@ async def refuse_closed_schema(connection: asyncpg.Connection) -> None:
     """
     for closed in await connection.fetch(_CLOSED_SCHEMA):
         raise SchemaMismatch(
-            f"the role {closed['role']} lacks USAGE on the schema {closed['name']}, which has the tables:"
+            f"the role {closed['role']} lacks USAGE on the schema {closed['name']}, which contains the tables:"
             f" as their owner, run `ingest migrate --runtime-role {closed['role']}`"
         )
 
@@ -225,7 +225,7 @@ async def _state(connection: asyncpg.Connection) -> tuple[int, int]:
 def _refuse_too_new(version: int, compatible_with: int, known: Sequence[Migration]) -> None:
     if compatible_with > known[-1].version:
         raise SchemaMismatch(
-            f"the database has schema version {version}, which needs a release that knows version"
-            f" {compatible_with}, but this release knows only up to {known[-1].version}:"
+            f"the database has schema version {version}, which requires a release that supports version"
+            f" {compatible_with}, but this release supports only up to {known[-1].version}:"
             " use a newer release of order-ingest"
         )

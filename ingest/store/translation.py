@@ -74,7 +74,7 @@ def translated() -> Iterator[None]:
             yield
     except RowsRefused as error:
         # Without rows, the cause is a trigger on DDL or a policy's function.
-        raise StoreRefused(f"PostgreSQL refuses: {error}") from error.__cause__
+        raise StoreRefused(f"PostgreSQL reports: {error}") from error.__cause__
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def translate_reply(error: asyncpg.PostgresError) -> Exception:
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in NOT_PREPARED_HERE:
         advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
-        return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
+        return StoreRefused(f"PostgreSQL reports: {message}{advice}")
     # The server's last message before it ends a connection is the cause of asyncpg's own error.
     if isinstance(error.__cause__, asyncpg.PostgresError):
         message, sqlstate = text_of(error.__cause__), sqlstate_of(error.__cause__)

@@ -63,7 +63,7 @@ def test_commands_on_a_database_without_tables_say_that_it_needs_a_migration(
     done = cli.run(*command, env={"INGEST_POSTGRES_DSN": empty_dsn, "INGEST_KEEP_DOCUMENT": "on"})
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(r"ingest: PostgreSQL refuses: .*; run `ingest migrate`\n", done.stderr), done.stderr
+    assert re.fullmatch(r"ingest: PostgreSQL reports: .*; run `ingest migrate`\n", done.stderr), done.stderr
 
 
 def test_migrate_without_postgres_fails_in_one_line_without_the_password(cli: Cli) -> None:

@@ -75,7 +75,7 @@ async def test_what_an_earlier_connection_met_is_not_told_of_a_later_one(dsn: st
 async def test_where_no_row_is_stored_a_refusal_is_for_a_person_to_put_right(dsn: str) -> None:
     async with connect(dsn) as connection, Pool.open(dsn) as pool:
         for look in (connection.fetch, pool.fetch):
-            with pytest.raises(StoreRefused, match=r"^PostgreSQL refuses: division by zero \(22012\)$"), translated():
+            with pytest.raises(StoreRefused, match=r"^PostgreSQL reports: division by zero \(22012\)$"), translated():
                 await look("SELECT 1 / 0")
 
 
@@ -87,7 +87,7 @@ async def test_a_trigger_that_forbids_changes_of_the_schema_is_told_by_a_migrati
         await sql.execute("CREATE EVENT TRIGGER forbid ON ddl_command_start EXECUTE FUNCTION forbid()")
 
     with pytest.raises(
-        StoreRefused, match=r"^PostgreSQL refuses: a function of the database raised an error \(P0001\)$"
+        StoreRefused, match=r"^PostgreSQL reports: a function of the database raised an error \(P0001\)$"
     ):
         await migrate(empty_dsn, migrations())
 

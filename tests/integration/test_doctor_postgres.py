@@ -70,7 +70,7 @@ async def test_a_login_that_a_trigger_refuses_is_a_fault(set_up: SetUp, dsn: str
         )
         (refused,) = await set_up.faults(Area.POSTGRES, postgres_dsn=limited)
 
-    assert "PostgreSQL refuses: in maintenance" in refused
+    assert "PostgreSQL reports: in maintenance" in refused
 
 
 async def test_a_database_without_tables_or_of_a_newer_release_is_a_fault(set_up: SetUp, dsn: str) -> None:

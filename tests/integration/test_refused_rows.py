@@ -160,7 +160,7 @@ async def test_that_an_order_is_unchanged_is_no_evidence_against_another(
 @pytest.mark.parametrize(
     ("mistake", "told"),
     [
-        ("PERFORM FROM gone; RETURN new;", 'PostgreSQL refuses: relation "gone" does not exist'),
+        ("PERFORM FROM gone; RETURN new;", 'PostgreSQL reports: relation "gone" does not exist'),
         ("", "control reached end of trigger procedure without RETURN (2F005)"),
     ],
 )

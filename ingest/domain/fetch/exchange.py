@@ -4,13 +4,13 @@ import msgspec
 
 
 class FetchRequest(msgspec.Struct, frozen=True, gc=False):
-    """What the upstream port is asked for.
+    """A request to the upstream port.
 
     Attributes:
-        attempt: which attempt at the order this is, from 1.
+        attempt: the number of the attempt at the order, from 1.
         traceparent: the W3C trace context to send, if the entry contains a valid one.
-        source: which producer or webhook source announced the order, if the entry says so.
-        together: how many orders one HTTP request for this one may be sent for, at most; 0 for as many as usual.
+        source: the producer or webhook source that announced the order, if the entry contains it.
+        together: the maximum number of orders in the HTTP request, or 0 for the usual number.
     """
 
     order_id: str

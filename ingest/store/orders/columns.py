@@ -108,15 +108,13 @@ def updated(update: Update) -> list[Column]:
 
 
 def made_from(sent: str) -> str:
-    """Return a query for the values of all columns, from a query for those of `SENT`."""
-    # Converted here, so that a text is parsed once even if several expressions use it.
-    values = ", ".join(f"{_converted(column)} AS {column.name}" for column in SENT)
-    columns = ", ".join(f"{column.expression or column.name} AS {column.name}" for column in COLUMNS)
-    return f"SELECT {columns} FROM (SELECT {values} FROM ({sent}) AS sent OFFSET 0) AS converted"  # noqa: S608  our own columns
-
-
-def _converted(column: Column) -> str:
-    return column.name if column.expression else f"{column.name}::{column.type}"
+    """Return a query for the values of all columns, from a query for the values of `SENT`."""
+    # The lines are parsed once, because their number is also computed. Other texts of a row that is left out are not parsed.
+    values = ", ".join("lines::jsonb AS lines" if column.name == "lines" else column.name for column in SENT)
+    columns = ", ".join(
+        f"{column.expression or f'{column.name}::{column.type}'} AS {column.name}" for column in COLUMNS
+    )
+    return f"SELECT {columns} FROM (SELECT {values} FROM ({sent}) AS sent OFFSET 0) AS parsed"  # noqa: S608  our own columns
 
 
 # The arrays are unnested together in the target list, because in FROM each would first be copied to its own table.

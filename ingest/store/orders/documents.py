@@ -19,7 +19,7 @@ from ingest.store.orders.columns import COLUMNS, MADE, arguments, named
 from ingest.store.orders.order_store import OrderStore
 
 _PAGE = 200
-# Also the longest wait of workers for the rows of a page.
+# The longest wait of workers for the rows of a page is the same.
 _LOCK_TIMEOUT = 2.0
 # Size of the stored documents, which are compressed to about a third.
 _PAGE_BYTES = 2 * 1024 * 1024

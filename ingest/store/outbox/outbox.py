@@ -208,7 +208,7 @@ class Outbox:
         """
         done, refused = list(announced.done), dict(announced.refused)
         undeleted, kept = await self._apart(done, lambda part: self._connection.execute(self._delete, part))
-        refused |= {number: f"queued, but PostgreSQL refuses to delete it: {why}" for number, why in undeleted.items()}
+        refused |= {number: f"queued, but PostgreSQL rejects its DELETE: {why}" for number, why in undeleted.items()}
         unmarked, still = await self._apart(
             [*refused],
             lambda part: self._connection.execute(self._refuse, part, [refused[number] for number in part]),

@@ -44,7 +44,7 @@ class OutboxFacts:
 
 
 async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
-    """Inspect the table and its waiting rows. The errors are those of `connect`."""
+    """Inspect the table and its waiting rows. It raises the same errors as `connect`."""
     async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
         with translated():
             async with connection.transaction(readonly=True):

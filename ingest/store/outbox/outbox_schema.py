@@ -51,7 +51,7 @@ def outbox_sql(table: str, role: str | None) -> str:
 
 
 async def create_outbox(dsn: str, table: str, role: str | None) -> None:
-    """Create the missing parts of the table. The errors are those of `connect`."""
+    """Create the missing parts of the table. It raises the same errors as `connect`."""
     async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
         with translated():
             await connection.execute(f"BEGIN;\n{outbox_sql(table, role)}\nCOMMIT")
