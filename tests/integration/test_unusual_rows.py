@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-import asyncpg
 import msgspec
 import pytest
 from integration.scene import GROUP, Scene, document
+from support import connected
 
 from ingest.operations.backends import Backends
 from ingest.operations.orders import as_object, locate
@@ -19,12 +19,7 @@ LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 @pytest.mark.parametrize(
     ("stored", "shown"),
-    [
-        ("infinity", LAST),
-        ("12026-01-01 00:00:00+00", LAST),
-        ("-infinity", FIRST),
-        ("0044-03-15 00:00:00+00 BC", FIRST),
-    ],
+    [("infinity", LAST), ("12026-01-01 00:00:00+00", LAST), ("-infinity", FIRST), ("0044-03-15 00:00:00+00 BC", FIRST)],
 )
 async def test_a_time_that_python_has_no_value_for_is_shown_as_the_nearest_one(
     redis_url: str, dsn: str, queue_name: str, stored: str, shown: datetime
@@ -32,11 +27,8 @@ async def test_a_time_that_python_has_no_value_for_is_shown_as_the_nearest_one(
     async with Scene.open(redis_url, dsn, queue_name) as scene, scene.worker():
         await scene.add(order_id="X", document=document("X"))
         await scene.finished()
-    sql = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as sql:
         await sql.execute(f"UPDATE orders SET placed_at = '{stored}', version = '{stored}'")
-    finally:
-        await sql.close()
 
     [state] = await locate(Backends(redis_url, dsn, queue_name, GROUP), ["X"])
     async with Pool.open(dsn, size=1) as pool:
