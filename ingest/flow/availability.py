@@ -50,10 +50,7 @@ async def until_available(server: str, call: Callable[..., Awaitable[_T]], *argu
     It also waits while access is denied (a privilege was revoked, a table renamed), and logs an error. If the process ended instead,
     with orders in flight, those orders would look like poison messages after a few restarts.
     """
-    try:
-        return await call(*arguments)
-    except Unavailable as error:
-        return await _wait(server, _is_unavailable, error, call, arguments)
+    return await _until(server, _is_unavailable, call, arguments)
 
 
 async def until_ready(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
@@ -62,31 +59,24 @@ async def until_ready(server: str, call: Callable[..., Awaitable[_T]], *argument
     Raises:
         UserError: if the server denies access.
     """
-    try:
-        return await call(*arguments)
-    except Unavailable as error:
-        if isinstance(error, UserError):
-            raise
-        return await _wait(server, _is_unavailable_and_no_refusal, error, call, arguments)
+    return await _until(server, _may_become_ready, call, arguments)
 
 
 def _is_unavailable(error: BaseException) -> bool:
     return isinstance(error, Unavailable)
 
 
-def _is_unavailable_and_no_refusal(error: BaseException) -> bool:
+def _may_become_ready(error: BaseException) -> bool:
     return isinstance(error, Unavailable) and not isinstance(error, UserError)
 
 
-async def _wait(
+async def _until(
     server: str,
     passes: Callable[[BaseException], bool],
-    first: Unavailable,
     call: Callable[..., Awaitable[_T]],
     arguments: tuple[Any, ...],
 ) -> _T:
     log = AvailabilityLog(server)
-    log.failed(first)
 
     def failed(error: BaseException) -> None:
         record_activity()

@@ -26,7 +26,7 @@ class BufferLimit:
         self._size_taken = 0
         # In order, because small documents could otherwise keep overtaking a large one.
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._waiting_observer: Callable[[], None] = _ignore
+        self._waiting_observer: Callable[[], None] = lambda: None
 
     @property
     def is_wanted(self) -> bool:
@@ -39,10 +39,9 @@ class BufferLimit:
 
     def try_acquire(self, size: int) -> bool:
         """Acquire space for one document if there is some, and no other document waits for it."""
-        taken, rows = self._size_taken + size, self._rows_taken  # inlined for speed
-        if self._waiting or rows >= self.rows or (rows and taken > self._size):
+        if self._waiting or not self._has_for(size):
             return False
-        self._rows_taken, self._size_taken = rows + 1, taken
+        self._take(size)
         return True
 
     async def acquire(self, size: int) -> None:
@@ -74,13 +73,12 @@ class BufferLimit:
         while waiting and (waiting[0][1].cancelled() or self._has_for(waiting[0][0])):
             size, granted = waiting.popleft()
             if not granted.cancelled():
-                self._rows_taken += 1
-                self._size_taken += size
+                self._take(size)
                 granted.set_result(None)
+
+    def _take(self, size: int) -> None:
+        self._rows_taken += 1
+        self._size_taken += size
 
     def _has_for(self, size: int) -> bool:
         return self._rows_taken < self.rows and (self._size_taken + size <= self._size or self._rows_taken == 0)
-
-
-def _ignore() -> None:
-    pass

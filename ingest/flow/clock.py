@@ -10,10 +10,8 @@ from functools import partial
 
 # A sample that took much longer than the best one is less exact, unless the best one is older than this many seconds.
 _GOOD_FOR = 60.0
-_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-
-steady: Callable[[], float] = partial(time.clock_gettime, _STEADY)
+steady: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 """Seconds that never jump. They include the time that the machine sleeps, if the system has such a clock."""
 
 
@@ -46,4 +44,4 @@ class SharedClock:
 
     def utc(self) -> datetime:
         """The same time in UTC."""
-        return datetime.fromtimestamp(self._monotonic() + self._offset, UTC)
+        return datetime.fromtimestamp(self.now(), UTC)
