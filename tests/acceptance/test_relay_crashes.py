@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
@@ -233,47 +234,46 @@ def test_a_relay_started_by_a_program_that_blocks_signals_stops_when_asked(cli: 
         relay.wait()
 
 
+@asynccontextmanager
+async def unread_relay(cli: Cli) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, int]]:
+    """A relay whose log nobody reads, and both ends of the pipe to which it logs, of one page."""
+    unread, log = os.pipe()
+    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
+    relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)
+    try:
+        yield relay, unread, log
+    finally:
+        if relay.returncode is None:
+            relay.kill()
+        os.close(unread)
+        os.close(log)
+
+
 async def test_a_relay_that_waits_for_the_reader_of_its_log_stops_when_asked(
     shop_dsn: str, shop_env: dict[str, str], redis_url: str
 ) -> None:
     with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url}) as cli:
         assert cli.run("relay", "--create", "--no-role").returncode == 0
-        unread, log = os.pipe()
-        relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)
-        try:
+        async with unread_relay(cli) as (relay, unread, log), connected(shop_dsn) as sql:
             assert b'"relaying"' in await asyncio.to_thread(os.read, unread, 4096)
             fill(log)
-            async with connected(shop_dsn) as sql:
-                await sql.execute("INSERT INTO order_outbox (order_id) VALUES ('no order ID')")
+            await sql.execute("INSERT INTO order_outbox (order_id) VALUES ('no order ID')")
 
-                async def refused() -> bool:
-                    return bool(await sql.fetchval("SELECT count(*) FROM order_outbox WHERE error IS NOT NULL"))
+            async def refused() -> bool:
+                return bool(await sql.fetchval("SELECT count(*) FROM order_outbox WHERE error IS NOT NULL"))
 
-                # It logs that next.
-                await eventually(refused)
+            # It logs that next.
+            await eventually(refused)
             relay.send_signal(signal.SIGTERM)
 
             assert await asyncio.wait_for(relay.wait(), 60) == 0
-        finally:
-            if relay.returncode is None:
-                relay.kill()
-            os.close(unread)
-            os.close(log)
 
 
 async def test_a_relay_that_is_refused_ends_though_nobody_reads_why(shop_env: dict[str, str], redis_url: str) -> None:
     with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url}) as cli:
-        unread, log = os.pipe()
-        # Of one page: there is room for the first line, that it begins, and no more.
-        fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
-        relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)
-        try:
+        # There is room for the first line, that it begins, and no more.
+        async with unread_relay(cli) as (relay, _, _):
             assert await asyncio.wait_for(relay.wait(), 20) == 1
-        finally:
-            if relay.returncode is None:
-                relay.kill()
-            os.close(unread)
-            os.close(log)
 
 
 @pytest.mark.parametrize(

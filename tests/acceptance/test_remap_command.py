@@ -12,7 +12,7 @@ from integration.scene import document
 from msgspec.structs import replace
 from support import Cli, connected, eventually
 
-from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order import Order, decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.store.orders.order_store import OrderStore
 
@@ -26,17 +26,24 @@ def transform(order, document):
 """
 
 
+Stored = tuple[Order, str]
+
+
+def decoded(order_id: str) -> Stored:
+    """An order and its document."""
+    return decode_order(document(order_id), order_id), document(order_id).decode()
+
+
+async def store(dsn: str, *stored: Stored) -> None:
+    """Store orders with their documents."""
+    async with OrderStore.open(dsn) as orders:
+        await orders.upsert([OrderRow.of(order, datetime.now(UTC), 1, 0.0, body) for order, body in stored])
+
+
 @pytest.fixture
 async def own_code(dsn: str, tmp_path: Path) -> dict[str, str]:
     """Three stored orders, and the environment of a function for them."""
-    bodies = {order_id: document(order_id) for order_id in ("a", "b", "c")}
-    async with OrderStore.open(dsn) as orders:
-        await orders.upsert(
-            [
-                OrderRow.of(decode_order(body, order_id), datetime.now(UTC), 1, 0.0, body.decode())
-                for order_id, body in bodies.items()
-            ]
-        )
+    await store(dsn, *map(decoded, ("a", "b", "c")))
     (tmp_path / "remapped_code.py").write_text(FUNCTION, encoding="utf-8")
     return {"PYTHONPATH": str(tmp_path), "INGEST_TRANSFORM": "remapped_code:transform"}
 
@@ -110,17 +117,7 @@ async def test_a_document_that_cannot_be_used_is_told(cli: Cli, dsn: str, own_co
 async def test_an_interrupted_run_says_where_to_go_on(
     cli: Cli, dsn: str, tmp_path: Path, options: tuple[str, ...], how: str, number: signal.Signals
 ) -> None:
-    body = document("order-0000")
-    first = decode_order(body, "order-0000")
-    async with OrderStore.open(dsn) as orders:
-        copies = [replace(first, id=f"order-{number:04}") for number in range(250)]
-        bodies = [body.replace(b"order-0000", order.id.encode()) for order in copies]
-        await orders.upsert(
-            [
-                OrderRow.of(order, datetime.now(UTC), 1, 0.0, kept.decode())
-                for order, kept in zip(copies, bodies, strict=True)
-            ]
-        )
+    await store(dsn, *(decoded(f"order-{each:04}") for each in range(250)))
     (tmp_path / "waiting_code.py").write_text(WAITS, encoding="utf-8")
     env = {"PYTHONPATH": str(tmp_path), "INGEST_TRANSFORM": "waiting_code:transform", "INGEST_TRANSFORM_TIMEOUT": "600"}
 
@@ -193,9 +190,7 @@ async def test_a_better_mapping_is_applied(cli: Cli, dsn: str, tmp_path: Path) -
     body = json.dumps(
         {"number": "m1", "state": "new", "created": "2026-01-02T00:00:00Z", "land": "NO", "positions": lines}
     )
-    async with OrderStore.open(dsn) as orders:
-        old = replace(decode_order(document("m1"), "m1"), status="new", country=None)
-        await orders.upsert([OrderRow.of(old, datetime.now(UTC), 1, 0.0, body)])
+    await store(dsn, (replace(decoded("m1")[0], status="new", country=None), body))
     (tmp_path / "mapping.toml").write_text(MAPPING.format(country="land"), encoding="utf-8")
 
     done = cli.run("remap", env={"INGEST_MAPPING": str(tmp_path / "mapping.toml")})

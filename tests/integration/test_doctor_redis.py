@@ -13,7 +13,6 @@ import foreign
 import msgspec
 import pytest
 from acceptance.accounts import PASSWORD, QUEUE, create_user
-from failover import Shard
 from listener import Serve, listening
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -211,28 +210,6 @@ async def test_a_server_of_a_cluster_is_a_fault(set_up: SetUp, tmp_path: Path) -
         (fault,) = faults_of(await set_up.examined(redis_url=server.url))
 
     assert "CLUSTERDOWN" in fault.what
-    assert fault.advice == "give the URL of a Redis without cluster mode"
-
-
-async def test_a_server_of_a_cluster_that_has_other_keys_is_the_same_fault(set_up: SetUp, tmp_path: Path) -> None:
-    one, other = (KINDS[0].server(tmp_path / name, appendonly="yes", **Shard.options()) for name in ("one", "other"))
-    with Shard.open(one, other) as shards:
-        async with Redis.from_url(one.url) as owner, Redis.from_url(other.url) as redis:
-            await owner.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)  # type: ignore[no-untyped-call]
-            bus = (await owner.config_get("cluster-port"))["cluster-port"]
-            await redis.execute_command("CLUSTER", "MEET", "127.0.0.1", one.port, bus)  # type: ignore[no-untyped-call]
-
-            async def knows_the_owner() -> bool:
-                try:
-                    await redis.get("any")
-                except ResponseError as error:
-                    return f":{one.port}" in str(error)
-                return False
-
-            await eventually(knows_the_owner)
-        (fault,) = faults_of(await set_up.examined(redis_url=shards.replica.url))
-
-    assert "does not accept writes: MOVED" in fault.what
     assert fault.advice == "give the URL of a Redis without cluster mode"
 
 

@@ -1,19 +1,16 @@
 """Real event loops under watch, in processes of their own: which blocks are told, and what is not mistaken for one."""
 
-import json
-import queue
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from heard_process import HeardProcess
 from support import eventually_sync
 
 SCRIPT = Path(__file__).with_name("looping.py")
@@ -21,41 +18,8 @@ SCRIPT = Path(__file__).with_name("looping.py")
 THRESHOLD = 0.4
 
 
-@dataclass
-class Looping:
+class Looping(HeardProcess):
     """A process with a loop of a kind, and what it says."""
-
-    process: subprocess.Popen[str]
-    _said: "queue.Queue[str]" = field(default_factory=queue.Queue)
-    _log: list[dict[str, Any]] = field(default_factory=list)
-    _readers: list[threading.Thread] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for stream, take in (
-            (self.process.stdout, lambda line: self._said.put(line.strip())),
-            (self.process.stderr, lambda line: self._log.append(json.loads(line))),
-        ):
-            reader = threading.Thread(target=self._read, args=(stream, take), daemon=True)
-            reader.start()
-            self._readers.append(reader)
-
-    @staticmethod
-    def _read(stream: Any, take: Callable[[str], None]) -> None:
-        for line in stream:
-            take(line)
-
-    def hear(self, word: str, times: int = 1) -> str:
-        """The last of so many next lines that begin with this word."""
-        until = time.monotonic() + 30
-        while True:
-            line = self._said.get(timeout=max(0.01, until - time.monotonic()))
-            times -= line.startswith(word)
-            if not times:
-                return line
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """What it has logged under this name."""
-        return [event for event in list(self._log) if event["event"] == name]
 
     def says(self, name: str, times: int = 1, within: float = 20) -> dict[str, Any]:
         """Wait until it has logged an event so many times; the last of them."""
@@ -73,9 +37,8 @@ class Looping:
         """Let it end, and hear it out."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(20) == 0, self._log
-        for reader in self._readers:
-            reader.join(20)
+        assert self.process.wait(20) == 0, self.log
+        self.output()
 
 
 @contextmanager
@@ -153,7 +116,7 @@ def test_without_a_threshold_there_is_no_thread_and_no_warning() -> None:
         loop.hear("turn")
         loop.end()
 
-    assert threads == "threads 1"
+    assert threads == ["1"]
     assert loop.events("event_loop_blocked") == []
 
 
@@ -164,4 +127,4 @@ def test_the_thread_ends_with_the_context() -> None:
         loop.end()
         after = loop.hear("threads")
 
-    assert (during, after) == ("threads 2", "threads 1")
+    assert (during, after) == (["2"], ["1"])

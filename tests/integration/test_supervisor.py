@@ -1,58 +1,27 @@
 """The supervisor with real processes: it starts, watches, restarts and stops them, and leaves none behind."""
 
-import json
 import os
 import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from heard_process import HeardProcess
 from process_state import is_alive
 from support import eventually_sync, fill
 
 SCRIPT = Path(__file__).with_name("supervised.py")
 
 
-@dataclass
-class Supervised:
+class Supervised(HeardProcess):
     """A supervisor under test, and what its children say."""
-
-    process: subprocess.Popen[bytes]
-    _said: "queue.Queue[str]" = field(default_factory=queue.Queue)
-    _log: list[dict[str, Any]] = field(default_factory=list)
-    _readers: list[threading.Thread] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for stream, take in (
-            (self.process.stdout, lambda line: self._said.put(line.strip())),
-            (self.process.stderr, lambda line: self._log.append(as_event(line))),
-        ):
-            reader = threading.Thread(target=self._read, args=(stream, take), daemon=True)
-            reader.start()
-            self._readers.append(reader)
-
-    @staticmethod
-    def _read(stream: Any, take: Callable[[str], None]) -> None:
-        for line in stream or ():
-            take(line.decode())
-
-    def hear(self, word: str, within: float = 20.0) -> list[str]:
-        """The rest of the next line that begins with this word."""
-        until = time.monotonic() + within
-        while True:
-            first, *rest = self._said.get(timeout=max(0.01, until - time.monotonic())).split()
-            if first == word:
-                return rest
 
     def hear_pid(self, word: str) -> int:
         return int(self.hear(word)[0])
@@ -65,16 +34,6 @@ class Supervised:
                 return int(self.hear(word, within=0.5)[0])
         raise AssertionError(f"nobody said {word!r}")
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """What it has logged under this name."""
-        return [event for event in self._log if event["event"] == name]
-
-    def output(self) -> str:
-        """Everything logged, once all has been said."""
-        for reader in self._readers:
-            reader.join(20)
-        return "\n".join(map(str, self._log))
-
     def ask(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
@@ -86,19 +45,10 @@ class Supervised:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for reader in self._readers:
-            reader.join(20)
+        self.output()
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
-
-
-def as_event(line: str) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except json.JSONDecodeError:
-        return {"event": "", "text": line}
-    return event if isinstance(event, dict) else {"event": "", "text": line}
 
 
 Start = Callable[..., Supervised]
@@ -115,6 +65,7 @@ def start() -> Iterator[Start]:
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
+            text=True,
         )
         running.append(Supervised(process))
         return running[-1]

@@ -1,6 +1,5 @@
 """The external API as the settings describe it: which settings belong together, and how a mistake is told."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from ingest.sources.endpoint import endpoint_of
 from ingest.sources.from_settings import check_files, source_of
 from ingest.upstream.access.endpoint import fixed_headers
 
+pytestmark = pytest.mark.usefixtures("home")
+
 SECRET = "s3cr3t-Pa55"
 OAUTH2 = {
     "AUTH": "oauth2",
@@ -19,15 +20,6 @@ OAUTH2 = {
     "OAUTH2_CLIENT_ID": "shop",
     "OAUTH2_CLIENT_SECRET": SECRET,
 }
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory without `.env`, and an environment without our variables."""
-    for name in [name for name in os.environ if name.upper().startswith("INGEST_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def given(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:

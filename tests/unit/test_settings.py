@@ -12,16 +12,9 @@ from pydantic import SecretStr
 from ingest.domain.errors import ConfigError
 from ingest.settings import Settings, effective, load_settings, names_in_dot_env, unknown_settings
 
+pytestmark = pytest.mark.usefixtures("home")
+
 SECRET = "s3cr3t-Pa55"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory without `.env`, and an environment without our variables."""
-    for name in [name for name in os.environ if name.upper().startswith("INGEST_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def refusal() -> str:

@@ -10,11 +10,7 @@ from pydantic import SecretStr
 from ingest.settings import Settings, load_settings
 from ingest.settings.packed import pack_settings, unpack_settings
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_every_value_arrives_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:

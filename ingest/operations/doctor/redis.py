@@ -84,7 +84,7 @@ def _no_writes(facts: RedisFacts) -> Finding:
     advice = "see Redis' log. It must accept writes"
     if facts.info.get("role") == "slave" or "read only replica" in words.lower():
         advice = "give INGEST_REDIS_URL an address that always leads to the primary"
-    elif "MOVED" in words or facts.info.get("cluster_enabled"):
+    elif facts.info.get("cluster_enabled"):
         advice = "give the URL of a Redis without cluster mode"
     elif "maxmemory" in words:
         advice = "give it more memory (maxmemory), or let workers process the backlog. Until then, producers wait"
