@@ -5,9 +5,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.settings.types import OnOff, Topic, lower
+from ingest.settings.types import NotEmpty, OnOff, Port, Topic, lower
 
-_Port = Annotated[int, Field(ge=0, le=65_535)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
@@ -15,19 +14,15 @@ class ApiSettings(Topic):
     """Settings of the HTTP API and the relay."""
 
     # -- the server of `ingest api` -----------------------------------------------------------------------------------
-    api_host: Annotated[str, Field(min_length=1)] = Field(
-        "127.0.0.1", description="Address on which the HTTP API listens"
-    )
-    api_port: _Port = Field(8080, description="Port of the HTTP API (0: any free port, shown in the log)")
+    api_host: NotEmpty = Field("127.0.0.1", description="Address on which the HTTP API listens")
+    api_port: Port = Field(8080, description="Port of the HTTP API (0: any free port, shown in the log)")
     api_processes: Annotated[int, Field(gt=0, le=256)] = Field(1, description="Processes of one `ingest api`")
-    api_keys_file: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="File of the API keys, reloaded when it changes"
-    )
+    api_keys_file: NotEmpty | None = Field(None, description="File of the API keys, reloaded when it changes")
     api_open: OnOff = Field("off", description="on: listen on other addresses than the loopback even without API keys")
-    api_cert_file: Annotated[str, Field(min_length=1)] | None = Field(
+    api_cert_file: NotEmpty | None = Field(
         None, description="PEM file of the HTTP API's certificate, which enables HTTPS; reloaded when it changes"
     )
-    api_key_file: Annotated[str, Field(min_length=1)] | None = Field(
+    api_key_file: NotEmpty | None = Field(
         None, description="PEM file of its private key, unless the certificate's file contains it"
     )
     api_body_limit: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = Field(
@@ -48,7 +43,7 @@ class ApiSettings(Topic):
     api_body_timeout: _Seconds = Field(
         30.0, description="Time limit for the body of a request to the HTTP API, or for each piece of an NDJSON body"
     )
-    api_metrics_port: _Port = Field(
+    api_metrics_port: Port = Field(
         9465, description="Port of the HTTP API's /metrics, on INGEST_METRICS_HOST (0: disabled)"
     )
     durability: Annotated[Durability, BeforeValidator(lower)] = Field(
@@ -59,7 +54,7 @@ class ApiSettings(Topic):
         1, description="With replicated: number of Redis replicas that have received the orders"
     )
     # -- webhooks -----------------------------------------------------------------------------------------------------
-    webhooks: Annotated[str, Field(min_length=1)] | None = Field(
+    webhooks: NotEmpty | None = Field(
         None, description="TOML file of the sources of webhooks; without it, webhooks are not accepted"
     )
     coalesce: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
@@ -82,7 +77,7 @@ class ApiSettings(Topic):
     outbox_key_lifetime: Annotated[float, Field(ge=60, le=30 * 86_400, allow_inf_nan=False)] = Field(
         86_400.0, description="How long Redis keeps the idempotency key of a row of the outbox"
     )
-    relay_metrics_port: _Port = Field(
+    relay_metrics_port: Port = Field(
         9466, description="Port of the relay's /metrics, on INGEST_METRICS_HOST (0: disabled)"
     )
     # -----------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Reads and shows the settings of all topics."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -117,22 +117,18 @@ def _with_passwords(settings: Settings) -> Settings:
 
 
 def unknown_settings(environ: Iterable[str], in_dot_env: Iterable[str] = ()) -> list[str]:
-    """Return one line for each unknown `INGEST_` variable, which is most likely a typing mistake.
-
-    Args:
-        environ: names in the environment.
-        in_dot_env: names in `.env`.
-    """
-    return [*_unknown(environ, ""), *_unknown(in_dot_env, f"{DOT_ENV}: ")]
-
-
-def _unknown(names: Iterable[str], where: str) -> Iterator[str]:
+    """Return one line for each unknown `INGEST_` variable, which is most likely a typing mistake."""
     known = {name.upper() for name in Settings.model_fields}
     known |= {name + "_FILE" for name in known}
-    given = {name.upper().removeprefix(PREFIX) for name in names if name.upper().startswith(PREFIX)}
-    for name in sorted(given - known):
-        near = get_close_matches(name, known, n=1)
-        yield f"{where}{PREFIX}{name}: unknown setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
+    lines = []
+    for names, where in ((environ, ""), (in_dot_env, f"{DOT_ENV}: ")):
+        given = {name.upper().removeprefix(PREFIX) for name in names if name.upper().startswith(PREFIX)}
+        for name in sorted(given - known):
+            near = get_close_matches(name, known, n=1)
+            lines.append(
+                f"{where}{PREFIX}{name}: unknown setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
+            )
+    return lines
 
 
 def effective(settings: Settings) -> dict[str, Any]:

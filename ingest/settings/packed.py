@@ -32,12 +32,7 @@ class Secret:
 
 
 class Values:
-    """The values of `Settings`, under the same names.
-
-    Args:
-        values: by name.
-        files: the files that values were read from, by name.
-    """
+    """The values of `Settings` under the same names, and the files that they were read from."""
 
     _files: Mapping[str, Path]
 

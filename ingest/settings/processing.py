@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from ingest.settings.types import OnOff, Seconds, Topic
+from ingest.settings.types import NotEmpty, OnOff, Seconds, Topic
 
 _FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 
@@ -13,7 +13,7 @@ _FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 class ProcessingSettings(Topic):
     """The processing of documents until they are stored and their results published."""
 
-    mapping: Annotated[str, Field(min_length=1)] | None = Field(
+    mapping: NotEmpty | None = Field(
         None,
         description="Mapping of the external API's documents to orders: a TOML file, or one of amazon, shopify and woocommerce",
     )

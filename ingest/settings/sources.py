@@ -20,12 +20,7 @@ _LARGEST = 64 * 1024
 
 
 class NamedFiles(PydanticBaseSettingsSource):
-    """Reads `INGEST_X` from the file that `INGEST_X_FILE` names.
-
-    Args:
-        variables: the variables that may contain `INGEST_X_FILE`.
-        where: prefix of error messages.
-    """
+    """Reads `INGEST_X` from the file that `INGEST_X_FILE` names. Errors begin with `where`."""
 
     def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[str, str | None], where: str) -> None:
         super().__init__(settings_cls)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from ingest.settings.types import LONGEST, Topic, lower
+from ingest.settings.types import LONGEST, NotEmpty, Port, Topic, lower
 
 # Frequent checks for shorter blocks would cost too much. The lag histogram shows them.
 _SHORTEST_BLOCK = 0.1
@@ -13,11 +13,9 @@ _SHORTEST_BLOCK = 0.1
 class TelemetrySettings(Topic):
     """The metrics and logs of a command."""
 
-    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics (0: disabled)")
+    metrics_port: Port = Field(9464, description="Port of /metrics (0: disabled)")
     # An empty value would mean all addresses.
-    metrics_host: Annotated[str, Field(min_length=1)] = Field(
-        "127.0.0.1", description="Address on which /metrics listens"
-    )
+    metrics_host: NotEmpty = Field("127.0.0.1", description="Address on which /metrics listens")
     # Well before `heartbeat_ttl`, because a process whose loop is blocked for that long counts as dead.
     loop_block_warning: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
         1.0,

@@ -11,6 +11,12 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
 """A duration."""
 Positive = Annotated[int, Field(gt=0)]
 """A number of at least 1."""
+NotNegative = Annotated[int, Field(ge=0)]
+"""A number of at least 0."""
+Port = Annotated[int, Field(ge=0, le=65_535)]
+"""A port, or 0."""
+NotEmpty = Annotated[str, Field(min_length=1)]
+"""A text of at least one character."""
 MemberPath = Annotated[str, Field(pattern=r"^[^.\s\x00-\x1f\"\\]{1,64}(\.[^.\s\x00-\x1f\"\\]{1,64}){0,7}$")]
 """Names of members of a JSON object, separated by dots."""
 KeyPart = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ingest.settings.types import LONGEST, KeyPart, Positive, Seconds, Topic
+from ingest.settings.types import LONGEST, KeyPart, NotNegative, Positive, Seconds, Topic
 
 
 class WorkerSettings(Topic):
@@ -37,6 +37,4 @@ class WorkerSettings(Topic):
         64 * 1024 * 1024, description="Maximum size of the documents between fetch and commit in each process, in bytes"
     )
     shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")
-    backlog_limit: Annotated[int, Field(ge=0)] = Field(
-        0, description="Backlog above which producers wait (0: no limit)"
-    )
+    backlog_limit: NotNegative = Field(0, description="Backlog above which producers wait (0: no limit)")
