@@ -45,8 +45,8 @@ async def find(
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
     async with _open(backends) as dead_letters:
-        total = await dead_letters.count()
-        return await _write(dead_letters.newest_summaries(selection), selection, write, limit, total, on_progress)
+        pages = dead_letters.newest_summaries(selection)
+        return await _write(dead_letters, pages, selection, write, limit, on_progress)
 
 
 async def read(
@@ -59,8 +59,8 @@ async def read(
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields."""
     async with _open(backends) as dead_letters:
-        total = await dead_letters.count()
-        return await _write(dead_letters.newest_first(selection), selection, write, limit, total, on_progress)
+        pages = dead_letters.newest_first(selection)
+        return await _write(dead_letters, pages, selection, write, limit, on_progress)
 
 
 async def export(
@@ -71,19 +71,19 @@ async def export(
     Entries that are dead-lettered after the start are left out, because otherwise an export could go on indefinitely while orders fail.
     """
     async with _open(backends) as dead_letters:
-        newest, total = await dead_letters.newest(), await dead_letters.count()
-        pages = dead_letters.oldest_first(selection, newest=newest)
-        return await _write(pages, selection, write, None, total, on_progress)
+        pages = dead_letters.oldest_first(selection, newest=await dead_letters.newest())
+        return await _write(dead_letters, pages, selection, write, None, on_progress)
 
 
 async def _write(
+    dead_letters: DeadLetters,
     pages: AsyncGenerator[DeadLetterPage, None],
     selection: Selection,
     write: Write,
     limit: int | None,
-    total: int,
     on_progress: OnProgress,
 ) -> WrittenDeadLetters:
+    total = await dead_letters.count()
     named: set[str] = set()
     count = examined = 0
     async with aclosing(pages):

@@ -14,16 +14,7 @@ class Unhealthy(UserError):
 
 
 def check_worker(host: str, port: int, *, timeout: float) -> str:
-    """Return the text of the worker's `/healthz`.
-
-    Args:
-        host: the address of the metrics endpoint.
-        port: the port of the metrics endpoint.
-        timeout: seconds to wait for a response.
-
-    Raises:
-        Unhealthy: with the reason.
-    """
+    """Return the text of `/healthz` at the worker's metrics endpoint, within `timeout` seconds, or raise `Unhealthy`."""
     target = "127.0.0.1" if host in _ALL_ADDRESSES else host
     try:
         with closing(HTTPConnection(target, port, timeout=timeout)) as connection:

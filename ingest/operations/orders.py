@@ -35,9 +35,6 @@ _FEW_ENTRIES = 1000
 _ROWS_AT_ONCE = 50
 _LIST_TIMEOUT = 5.0
 
-_EraseRows = Callable[[Sequence[str], Operation], Awaitable[int]]
-_Clear = Callable[[Sequence[str]], Awaitable[Mapping[str, Removed]]]
-
 
 @dataclass(frozen=True, slots=True)
 class Erased:
@@ -57,12 +54,7 @@ class Erased:
 async def locate(
     backends: Backends, order_ids: Sequence[str], *, on_progress: Callable[[int], None] = lambda _: None
 ) -> list[OrderState]:
-    """Find orders in the whole queue and in the database.
-
-    Args:
-        backends: the servers to search.
-        order_ids: valid order IDs.
-        on_progress: called with the number of queue entries examined so far.
+    """Find orders in the whole queue and in the database. Progress is the number of queue entries examined so far.
 
     Raises:
         Unavailable: Redis or PostgreSQL cannot be used right now.
@@ -83,30 +75,21 @@ async def erase(
 ) -> Erased:
     """Erase orders permanently, first from the database and then from the queue.
 
-    The row in `erased_orders` prevents an order from being stored again. Calling again is safe, and completes an interrupted erasure.
-
-    Args:
-        backends: the servers that hold the orders.
-        order_ids: valid order IDs.
-        actor: the operator or API key, for the audit log.
-        on_progress: called with the number of orders erased from the database, counted from the start of the list.
+    The row in `erased_orders` prevents an order from being stored again. Calling again is safe, and completes an
+    interrupted erasure. Progress is the number of orders erased from the database, counted from the start of the list.
 
     Raises:
         StoreUnavailable: the next `MOST_ORDERS` were not erased, or the response was lost.
         QueueUnavailable: retries and dead letters of orders already erased from the database may remain.
     """
     async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
-        eraser = QueueEraser(client, backends.stream, backends.group)
+        eraser, audit_log = QueueEraser(client, backends.stream, backends.group), AuditLog(pool)
         total = Erased(0, 0, 0)
         for start in range(0, len(order_ids), MOST_ORDERS):
             some = order_ids[start : start + MOST_ORDERS]
-
-            async def erase_some(ids: Sequence[str], operation: Operation, before: int = start) -> int:
-                rows = await _erase_rows(backends, ids, operation)
-                on_progress(before + len(ids))
-                return rows
-
-            removed = await _erase(erase_some, AuditLog(pool), some, actor, eraser.erase)
+            operation = await _erase_rows(backends, some, actor)
+            on_progress(start + len(some))
+            removed = await _clear_queue(operation, audit_log, eraser.erase(some))
             total = Erased(
                 total.rows + removed.rows,
                 total.retries + removed.retries,
@@ -115,36 +98,27 @@ async def erase(
         return total
 
 
-async def _erase(
-    erase_from_database: _EraseRows, audit_log: AuditLog, order_ids: Sequence[str], actor: str, clear_queue: _Clear
-) -> Erased:
+async def _erase_rows(backends: Backends, order_ids: Sequence[str], actor: str) -> Operation:
     operation = Operation(actor, ERASE, {"ids": sorted(set(order_ids))})
-    rows = await erase_from_database(order_ids, operation)
+    operation.count = await erase_rows(
+        backends.postgres_dsn, order_ids, operation=operation.id, actor=actor, action=ERASE
+    )
+    return operation
+
+
+async def _clear_queue(operation: Operation, audit_log: AuditLog, clearing: Awaitable[Mapping[str, Removed]]) -> Erased:
+    rows = operation.count
     async with ending(audit_log, operation):
-        operation.count = rows
-        removed = (await clear_queue(order_ids)).values()
+        removed = (await clearing).values()
         erased = Erased(rows, sum(each.retries for each in removed), sum(each.dead_letters for each in removed))
         operation.count = erased.rows + erased.retries + erased.dead_letters
     return erased
 
 
-async def _erase_rows(backends: Backends, order_ids: Sequence[str], operation: Operation) -> int:
-    return await erase_rows(
-        backends.postgres_dsn, order_ids, operation=operation.id, actor=operation.actor, action=operation.action
-    )
-
-
 class Orders:
     """Serves many concurrent calls, which share searches and statements.
 
-    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
-
-    Args:
-        backends: the servers that hold the orders.
-        search: searches the queue.
-        eraser: removes entries from the queue.
-        pool: connections to the database.
-        lists: connections for statements that may take long.
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. Long statements use the pool `lists`.
     """
 
     def __init__(self, backends: Backends, search: OrderSearch, eraser: QueueEraser, pool: Pool, lists: Pool) -> None:
@@ -212,11 +186,9 @@ class Orders:
 
     async def erase(self, order_id: str, actor: str) -> Erased:
         """Erase an order permanently. See `erase`."""
-        return await _erase(self._erase_rows, self._audit_log, [order_id], actor, self._clear)
-
-    async def _erase_rows(self, order_ids: Sequence[str], operation: Operation) -> int:
         async with self._erasing:
-            return await _erase_rows(self._backends, order_ids, operation)
+            operation = await _erase_rows(self._backends, [order_id], actor)
+        return await _clear_queue(operation, self._audit_log, self._clear(order_id))
 
     async def _search_all(self, order_ids: Sequence[str]) -> Mapping[str, Searched]:
         def on_progress(examined: int) -> None:
@@ -229,8 +201,8 @@ class Orders:
         # Searches of a long queue may take at most a quarter of Redis' time. Short ones need no pause.
         return 3 * self._examined * _SECONDS_PER_ENTRY if self._examined > _FEW_ENTRIES else 0.0
 
-    async def _clear(self, order_ids: Sequence[str]) -> Mapping[str, Removed]:
-        return {order_id: await self._cleared(order_id) for order_id in order_ids}
+    async def _clear(self, order_id: str) -> Mapping[str, Removed]:
+        return {order_id: await self._cleared(order_id)}
 
 
 def _state(order_id: str, entries: Sequence[QueueEntry], stored: StoredState, problem: str = "") -> OrderState:

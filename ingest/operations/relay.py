@@ -46,13 +46,9 @@ class Relay:
     """Relays one outbox.
 
     Args:
-        open_outbox: connects to the outbox.
-        announcer: enqueues orders.
         backlog_limit: limit of the announcer, or 0 if unlimited.
         batch: rows in a transaction.
         poll_interval: seconds between two polls of an outbox that sends no notification.
-        metrics: counts rows and failures.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -52,35 +52,30 @@ class SharedCalls(Generic[_K, _V]):
 
     async def _make_calls(self) -> None:
         try:
-            await self._until_none_wait()
+            while self._waiting:
+                keys = list(self._waiting)[: self._most]
+                requests = {key: self._waiting.pop(key) for key in keys}
+                try:
+                    await self._resolve(requests)
+                finally:
+                    for result in (each for results in requests.values() for each in results):
+                        result.cancel()  # no effect on futures that are done
+                if pause := self._rest():
+                    await asyncio.sleep(pause)
         finally:
             # No await lies between this and the last check for requests, so that the next request starts a task.
             self._calling = None
 
-    async def _until_none_wait(self) -> None:
-        while self._waiting:
-            keys = list(self._waiting)[: self._most]
-            requests = {key: self._waiting.pop(key) for key in keys}
-            try:
-                await self._resolve(requests)
-            finally:
-                for result in (each for results in requests.values() for each in results):
-                    result.cancel()  # no effect on futures that are done
-            if pause := self._rest():
-                await asyncio.sleep(pause)
-
     async def _resolve(self, requests: Mapping[_K, Sequence["asyncio.Future[_V]"]]) -> None:
         try:
-            found = await self._call(list(requests))
+            found: Mapping[_K, _V] | Exception = await self._call(list(requests))
         except Exception as error:  # noqa: BLE001  raised to the waiting callers
-            for result in _open(requests):
-                result.set_exception(error)
-            return
+            found = error
         for key, results in requests.items():
             for result in results:
-                if not result.done():
+                if result.done():
+                    continue
+                if isinstance(found, Exception):
+                    result.set_exception(found)
+                else:
                     result.set_result(found[key])
-
-
-def _open(requests: Mapping[_K, Sequence["asyncio.Future[_V]"]]) -> list["asyncio.Future[_V]"]:
-    return [result for results in requests.values() for result in results if not result.done()]

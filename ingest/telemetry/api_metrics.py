@@ -41,14 +41,7 @@ class ApiMetrics:
 
 
 class ApiSeries:
-    """The shared memory of all processes, and the series in it.
-
-    Args:
-        routes: path and method of each route.
-        sources: the sources that may enqueue orders.
-        processes: the number of processes.
-        webhooks: names of the sources of webhooks.
-    """
+    """The shared memory of all processes, and the series in it. A route is its path and its method."""
 
     def __init__(
         self,

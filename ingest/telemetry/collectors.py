@@ -67,21 +67,22 @@ class QueueCollector(Collector):
             yield family
 
     def _lanes(self) -> Iterator[Metric]:
-        depth = self._lane_family("ingest_queue_lane_depth", "Entries of one lane not yet delivered to a worker.")
-        pending = self._lane_family("ingest_queue_lane_pending", "Entries of one lane delivered and not yet acked.")
-        oldest = self._lane_family(
-            "ingest_queue_lane_oldest_age_seconds", "Time since the oldest order in one lane was first announced."
-        )
+        families = [
+            GaugeMetricFamily(name, text, labels=["stream", "lane"])
+            for name, text in (
+                ("ingest_queue_lane_depth", "Entries of one lane not yet delivered to a worker."),
+                ("ingest_queue_lane_pending", "Entries of one lane delivered and not yet acked."),
+                (
+                    "ingest_queue_lane_oldest_age_seconds",
+                    "Time since the oldest order in one lane was first announced.",
+                ),
+            )
+        ]
         for lane, state in self._state.lanes.items():
-            labels = [self._stream, lane.value]
-            if state.depth is not None:
-                depth.add_metric(labels, state.depth)
-            pending.add_metric(labels, state.pending)
-            oldest.add_metric(labels, state.oldest_age or 0.0)
-        yield from (depth, pending, oldest)
-
-    def _lane_family(self, name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(name, text, labels=["stream", "lane"])
+            for family, value in zip(families, (state.depth, state.pending, state.oldest_age or 0.0), strict=True):
+                if value is not None:
+                    family.add_metric([self._stream, lane.value], value)
+        yield from families
 
 
 class BuildCollector(Collector):

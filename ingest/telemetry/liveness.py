@@ -18,10 +18,8 @@ class ProcessLiveness:
     """Compares the shared-memory metrics with their values at earlier checks.
 
     Args:
-        shared_metrics: of the worker processes.
         limit: seconds without an iteration after which a process counts as stalled.
         stuck_after: seconds without completed work after which a process counts as stuck, or 0 for never.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -100,12 +100,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class SharedMetrics:
-    """The shared memory map and its layout.
-
-    Args:
-        specs: the declared metrics.
-        slots: the number of rows, one for each process.
-    """
+    """The shared memory map and its layout, with a slot for each process."""
 
     specs: tuple[Spec, ...]
     slots: int

@@ -15,9 +15,7 @@ _LONG = 60.0
 def findings(facts: OutboxFacts | StoreUnavailable, *, is_configured: bool) -> Iterator[Finding]:
     """Report problems that these facts imply for the relay.
 
-    Args:
-        facts: of the outbox.
-        is_configured: whether a DSN is set. If not, the outbox is optional, and our role needs no rights on it.
+    If no DSN is configured, the outbox is optional, and our role needs no rights on it.
     """
     if isinstance(facts, StoreUnavailable):
         # Without its own DSN, the outbox is in the orders' database, whose check already reports the problem.

@@ -39,13 +39,7 @@ class Machine:
 
 
 def findings(settings: Settings, unknown: Sequence[str], host: Machine) -> Iterator[Finding]:
-    """Report contradictory settings and missing resources.
-
-    Args:
-        settings: the settings.
-        unknown: a line for each variable that looks like a setting but is unknown.
-        host: the machine that the workers will run on.
-    """
+    """Report unknown and contradictory settings, and missing resources of the machine."""
     for line in unknown:
         yield _OF.warning(line, "correct or remove it. It is ignored")
     yield _files(settings, host)

@@ -38,6 +38,20 @@ _CREDENTIAL = (
 _CREDENTIAL_NAME = re.compile("key|token|secret|password|auth|cookie|signature", re.IGNORECASE)
 _NETWORK = "check the host's name and port, the firewalls between, and HTTPS_PROXY if a proxy is required"
 
+# By the step at which a connection fails.
+_PROBLEMS = {
+    "name": ("the name {0.name} cannot be resolved", _NETWORK),
+    "connection": ("{0} cannot be reached", _NETWORK),
+    "certificate": (
+        "the certificate of {0} is not accepted",
+        "its operator must renew or correct it. For a private authority, set INGEST_UPSTREAM_CA_FILE",
+    ),
+    "tls": (
+        "the TLS handshake with {0} failed",
+        "check the port and whether it is https. If it requires a certificate, set INGEST_UPSTREAM_CERT_FILE",
+    ),
+}
+
 
 class Api(Protocol):
     """The external API as used by workers."""
@@ -74,13 +88,7 @@ class UpstreamSubject:
 async def findings(
     subject: UpstreamSubject, known_order: Callable[[], Awaitable[str | None]], within: float
 ) -> list[Finding]:
-    """Check the connection to the API, then request one order.
-
-    Args:
-        subject: the API.
-        known_order: finds a queued or stored order.
-        within: time limit of each step in seconds.
-    """
+    """Check the connection to the API, then request one order, each step within `within` seconds."""
     ways = [await _way(host, files, what, within) for host, files, what in _hosts(subject.endpoint)]
     found = [*_encryption(subject.endpoint), *ways]
     if any(finding.level is Level.ERROR for finding in ways):
@@ -132,26 +140,9 @@ async def _way(host: Host, files: TlsFiles, what: str, within: float) -> Finding
     try:
         reached = await reach(host, files, within)
     except Unreachable as error:
-        return _unreachable(host, what, error)
+        problem, advice = _PROBLEMS[error.step]
+        return _OF.error(f"{what}: {problem.format(host)}: {error}", advice)
     return _certificate(host, what, reached)
-
-
-def _unreachable(host: Host, what: str, error: Unreachable) -> Finding:
-    match error.step:
-        case "name":
-            return _OF.error(f"{what}: the name {host.name} cannot be resolved: {error}", _NETWORK)
-        case "connection":
-            return _OF.error(f"{what}: {host} cannot be reached: {error}", _NETWORK)
-        case "certificate":
-            return _OF.error(
-                f"{what}: the certificate of {host} is not accepted: {error}",
-                "its operator must renew or correct it. For a private authority, set INGEST_UPSTREAM_CA_FILE",
-            )
-        case "tls":
-            return _OF.error(
-                f"{what}: the TLS handshake with {host} failed: {error}",
-                "check the port and whether it is https. If it requires a certificate, set INGEST_UPSTREAM_CERT_FILE",
-            )
 
 
 def _certificate(host: Host, what: str, reached: Reached) -> Finding:
