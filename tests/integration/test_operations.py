@@ -11,11 +11,9 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.health import Unhealthy, check_worker
-from ingest.operations.status import read_status
 from ingest.queue.layout.keys import Keys
 
 EVERYTHING = Selection(everything=True)
-UNAVAILABLE = Backends("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/x")
 
 
 @pytest.fixture
@@ -71,16 +69,6 @@ async def test_export_writes_the_oldest_first_and_reports_progress(
     assert (done.count, done.missing) == (450, frozenset())
     assert progress[-1] == (450, 450)
     assert capfd.readouterr() == ("", "")
-
-
-async def test_status_reports_unavailable_servers_and_does_not_raise(backends: Backends) -> None:
-    well, unavailable = await read_status(backends), await read_status(UNAVAILABLE)
-
-    assert well.errors == {}
-    assert well.orders is not None
-    assert well.orders.stored == 0
-    assert set(unavailable.errors) == {"redis", "postgres"}
-    assert (unavailable.queue, unavailable.consumers, unavailable.orders) == (None, None, None)
 
 
 def test_a_worker_that_does_not_answer_is_unhealthy() -> None:

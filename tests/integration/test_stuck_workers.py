@@ -1,7 +1,6 @@
 """/healthz and /readyz of real workers: a process that has orders and completes none is unhealthy, an outage is not."""
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -136,16 +135,6 @@ async def test_a_backlog_that_waits_for_a_server_does_not_make_a_process_unhealt
     await probes.alive_throughout(STUCK_BY_NOW)
 
     assert command.process.poll() is None
-
-
-async def test_a_frozen_process_with_a_backlog_is_unhealthy(workers: Workers, probes: Probes, scene: Scene) -> None:
-    command = await ready(workers, probes, heartbeat_ttl=1.0)
-    process = command.pid_of("worker-0")
-
-    os.kill(process, signal.SIGSTOP)
-    await scene.enqueue(*ids(5))
-
-    assert await probes.until("/healthz", 503) == "stalled: worker-0"
 
 
 async def test_a_worker_that_starts_without_its_servers_is_alive_and_not_ready(
