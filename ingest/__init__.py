@@ -1,8 +1,8 @@
 """Order ingestion on Redis Streams: announce orders from Python.
 
 `Client` and `SyncClient` call the HTTP API. `Producer` and `SyncProducer` write into the queue, with access to Redis. The first
-of each is for asyncio, the second for everything else. `reconcile` and `replay` do what the commands of these names do.
-What else is in this package is not public.
+of each is for asyncio, the second for other programs. `reconcile` and `replay` are the operations of the commands
+`ingest reconcile` and `ingest dead replay`. The other modules of this package are not public.
 """
 
 from importlib import import_module

@@ -1,10 +1,10 @@
-"""The standard streams of a command: always open, and with an error of one line where output cannot be written.
+"""Keeps the standard streams of a command open, and reports output that cannot be written in one line.
 
-If a program starts with a standard stream closed, the next file or connection that it opens gets the stream's number, and the
-program writes into that. So a closed stream is replaced first. Using the replacement fails, which is correct.
+If a program starts with a standard stream closed, the next file or connection that it opens gets the stream's number,
+and the program writes into that. So a closed stream is replaced first. Using the replacement fails, which is correct.
 
-What cannot be written to standard error is discarded, because it cannot be reported, and a full disk below the log or a log reader that
-has ended must not stop the work. A reader that hangs stops a process that logs, unless it waits for a limited time.
+Text that cannot be written to standard error is discarded, because it cannot be reported. A full disk below the log, or a
+log reader that has ended, must not stop the work. A reader that hangs stops a process that logs, unless its wait is limited.
 """
 
 import io
@@ -27,7 +27,7 @@ class CannotWrite(UserError):
 
 
 class _Output(io.FileIO):
-    """Standard output. A reader that closes its pipe is not an error of this kind."""
+    """Standard output. `CannotWrite` does not include a reader that closes its pipe."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -39,10 +39,10 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """Standard error. What cannot be written, or not without waiting where the pipe does not block, counts as written.
+    """Standard error. Text that cannot be written counts as written, as does text for a full pipe that does not block.
 
     Attributes:
-        wait: seconds for the reader to make room, or None for as long as it takes. A signal handler may set it at any time.
+        wait: seconds for the reader to make room, or None for no limit. A signal handler may change it.
     """
 
     wait: float | None = None
@@ -58,7 +58,7 @@ class _Errors(io.FileIO):
         while self.wait is None:
             if not os.get_blocking(self.fileno()) or self._is_writable(_LOOK_AGAIN):
                 return True
-        # Many lines would add up: who has waited in vain only looks until there is room again.
+        # The waits of many lines would add up. After a wait in vain, it only checks until there is room again.
         self._full = not self._is_writable(0.0 if self._full else self.wait)
         return not self._full
 
@@ -75,7 +75,7 @@ def secure() -> None:
 
 
 def wait_for_errors(seconds: float | None) -> None:
-    """Wait no longer than this for the reader of standard error, then discard the rest. None waits for as long as it takes.
+    """Wait no longer than this for the reader of standard error, then discard the rest. None means no limit.
 
     A pipe or a socket with room accepts a line of the log immediately, unless another process fills it at that moment.
     """

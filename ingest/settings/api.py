@@ -20,7 +20,7 @@ class ApiSettings(Topic):
     api_keys_file: NotEmpty | None = Field(None, description="File of the API keys, reloaded when it changes")
     api_open: OnOff = Field("off", description="on: listen on other addresses than the loopback even without API keys")
     api_cert_file: NotEmpty | None = Field(
-        None, description="PEM file of the HTTP API's certificate, which enables HTTPS; reloaded when it changes"
+        None, description="PEM file of the HTTP API's certificate, which enables HTTPS. Reloaded when it changes"
     )
     api_key_file: NotEmpty | None = Field(
         None, description="PEM file of its private key, unless the certificate's file contains it"
@@ -34,7 +34,7 @@ class ApiSettings(Topic):
     )
     api_connections: Annotated[int, Field(gt=0, le=1_000_000)] = Field(
         10_000,
-        description="Concurrent connections to the HTTP API in each process; beyond that, idle connections are closed or new ones refused",
+        description="Concurrent connections to the HTTP API in each process. Beyond that, idle connections are closed or new ones refused",
     )
     api_idle_timeout: _Seconds = Field(
         75.0, description="Time limit for the pause between two requests of a connection to the HTTP API"
@@ -55,7 +55,7 @@ class ApiSettings(Topic):
     )
     # -- webhooks -----------------------------------------------------------------------------------------------------
     webhooks: NotEmpty | None = Field(
-        None, description="TOML file of the sources of webhooks; without it, webhooks are not accepted"
+        None, description="TOML file of the sources of webhooks. Without it, webhooks are not accepted"
     )
     coalesce: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
         60.0,

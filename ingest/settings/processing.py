@@ -27,7 +27,7 @@ class ProcessingSettings(Topic):
         10.0, description="Time limit for one call of the transform, if it is async or runs in a transform process"
     )
     transform_memory: Annotated[int, Field(ge=0, le=2**60)] = Field(
-        1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (Linux only; 0: no limit)"
+        1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (only on Linux, 0: no limit)"
     )
     keep_document: OnOff = Field("off", description="on: store the raw document with each order, for `ingest remap`")
     results: OnOff = Field("off", description="on: publish the result of each order in the results stream")
