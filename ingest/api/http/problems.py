@@ -44,17 +44,12 @@ class Problem(Exception):
         self.headers = dict(headers or {})
         self.members = members
 
-    @property
-    def title(self) -> str:
-        """The status in words."""
-        return HTTPStatus(self.status).phrase
-
     def body(self) -> bytes:
         """The problem as JSON."""
         return msgspec.json.encode(
             {
                 "type": "about:blank",
-                "title": self.title,
+                "title": HTTPStatus(self.status).phrase,
                 "status": self.status,
                 "code": self.code,
                 "detail": self.detail,
@@ -77,5 +72,8 @@ def raw_response(problem: Problem) -> bytes:
         "Content-Length": str(len(body)),
         "Connection": "close",
     }
-    lines = [f"HTTP/1.1 {problem.status} {problem.title}", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

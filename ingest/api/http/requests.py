@@ -106,19 +106,11 @@ def refuse_encoding(headers: MultiMapping[str]) -> None:
     Raises:
         Problem: 415.
     """
-    if "Content-Encoding" in headers and _codings(headers, "Content-Encoding") - {"identity"}:
-        raise _compressed()
-    if "Transfer-Encoding" in headers and _codings(headers, "Transfer-Encoding") - {"chunked"}:
-        raise _compressed()
-
-
-def _codings(headers: MultiMapping[str], name: str) -> set[str]:
-    return {coding.strip().lower() for value in headers.getall(name) for coding in value.split(",")}
-
-
-def _compressed() -> Problem:
-    detail = "compressed bodies are not accepted"
-    return Problem(415, "content_encoding", detail, headers={"Accept-Encoding": "identity"})
+    for name, permitted in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
+        codings = {coding.strip().lower() for value in headers.getall(name, ()) for coding in value.split(",")}
+        if codings - {permitted}:
+            detail = "compressed bodies are not accepted"
+            raise Problem(415, "content_encoding", detail, headers={"Accept-Encoding": "identity"})
 
 
 def too_large(limit: int) -> Problem:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ingest.api.webhooks.keys import ParseKey, standard_key, text_key
+from ingest.api.webhooks.keys import ParseKey, hmac_key, standard_key
 from ingest.api.webhooks.places import BodyDigest, HeaderPlace, PathPlace, Place
 from ingest.api.webhooks.schemes import HeaderScheme, Scheme, StandardScheme, StripeScheme, decode_base64
 
@@ -50,7 +50,7 @@ PROFILES: dict[str, Profile] = {
     "shopify": Profile(
         # Newer subscriptions leave out the X- of all these headers.
         HeaderScheme(("X-Shopify-Hmac-Sha256", "Shopify-Hmac-Sha256"), decode_base64),
-        text_key(),
+        hmac_key,
         has_timestamp=False,
         event=HeaderPlace(("X-Shopify-Topic", "Shopify-Topic")),
         events=("orders/*",),
@@ -61,14 +61,14 @@ PROFILES: dict[str, Profile] = {
     ),
     "stripe": Profile(
         StripeScheme(),
-        text_key(),
+        hmac_key,
         has_timestamp=True,
         event=PathPlace("type", ("type",)),
         delivery_id=PathPlace("id", ("id",)),
     ),
     "woocommerce": Profile(
         HeaderScheme(("X-WC-Webhook-Signature",), decode_base64),
-        text_key(),
+        hmac_key,
         has_timestamp=False,
         event=HeaderPlace(("X-WC-Webhook-Topic",)),
         events=("order.*",),

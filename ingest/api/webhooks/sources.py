@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 from ingest.api.webhooks import declaration
 from ingest.api.webhooks.declaration import SourceError, below
-from ingest.api.webhooks.keys import encoded_key, text_key
+from ingest.api.webhooks.keys import hmac_key
 from ingest.api.webhooks.places import HeaderPlace, PathPlace, Place, compile_path, compile_place, header_name
 from ingest.api.webhooks.profiles import PROFILES, Profile
 from ingest.api.webhooks.schemes import HeaderScheme, decode_base64, decode_hex
@@ -122,10 +122,9 @@ def _signed_as(declared: declaration.Signature) -> Profile:
         timestamp_divisor=1_000 if declared.timestamp_unit == "ms" else 1,
         id_header=_header(declared.id_header, "id_header"),
     )
-    algorithm = declared.algorithm
     return Profile(
         scheme,
-        text_key(algorithm) if declared.key == "text" else encoded_key(declared.key, algorithm),
+        partial(hmac_key, encoding=declared.key, algorithm=declared.algorithm),
         has_timestamp=bool(scheme.timestamp_header),
         delivery_id=HeaderPlace((scheme.id_header,)) if scheme.id_header else None,
     )
@@ -157,9 +156,5 @@ def _place(declared: declaration.Place | None, key: str) -> Place | None:
 
 
 def _matches(patterns: Iterable[str], event: str) -> bool:
-    return any(_pattern(pattern).fullmatch(event) for pattern in patterns)
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
+    expressions = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
+    return any(re.fullmatch(expression, event, re.DOTALL) for expression in expressions)
