@@ -9,7 +9,7 @@ from multidict import MultiMapping
 from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE
-from ingest.api.http.routing import Caller, Respond, Route
+from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
 from ingest.telemetry.logs import get_logger
 
@@ -18,7 +18,8 @@ _log = get_logger("api")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ANONYMOUS = Caller("anonymous", frozenset(Scope))
-_NOBODY = Caller("nobody", frozenset())
+# Of routes that need no key.
+_UNKNOWN = Caller("", frozenset())
 
 
 class Admission(Protocol):
@@ -41,27 +42,22 @@ class OpenAccess:
         return ANONYMOUS
 
 
-def without_key(handler: Respond) -> Handler:
-    """The handler of a route that needs no key, as aiohttp calls it."""
-
-    async def respond(request: web.Request) -> web.StreamResponse:
-        await _expect(request)
-        return await handler(request, _NOBODY)
-
-    return respond
-
-
-def admitting(route: Route, scope: Scope, access: Admission, limit: LogLimit) -> Handler:
+def admitting(route: Route, access: Admission, limit: LogLimit) -> Handler:
     """The handler of a route behind admission, as aiohttp calls it. `limit` is for log lines of rejections."""
     name = f"{route.method} {route.path}"
 
-    async def respond(request: web.Request) -> web.StreamResponse:
+    def admit(request: web.Request) -> Caller:
+        if route.scope is None:
+            return _UNKNOWN
         try:
-            caller = access.admit(request.headers, scope)
+            return access.admit(request.headers, route.scope)
         except Problem as problem:
             if limit.is_due(problem.key, name, problem.code):
                 _log.warning("request_rejected", key=problem.key, route=name, reason=problem.code)
             raise
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        caller = admit(request)
         request[STATE].caller = caller.name
         await _expect(request)
         try:

@@ -29,8 +29,6 @@ class Parameters:
 
     def __init__(self, request: web.Request, single: Sequence[str], repeated: Sequence[str] = ()) -> None:
         self._values: dict[str, list[str]] = {}
-        if not request.rel_url.raw_query_string:
-            return
         for name, value in request.rel_url.query.items():
             if name not in single and name not in repeated:
                 raise Problem(422, "unknown_parameter", f"known here: {', '.join((*single, *repeated))}")

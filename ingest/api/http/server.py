@@ -15,7 +15,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 from structlog.contextvars import bind_contextvars
 
-from ingest.api.http.admitting import Admission, Handler, admitting, expect_later, without_key
+from ingest.api.http.admitting import Admission, Handler, admitting, expect_later
 from ingest.api.http.body_memory import BodyMemory, RequestState
 from ingest.api.http.connection import Connection, ConnectionLimits, Connections
 from ingest.api.http.log_limit import LogLimit
@@ -80,7 +80,7 @@ class Server:
         self.application.on_response_prepare.append(_secure)
         limit = LogLimit(_REJECTIONS_EVERY)
         for route in routes:
-            handler = admitting(route, route.scope, access, limit) if route.scope else without_key(route.handler)
+            handler = admitting(route, access, limit)
             methods = [route.method, "HEAD"] if route.method == "GET" else [route.method]
             for method in methods:
                 self.application.router.add_route(method, route.path, handler, expect_handler=expect_later)

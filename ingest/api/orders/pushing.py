@@ -1,6 +1,7 @@
 """`PUT /v1/orders/{order_id}`: takes a whole order into the queue."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -33,19 +34,19 @@ _DOCUMENTATION = Documentation(
 )
 
 
+@dataclass(frozen=True, slots=True)
 class Pushing:
     """The route.
 
-    Args:
+    Attributes:
         queueing: takes orders into the queue.
         decode: as the worker does.
         limits: of bodies.
     """
 
-    def __init__(self, queueing: Queueing, decode: Decode, limits: BodyLimits) -> None:
-        self._queueing = queueing
-        self._decode = decode
-        self._limits = BodyLimits(min(limits.size, DOCUMENT_LIMIT), limits.seconds, limits.memory)
+    queueing: Queueing
+    decode: Decode
+    limits: BodyLimits
 
     def routes(self) -> Sequence[Route]:
         """The route."""
@@ -56,13 +57,14 @@ class Pushing:
         order_id = order_id_of(request)
         if request.content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON}")
-        document = clean_json(await read_body(request, self._limits))
+        limits = replace(self.limits, size=min(self.limits.size, DOCUMENT_LIMIT))
+        document = clean_json(await read_body(request, limits))
         try:
-            await self._decode.decode(document, FetchRequest(order_id))
+            await self.decode.decode(document, FetchRequest(order_id))
             announcement = Announcement(order_id, document)
         except (InvalidDocument, InvalidAnnouncement) as error:
             raise Problem(422, "invalid_order", str(error)) from error
-        return accepted_response(await self._queueing.announce(announcement))
+        return accepted_response(await self.queueing.announce(announcement))
 
 
 def order_id_of(request: web.Request) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from aiohttp import web
@@ -54,10 +55,11 @@ _DOCUMENTATION = Documentation(
 )
 
 
+@dataclass(frozen=True, slots=True)
 class WebhookRoutes:
     """The route of all sources.
 
-    Args:
+    Attributes:
         sources: that may send.
         producer: takes orders into the queue.
         limits: of bodies.
@@ -66,23 +68,13 @@ class WebhookRoutes:
         coalesce: seconds in which an order that still waits is not queued again, unless a source sets it.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[WebhookSource],
-        producer: Producer,
-        limits: BodyLimits,
-        counters: Mapping[tuple[str, str], Counter],
-        *,
-        accepted: Counter,
-        coalesce: float,
-    ) -> None:
-        self._sources = {source.name: source for source in sources}
-        self._producer = producer
-        self._limits = limits
-        self._counters = counters
-        self._accepted = accepted
-        self._coalesce = coalesce
-        self._limit = LogLimit(_LOG_EVERY)
+    sources: Sequence[WebhookSource]
+    producer: Producer
+    limits: BodyLimits
+    counters: Mapping[tuple[str, str], Counter]
+    accepted: Counter
+    coalesce: float
+    log_limit: LogLimit = field(default_factory=lambda: LogLimit(_LOG_EVERY))
 
     def routes(self) -> Sequence[Route]:
         """The route. Signatures take the place of API keys."""
@@ -90,12 +82,13 @@ class WebhookRoutes:
 
     async def receive(self, request: web.Request, _: Caller) -> web.Response:
         """Respond to one request."""
-        source = self._sources.get(request.match_info["source"])
+        name = request.match_info["source"]
+        source = next((source for source in self.sources if source.name == name), None)
         if source is None:
             # From the header only, because anyone can send bodies here, which would take the memory of signed ones.
             raise Problem(404, "unknown_source", "there is no such source of webhooks")
         try:
-            body = await read_body(request, self._limits)
+            body = await read_body(request, self.limits)
         except Problem as problem:
             is_busy = problem.status == HTTPStatus.SERVICE_UNAVAILABLE
             self._count(source, WebhookResult.UNAVAILABLE if is_busy else WebhookResult.MALFORMED)
@@ -126,12 +119,12 @@ class WebhookRoutes:
             self._log_refused(source, refused)
             detail = "the order cannot be queued right now"
             raise busy(503, refused.code, detail, getattr(error, "retry_after", 1.0)) from error
-        self._accepted.inc(accepted.accepted)
+        self.accepted.inc(accepted.accepted)
         return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
 
     async def _queue(self, source: WebhookSource, announced: ReceivedOrder) -> Accepted:
-        coalesce = self._coalesce if source.declared.coalesce is None else source.declared.coalesce
-        announce = self._producer.try_announce
+        coalesce = self.coalesce if source.declared.coalesce is None else source.declared.coalesce
+        announce = self.producer.try_announce
         orders = [announced.announcement]
         key = announced.idempotency_key
         try:
@@ -143,11 +136,11 @@ class WebhookRoutes:
             return await announce(orders, express=source.declared.express, coalesce=coalesce)
 
     def _count(self, source: WebhookSource, result: WebhookResult) -> None:
-        self._counters[source.name, result].inc()
+        self.counters[source.name, result].inc()
 
     def _log_refused(self, source: WebhookSource, refused: Refused) -> None:
         """Log it once a minute for each source and reason."""
-        if not self._limit.is_due(source.name, refused.code):
+        if not self.log_limit.is_due(source.name, refused.code):
             return
         # A signed request that cannot be read cannot be read when it is sent again. The file of sources has to be changed.
         log = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
