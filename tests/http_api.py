@@ -1,12 +1,15 @@
 """The HTTP API in this event loop, as its processes run it, and a client of it."""
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
+import pytest
 from redis.asyncio import Redis
 from yarl import URL
 
@@ -52,6 +55,16 @@ class Api:
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
 
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """A connection for raw requests, for at most a minute."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            async with asyncio.timeout(60):
+                yield reader, writer
+        finally:
+            writer.close()
+
     async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
         """The status and the JSON of a response."""
         async with self.http.request(method, URL(self.url + path, encoded=True), **options) as response:
@@ -92,3 +105,12 @@ async def running_api(
 async def queued(redis: Redis, queue: str, lane: str = "stream") -> list[dict[bytes, bytes]]:
     """The fields of the entries in a lane."""
     return [fields for _, fields in await redis.xrange(getattr(Keys.of(queue), lane))]
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+@pytest.fixture
+def serve(redis_url: str, queue_name: str) -> Serve:
+    """Runs an API without PostgreSQL, with the given settings."""
+    return partial(running_api, redis_url, NOWHERE, queue_name)

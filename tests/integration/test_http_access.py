@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from http_api import NOWHERE, Api, running_api
+from http_api import Api, Serve
 from structlog.testing import capture_logs
 from support import eventually
 
@@ -33,8 +33,8 @@ def access() -> KeyAccess:
 
 
 @pytest.fixture
-async def api(redis_url: str, queue_name: str, access: KeyAccess) -> AsyncIterator[Api]:
-    async with running_api(redis_url, NOWHERE, queue_name, access) as api:
+async def api(serve: Serve, access: KeyAccess) -> AsyncIterator[Api]:
+    async with serve(access) as api:
         yield api
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
-from http_api import NOWHERE, Api, queued, running_api
+from http_api import NOWHERE, Api, Serve, queued, running_api
 from integration.scene import document
 from redis.asyncio import Redis
 from support import eventually
@@ -19,8 +19,8 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 @pytest.fixture
-async def api(redis_url: str, queue_name: str) -> AsyncIterator[Api]:
-    async with running_api(redis_url, NOWHERE, queue_name, api_body_limit=150_000) as api:
+async def api(serve: Serve) -> AsyncIterator[Api]:
+    async with serve(api_body_limit=150_000) as api:
         yield api
 
 
@@ -268,7 +268,7 @@ async def test_a_malformed_key_is_refused(api: Api, redis: Redis, queue_name: st
 
 
 async def test_a_repeat_during_the_first_request_is_a_conflict_in_every_process(
-    api: Api, redis_url: str, queue_name: str, redis: Redis
+    serve: Serve, api: Api, queue_name: str, redis: Redis
 ) -> None:
     headers = {**NDJSON, "Idempotency-Key": '"k"'}
     more = asyncio.Event()
@@ -278,7 +278,7 @@ async def test_a_repeat_during_the_first_request_is_a_conflict_in_every_process(
         await more.wait()
         yield b"2\n"
 
-    async with running_api(redis_url, NOWHERE, queue_name) as other:
+    async with serve() as other:
         first = asyncio.create_task(api.post("/v1/orders", data=slow_body(), headers=headers))
         await eventually(lambda: redis.exists(Keys.of(queue_name).stream))
         status, answer = await other.post("/v1/orders", data=b"1\n", headers=headers)
@@ -288,10 +288,10 @@ async def test_a_repeat_during_the_first_request_is_a_conflict_in_every_process(
         assert (await first)[0] == 202
 
 
-async def test_a_refused_request_leaves_its_key_free(redis_url: str, queue_name: str, redis: Redis) -> None:
+async def test_a_refused_request_leaves_its_key_free(serve: Serve, queue_name: str, redis: Redis) -> None:
     headers = {"Idempotency-Key": '"k"'}
     await redis.xadd(Keys.of(queue_name).stream, {"order_id": "0"})
-    async with running_api(redis_url, NOWHERE, queue_name, backlog_limit=1) as api:
+    async with serve(backlog_limit=1) as api:
         refused, problem = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
         await redis.delete(Keys.of(queue_name).stream)
         accepted, _ = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr
 
 import pytest
 import structlog
-from http_api import NOWHERE, Api, running_api
+from http_api import Api, Serve
 from redis.asyncio import Redis
 
 from ingest.queue.layout.keys import Keys
@@ -158,9 +158,9 @@ def logged() -> Iterator[io.StringIO]:
 
 
 async def test_hostile_requests_are_refused_queue_nothing_and_are_not_logged(
-    redis_url: str, queue_name: str, redis: Redis, logged: io.StringIO
+    serve: Serve, queue_name: str, redis: Redis, logged: io.StringIO
 ) -> None:
-    async with running_api(redis_url, NOWHERE, queue_name, **LIMITS) as api:
+    async with serve(**LIMITS) as api:
         answered = await asyncio.gather(*(answers_to(api, request) for request in ALL.values()))
         async with api.http.get(api.url + "/healthz") as answer:
             assert answer.status == 200
@@ -172,11 +172,11 @@ async def test_hostile_requests_are_refused_queue_nothing_and_are_not_logged(
 
 
 async def test_requests_with_random_damage_never_fail_the_server(
-    redis_url: str, queue_name: str, redis: Redis, logged: io.StringIO
+    serve: Serve, queue_name: str, redis: Redis, logged: io.StringIO
 ) -> None:
     chance = random.Random(13)
     good = [post(b'{"order_ids":["a b"]}'), get(b"/v1/nothing"), post(b"x", b'Idempotency-Key: "k"')]
-    async with running_api(redis_url, NOWHERE, queue_name, **LIMITS) as api:
+    async with serve(**LIMITS) as api:
 
         async def damaged() -> None:
             request = bytearray(chance.choice(good))

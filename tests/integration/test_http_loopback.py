@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from http_api import NOWHERE, Api, running_api
+from http_api import Api, Serve
 
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.queue.layout.keys import Keys
@@ -13,10 +13,10 @@ from ingest.settings import load_settings
 
 
 @pytest.fixture
-async def api(redis_url: str, queue_name: str) -> AsyncIterator[Api]:
+async def api(serve: Serve) -> AsyncIterator[Api]:
     async with (
         open_admission(load_settings(api_host="127.0.0.1"), SharedBuckets(), {}) as access,
-        running_api(redis_url, NOWHERE, queue_name, access) as api,
+        serve(access) as api,
     ):
         yield api
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import webhook_requests as made
-from http_api import NOWHERE, Api, running_api
+from http_api import Api, Serve
 from integration.scene import document
 from structlog.testing import capture_logs
 from webhook_requests import SECRET
@@ -68,12 +68,12 @@ async def push(api: Api, order_id: str) -> int:
 
 
 async def test_large_bodies_that_come_slowly_leave_memory_to_signed_webhooks_and_pushes(
-    redis_url: str, queue_name: str, webhooks: str
+    serve: Serve, webhooks: str
 ) -> None:
     limits = {"api_body_memory": 16 * 1024 * 1024, "api_body_limit": 4 * 1024 * 1024}
     with capture_logs() as logs:
         async with (
-            running_api(redis_url, NOWHERE, queue_name, webhooks=webhooks, **limits) as api,
+            serve(webhooks=webhooks, **limits) as api,
             dripping(api, 20, 4_000_000, 838_000),
         ):
             await asyncio.sleep(1)  # a moment later, nothing but drips has come for a while
@@ -88,12 +88,10 @@ async def test_large_bodies_that_come_slowly_leave_memory_to_signed_webhooks_and
     assert any(entry["event"] == "body_memory_full" and entry["log_level"] == "warning" for entry in logs)
 
 
-async def test_many_connections_with_half_a_body_leave_room_for_others(
-    redis_url: str, queue_name: str, webhooks: str
-) -> None:
+async def test_many_connections_with_half_a_body_leave_room_for_others(serve: Serve, webhooks: str) -> None:
     limits = {"api_body_memory": 16 * 1024 * 1024, "api_body_limit": 1024 * 1024, "api_connections": 1_000}
     async with (
-        running_api(redis_url, NOWHERE, queue_name, webhooks=webhooks, **limits) as api,
+        serve(webhooks=webhooks, **limits) as api,
         dripping(api, 1_000, 60_000, 30_000),
     ):
         await asyncio.sleep(2.5)  # as above

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import webhook_requests as made
-from http_api import NOWHERE, Api, queued, running_api
+from http_api import NOWHERE, Api, Serve, queued, running_api
 from integration.scene import Scene
 from redis.asyncio import Redis
 from support import eventually
@@ -58,8 +58,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def api(redis_url: str, queue_name: str, file: Path) -> AsyncIterator[Api]:
-    async with running_api(redis_url, NOWHERE, queue_name, webhooks=str(file)) as api:
+async def api(serve: Serve, file: Path) -> AsyncIterator[Api]:
+    async with serve(webhooks=str(file)) as api:
         yield api
 
 
@@ -182,19 +182,19 @@ async def test_a_signed_body_without_an_id_is_an_error_that_names_the_place(
     assert "jane" not in text
 
 
-async def test_a_body_over_the_limit_is_refused(redis_url: str, queue_name: str, file: Path) -> None:
+async def test_a_body_over_the_limit_is_refused(serve: Serve, file: Path) -> None:
     body = b'{"id": 1, "note": "%s"}' % (b"x" * 5_000)
-    async with running_api(redis_url, NOWHERE, queue_name, webhooks=str(file), api_body_limit=4_096) as api:
+    async with serve(webhooks=str(file), api_body_limit=4_096) as api:
         assert await send(api, "shop", body, made.shopify(body)) == (413, "body_too_large")
         assert counted(api) == {"malformed": 1}
 
 
 async def test_a_webhook_for_whose_body_there_is_no_memory_is_no_mistake_of_its_sender(
-    redis_url: str, queue_name: str, file: Path
+    serve: Serve, file: Path
 ) -> None:
     body = b'{"id": 1, "note": "%s"}' % (b"x" * 500_000)
     limits = {"api_body_limit": 1 << 20, "api_body_memory": 2 << 20}
-    async with running_api(redis_url, NOWHERE, queue_name, webhooks=str(file), **limits) as api:
+    async with serve(webhooks=str(file), **limits) as api:
         others = [(await asyncio.open_connection("127.0.0.1", api.port))[1] for _ in range(2)]
         for other in others:
             other.write(b"POST /v1/webhooks/express HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
@@ -243,8 +243,8 @@ async def test_an_unknown_source_is_refused_before_its_body_has_come(api: Api) -
     assert answered.startswith(b"HTTP/1.1 404 ")
 
 
-async def test_without_sources_there_is_no_such_path(redis_url: str, queue_name: str) -> None:
-    async with running_api(redis_url, NOWHERE, queue_name) as api:
+async def test_without_sources_there_is_no_such_path(serve: Serve) -> None:
+    async with serve() as api:
         assert await send(api, "shop", b"{}", {}) == (404, "no_such_path")
 
 
