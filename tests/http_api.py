@@ -73,6 +73,16 @@ class Api:
     async def get(self, path: str) -> tuple[int, Any]:
         return await self.call("GET", path)
 
+    async def pages(self, path: str, member: str) -> list[list[dict[str, Any]]]:
+        """The pages of a list, to the last one."""
+        found, cursor = [], ""
+        while cursor is not None:
+            status, page = await self.get(f"{path}{cursor and f'&cursor={cursor}'}")
+            assert status == 200, page
+            found.append(page[member])
+            cursor = page["next_cursor"]
+        return found
+
     async def post(self, path: str, **options: Any) -> tuple[int, Any]:
         return await self.call("POST", path, **options)
 

@@ -14,10 +14,7 @@ from ingest.settings import load_settings
 
 @pytest.fixture
 async def api(serve: Serve) -> AsyncIterator[Api]:
-    async with (
-        open_admission(load_settings(api_host="127.0.0.1"), SharedBuckets(), {}) as access,
-        serve(access) as api,
-    ):
+    async with open_admission(load_settings(api_host="127.0.0.1"), SharedBuckets(), {}) as access, serve(access) as api:
         yield api
 
 

@@ -19,16 +19,6 @@ async def api(scene: Scene) -> AsyncIterator[Api]:
         yield api
 
 
-async def pages(api: Api, path: str, member: str) -> list[list[dict[str, Any]]]:
-    found, cursor = [], ""
-    while cursor is not None:
-        status, page = await api.get(f"{path}{cursor and f'&cursor={cursor}'}")
-        assert status == 200, page
-        found.append(page[member])
-        cursor = page["next_cursor"]
-    return found
-
-
 async def let_wait(scene: Scene, *order_ids: str, reason: RetryReason = RetryReason.TIMEOUT) -> None:
     await scene.enqueue(*order_ids)
     async with scene.consumer("w") as consumer:
@@ -52,7 +42,7 @@ async def test_the_queue_and_its_consumers_are_shown(scene: Scene, api: Api) -> 
         await two.heartbeat(60.0)
         await one.read(1, 1.0)
         status, queue = await api.get("/v1/queue")
-        consumers = await pages(api, "/v1/queue/consumers?limit=1", "consumers")
+        consumers = await api.pages("/v1/queue/consumers?limit=1", "consumers")
 
     assert status == 200
     assert (queue["depth"], queue["pending"], queue["retries"], queue["dead"]) == (1, 1, 0, 0)
@@ -68,8 +58,8 @@ async def test_retries_are_listed_in_pages_and_filtered(scene: Scene, api: Api) 
     await let_wait(scene, "a", "b", "c")
     await let_wait(scene, "d", reason=RetryReason.CONNECTION)
 
-    found = await pages(api, "/v1/retries?limit=2", "retries")
-    filtered = await pages(api, "/v1/retries?reason=connection&order_id=a&order_id=d", "retries")
+    found = await api.pages("/v1/retries?limit=2", "retries")
+    filtered = await api.pages("/v1/retries?reason=connection&order_id=a&order_id=d", "retries")
 
     listed = [each for page in found for each in page]
     assert sorted(each["order_id"] for each in listed) == ["a", "b", "c", "d"]
@@ -105,8 +95,8 @@ async def test_dead_letters_are_listed_in_pages_the_newest_first_without_their_d
     entry_ids = await dead_letter(scene, *(f"o-{number}" for number in range(25)), document="x" * 1000)
     await dead_letter(scene, "other", reason="rejected")
 
-    found = await pages(api, "/v1/dead-letters?limit=10", "dead_letters")
-    filtered = await pages(api, "/v1/dead-letters?limit=10&reason=not_found&id=o-3&id=other", "dead_letters")
+    found = await api.pages("/v1/dead-letters?limit=10", "dead_letters")
+    filtered = await api.pages("/v1/dead-letters?limit=10&reason=not_found&id=o-3&id=other", "dead_letters")
 
     assert [each["order_id"] for page in found for each in page] == ["other", *(f"o-{n}" for n in range(24, -1, -1))]
     assert "xxx" not in str(found)

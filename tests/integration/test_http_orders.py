@@ -130,11 +130,7 @@ async def test_without_redis_a_stored_order_is_shown_and_of_others_nothing_is_sa
 
 async def test_without_postgres_every_answer_is_503(scene: Scene) -> None:
     async with running_api(scene.redis_url, NOWHERE, scene.queue) as api:
-        answers = [
-            await api.get("/v1/orders/A"),
-            await api.get("/v1/orders"),
-            await api.call("DELETE", "/v1/orders/A"),
-        ]
+        answers = [await api.get("/v1/orders/A"), await api.get("/v1/orders"), await api.call("DELETE", "/v1/orders/A")]
 
     assert [(status, problem["code"]) for status, problem in answers] == [(503, "store_unavailable")] * 3
 
@@ -152,13 +148,9 @@ async def test_with_a_dsn_that_cannot_be_used_an_answer_is_503(scene: Scene) -> 
 async def test_pages_hold_all_stored_orders_once(scene: Scene, api: Api) -> None:
     await store(scene, *(f"o-{number:02}" for number in range(25)))
 
-    pages, cursor = [], ""
-    while cursor is not None:
-        status, page = await api.get(f"/v1/orders?limit=10{cursor and f'&cursor={cursor}'}")
-        assert status == 200
-        pages.append([each["order"]["id"] for each in page["orders"]])
-        cursor = page["next_cursor"]
+    found = await api.pages("/v1/orders?limit=10", "orders")
 
+    pages = [[each["order"]["id"] for each in page] for page in found]
     assert [len(page) for page in pages] == [10, 10, 5]
     assert [order_id for page in pages for order_id in page] == [f"o-{number:02}" for number in range(25)]
 

@@ -72,10 +72,7 @@ async def test_large_bodies_that_come_slowly_leave_memory_to_signed_webhooks_and
 ) -> None:
     limits = {"api_body_memory": 16 * 1024 * 1024, "api_body_limit": 4 * 1024 * 1024}
     with capture_logs() as logs:
-        async with (
-            serve(webhooks=webhooks, **limits) as api,
-            dripping(api, 20, 4_000_000, 838_000),
-        ):
+        async with serve(webhooks=webhooks, **limits) as api, dripping(api, 20, 4_000_000, 838_000):
             await asyncio.sleep(1)  # a moment later, nothing but drips has come for a while
             began = time.monotonic()
             statuses = [await send_signed(api, 60_000) for _ in range(20)]
@@ -90,10 +87,7 @@ async def test_large_bodies_that_come_slowly_leave_memory_to_signed_webhooks_and
 
 async def test_many_connections_with_half_a_body_leave_room_for_others(serve: Serve, webhooks: str) -> None:
     limits = {"api_body_memory": 16 * 1024 * 1024, "api_body_limit": 1024 * 1024, "api_connections": 1_000}
-    async with (
-        serve(webhooks=webhooks, **limits) as api,
-        dripping(api, 1_000, 60_000, 30_000),
-    ):
+    async with serve(webhooks=webhooks, **limits) as api, dripping(api, 1_000, 60_000, 30_000):
         await asyncio.sleep(2.5)  # as above
         statuses = [await send_signed(api, 60_000) for _ in range(20)]
         async with api.http.post(api.url + "/v1/orders", json={"order_ids": ["1"]}) as response:

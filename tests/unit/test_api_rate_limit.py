@@ -46,11 +46,7 @@ def test_a_burst_comes_back_with_time_and_not_more_than_it() -> None:
     assert len(admitted(shop, [LATE + 3_600] * 10)) == 5
 
 
-@given(
-    st.floats(SLOWEST, 1e5),
-    st.integers(1, 1_000),
-    st.lists(st.floats(0, 100), min_size=1, max_size=200),
-)
+@given(st.floats(SLOWEST, 1e5), st.integers(1, 1_000), st.lists(st.floats(0, 100), min_size=1, max_size=200))
 def test_in_no_time_more_than_the_burst_and_the_rate_are_admitted(rate: float, burst: int, gaps: list[float]) -> None:
     shop = bucket(rate, burst)
     now, times = LATE, []

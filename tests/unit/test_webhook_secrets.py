@@ -25,15 +25,7 @@ def test_each_line_of_each_file_is_a_secret_except_comments(tmp_path: Path, mark
     assert found == ["the-new-secret", "the-old-secret", "the#third-secret"]
 
 
-@pytest.mark.parametrize(
-    ("secret", "parse"),
-    [
-        ("x", hmac_key),
-        ("1234567", hmac_key),
-        ("00ff", HEX),
-        ("AP8=", BASE64),
-    ],
-)
+@pytest.mark.parametrize(("secret", "parse"), [("x", hmac_key), ("1234567", hmac_key), ("00ff", HEX), ("AP8=", BASE64)])
 def test_a_secret_that_could_be_guessed_is_an_error(tmp_path: Path, secret: str, parse: ParseKey) -> None:
     (tmp_path / "a").write_text(f"0011223344556677\n{secret}\n")
 

@@ -36,11 +36,7 @@ def source(tmp_path: Path) -> WebhookSource:
 
 @pytest.fixture
 def published() -> dict[str, str]:
-    return {
-        "webhook-id": STANDARD_ID,
-        "webhook-timestamp": str(STANDARD_TIME),
-        "webhook-signature": STANDARD_SIGNATURE,
-    }
+    return {"webhook-id": STANDARD_ID, "webhook-timestamp": str(STANDARD_TIME), "webhook-signature": STANDARD_SIGNATURE}
 
 
 def test_the_published_example_of_standard_webhooks_is_valid(source: WebhookSource, published: dict[str, str]) -> None:
