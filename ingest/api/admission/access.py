@@ -1,7 +1,7 @@
-"""Decides who is calling: admits requests by their API key, its scopes and its rate limit.
+"""Admits requests by their API key, its scopes and its rate limit.
 
-Every key that is presented is hashed and looked up by its digest, and no step depends on how much of it is right: wrong, revoked
-and unknown keys are one case.
+Every presented key is hashed and looked up by its digest. No step depends on how much of a wrong key is right, because wrong,
+revoked and unknown keys are the same case.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class KeyAccess:
     Args:
         keys: in force.
         buckets: of all processes.
-        denied: counts refusals by reason.
+        denied: counts rejections by reason.
         clock: monotonic seconds, the same for all processes.
     """
 

@@ -1,7 +1,7 @@
-"""The rate limit of each key, over all processes of one command: a token bucket, kept as the time when it is full again (GCRA).
+"""The rate limit of each key over all processes of a command. It is a token bucket, stored as the time when it is full again (GCRA).
 
-The times are in memory that the processes share, each with a lock that the system releases when its holder dies. No process waits long
-for it. A process that does not get the lock, because its holder was interrupted, continues without it, and one request may go uncounted.
+The processes share the memory of these times. Each time has a lock, which the system releases when its holder dies. A process that
+does not get the lock soon, because its holder was interrupted, continues without it, and one request may go uncounted.
 """
 
 import fcntl
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 from ingest.domain.api_key import ApiKey, RateLimit
 
-# Twice the keys that a file may have: one is found a cell of its own near the one that its digest names.
+# Twice the keys that a file may have, so that each key finds its own cell near the one that its digest names.
 _CELLS = 4_096
-# A part of a token, more than the clock's rounding.
+# A part of a token that is larger than the clock's rounding.
 _ROUNDING = 1e-4
 _POLICY = '"default"'
-# Seconds by which `now` may be late here: the process was interrupted.
+# Seconds by which `now` may be late, because the process was interrupted.
 _LATE = 1.0
-# How often a lock is tried for: its holder usually needs it for as long as one or two tries take, and if it was interrupted, it
-# goes on when those who wait yield their cores.
+# Attempts to get a lock. Its holder usually needs it for the time of one or two attempts. An interrupted holder continues when the
+# waiting processes yield their cores.
 _TRIES = 50
 
 
@@ -34,7 +34,7 @@ class Taken:
     Attributes:
         is_admitted: whether there was one.
         remaining: tokens that may be taken immediately.
-        seconds: until all tokens are available again or, without any, until the next one is.
+        seconds: until all tokens are available again. If there is none, until the next one is available.
     """
 
     is_admitted: bool
@@ -73,11 +73,11 @@ class Bucket:
         return Taken(is_admitted, remaining, max(1, math.ceil(until * self._interval - _ROUNDING)))
 
     def _take(self, now: float) -> tuple[float, bool]:
-        """Return how many tokens are missing then, and whether one was taken."""
+        """Return how many tokens are missing afterwards, and whether one was taken."""
         cells, at, interval, burst = self._shared.cells, self._at, self._interval, self._burst
         missing = max(0.0, (cells[at] - now) / interval)
         if missing > burst + _LATE / interval:
-            # The time is of another limit, before the file was changed.
+            # The time belongs to another limit, from before the file was changed.
             missing = float(burst)
             cells[at] = now + missing * interval
         if missing + 1.0 > burst + _ROUNDING:
@@ -86,7 +86,7 @@ class Bucket:
         return missing + 1.0, True
 
     def headers(self, taken: Taken) -> tuple[tuple[str, str], ...]:
-        """Return the header fields of an answer (draft-ietf-httpapi-ratelimit-headers-10)."""
+        """Return the header fields of a response (draft-ietf-httpapi-ratelimit-headers-10)."""
         return (
             ("RateLimit-Policy", self.policy),
             ("RateLimit", f"{_POLICY};r={taken.remaining};t={taken.seconds}"),

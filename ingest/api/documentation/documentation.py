@@ -40,7 +40,7 @@ class Documentation:
         status: of the response that is no error.
         response: when that is given.
         schema: of its JSON.
-        problems: by status: when the response is that error. The problems of any route are added.
+        problems: by status: when the response is that error. The problems of every route are added.
     """
 
     summary: str

@@ -45,9 +45,9 @@ def _several(name: str, text: str) -> Parameter:
 def _change(summary: str, text: str, body: type) -> Documentation:
     return Documentation(
         summary=summary,
-        text=f"{text} The audit log has each change.",
+        text=f"{text} The audit log records each change.",
         bodies={JSON: body},
-        response="How many.",
+        response="The number of entries.",
         schema=object_schema("dry_run", "count", dry_run=_FLAG, count=_COUNT, gone=_COUNT, reasons={"type": "object"}),
         problems={
             415: "The body is not JSON, or is compressed.",
@@ -61,7 +61,7 @@ SHOW = Documentation(
     text="The stored order and its state in the queue: see the page on finding orders. If the queue is too long to be searched, or "
     "Redis is unavailable, the state is `unknown`.",
     parameters=[ORDER_ID],
-    response="All that is known of the order.",
+    response="The order, and its state in the queue.",
     schema=object_schema(
         "order_id",
         "order",
@@ -74,7 +74,7 @@ SHOW = Documentation(
         erased_at=_OPTIONAL,
         ingestion=_INGESTION,
     ),
-    problems={404: "The order is found nowhere.", 422: _INVALID_ID},
+    problems={404: "The order was not found.", 422: _INVALID_ID},
 )
 PAGE = Documentation(
     summary="List stored orders",
@@ -113,7 +113,7 @@ QUEUE = Documentation(
 )
 CONSUMERS = Documentation(
     summary="The consumers of the queue",
-    text="The processes that read it, with their heartbeats and open circuits, by name.",
+    text="The processes that read the queue, with their heartbeats and open circuits, by name.",
     parameters=_paging(1000),
     response=_LISTED,
     schema=_page("consumers"),
@@ -151,7 +151,7 @@ DEAD_LETTERS = Documentation(
 )
 SHOW_DEAD_LETTER = Documentation(
     summary="Show a dead letter",
-    text="With all its fields, also its document.",
+    text="With all its fields, including its document.",
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
     response="The dead letter.",
     schema=object_schema("id", "order_id", "reason", "fields"),

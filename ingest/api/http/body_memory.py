@@ -1,8 +1,8 @@
 """Memory for the bodies that are being received, and who gets it when there is not enough.
 
-A body takes memory as it comes, not as it is announced. Callers who are admitted by their key come first, and a quarter of the memory is
-reserved for them. When there is none left, requests whose bodies come slowly are ended, first those of callers who are not admitted yet,
-such as senders of webhooks, whose signature is checked when the whole body is there.
+A body takes memory as it arrives, not as it is announced. Callers who are admitted by their key come first, and a quarter of the
+memory is reserved for them. When no memory is left, slow requests are ended, first the requests of callers who are not admitted yet,
+such as senders of webhooks, whose signature is checked when the body is complete.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ class BodyMemory:
 
     Args:
         size: bytes.
-        rejected: counts requests that were rejected for want of memory, by reason: `slow` or `busy`.
+        rejected: counts requests that were rejected because memory was short, by reason (`slow` or `busy`).
     """
 
     def __init__(self, size: int, rejected: Mapping[str, CounterMetric] | None = None) -> None:

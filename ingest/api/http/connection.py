@@ -1,4 +1,4 @@
-"""Limits on the connections of clients: aiohttp's protocol of a connection, extended through its public members.
+"""Limits on the connections of clients. They extend aiohttp's protocol of a connection through its public members.
 
 A client that connects and sends nothing, or very slowly, must not keep others out. aiohttp itself closes a connection that waits too
 long for a request, and limits the fields of a header.

@@ -1,4 +1,4 @@
-"""Problems of servers that cannot be used, made of the errors of operations and of the queue."""
+"""Turns the errors of operations and of the queue into problems of unavailable servers."""
 
 import math
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def as_problems() -> Iterator[None]:
         detail = "the query took too long: use fewer or other filters, or add an index"
         raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error
     except (StoreUnavailable, ConfigError) as error:
-        # A DSN that cannot be used is only found when it is: the file of an authority may be missing.
+        # A DSN is only checked when it is used. For example, the file of a certificate authority may be missing.
         _log_refusal("postgres", error)
         raise busy(503, "store_unavailable", "the database cannot be used right now", _RETRY_AFTER) from error
     except QueueUnavailable as error:
@@ -48,6 +48,6 @@ def busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
 
 
 def _log_refusal(server: str, error: Exception) -> None:
-    # An operator has to fix it. An outage ends by itself, and is logged elsewhere.
+    # The operator has to act. An outage ends by itself, and is logged elsewhere.
     if isinstance(error, UserError):
         _log.error("unavailable", server=server, error=str(error))

@@ -1,4 +1,4 @@
-"""Limits log lines that clients cause: one in a time for each subject, however many there are."""
+"""Limits the log lines that clients cause to one in a period for each subject."""
 
 import time
 from collections.abc import Hashable

@@ -87,7 +87,7 @@ def cursor_of(value: Any) -> str:
 
 
 def invalid_cursor() -> Problem:
-    """422: a cursor that no answer has had."""
+    """422: no response has contained this cursor."""
     return _invalid("cursor", "the next_cursor of the page before")
 
 

@@ -1,4 +1,4 @@
-"""Errors as answers: problem details for HTTP APIs (RFC 9457)."""
+"""Error responses as problem details for HTTP APIs (RFC 9457)."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 CONTENT_TYPE = "application/problem+json"
-# In every response, because none of them is a page, and none may be kept.
+# In every response, because no response is a page or may be cached.
 SECURITY_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -23,9 +23,9 @@ class Problem(Exception):
 
     Args:
         status: the HTTP status.
-        code: names the kind of problem for programs, such as `backlog_full`; part of the API.
+        code: names the kind of problem for programs, such as `backlog_full`. It is part of the API.
         detail: describes the error of this request for people, without a secret, a body or an internal name.
-        headers: go with the answer, such as Retry-After.
+        headers: of the response, such as Retry-After.
         members: further members of the problem, such as where in the body the error is.
 
     Attributes:

@@ -62,7 +62,7 @@ async def read_body(request: web.Request, limits: BodyLimits) -> bytes:
     refuse_encoding(request.headers)
     content = request.content
     if content.is_eof():
-        # All of it has come together with the header: there is nothing to wait for.
+        # All of it came together with the header.
         body = content.read_nowait()
         if len(body) > limits.size:
             raise too_large(limits.size)
@@ -87,7 +87,7 @@ async def _read_all(request: web.Request, limits: BodyLimits) -> bytes:
 
 
 def decoded(body: bytes, kind: type[_T]) -> _T:
-    """The JSON of a body, as this type.
+    """Decode the JSON of a body to this type.
 
     Raises:
         Problem: 400 or 422.
@@ -101,7 +101,7 @@ def decoded(body: bytes, kind: type[_T]) -> _T:
 
 
 def refuse_encoding(headers: MultiMapping[str]) -> None:
-    """Refuse a compressed body: a small one could become a huge one here.
+    """Refuse a compressed body, because a small one could become a huge one here.
 
     Raises:
         Problem: 415.

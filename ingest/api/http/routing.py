@@ -1,4 +1,4 @@
-"""A route: a method, a path, the required scope, and the function that responds."""
+"""A route consists of a method, a path, the required scope, and the function that responds."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Caller:
     """Who sent a request.
 
     Attributes:
-        name: of the key, for audit and metrics; `anonymous` if the API runs open.
+        name: of the key, for audit and metrics. It is `anonymous` if the API runs open.
         scopes: the permitted operations.
         headers: of every response to this request, such as the headers of a rate limit.
         check: raises `Problem` if the caller has lost a scope, for a request that takes long.
@@ -42,7 +42,7 @@ class Route:
         method: of HTTP, upper case.
         path: as aiohttp writes it, such as `/v1/orders/{order_id}`.
         scope: the scope that a key needs, or None for routes that need no key.
-        handler: answers.
+        handler: responds.
         documentation: its part of the OpenAPI document.
     """
 

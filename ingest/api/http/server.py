@@ -1,4 +1,4 @@
-"""The HTTP server: an aiohttp application whose middleware identifies, counts and logs each request, behind limits on connections."""
+"""The HTTP server is an aiohttp application behind limits on connections. Its middleware identifies, counts and logs each request."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""The certificate of the HTTP API: checked at the start, and used again when its files change."""
+"""The certificate of the HTTP API, which is checked at the start and loaded again when its files change."""
 
 import ssl
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class ServerTls:
         return WatchedFiles(_SETTINGS, self._paths, self._load)
 
     async def _load(self) -> None:
-        # First where it does no harm: a certificate whose key does not fit would have replaced the one in use.
+        # First into another context, because a certificate whose key does not fit would replace the one in use.
         _load(_context(), self._paths)
         _load(self.context, self._paths)
 

@@ -1,4 +1,4 @@
-"""Routes of the dead letters: list, show, replay and drop them."""
+"""Routes that list, show, replay and drop dead letters."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Routes for operators of the queue: its state, its consumers, and its retries."""
+"""Routes that show the queue's state, consumers and retries, and change the retries."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass

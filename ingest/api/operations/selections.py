@@ -24,7 +24,7 @@ _LONGEST = 128
 
 
 class RetriesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which retries: those that match all that is given.
+    """The retries that match all given criteria.
 
     Attributes:
         ids: orders.
@@ -44,7 +44,7 @@ class RetriesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeadLettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters: those that match all that is given.
+    """The dead letters that match all given criteria.
 
     Attributes:
         ids: dead letters, or orders.

@@ -1,4 +1,4 @@
-"""`POST /v1/orders`: takes order IDs into the queue, from JSON or NDJSON."""
+"""`POST /v1/orders` enqueues order IDs from JSON or NDJSON."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -26,11 +26,11 @@ from ingest.queue.produce.idempotent_calls import Begun
 from ingest.queue.produce.submission import Orders
 
 _PATH = "/v1/orders"
-# More go by NDJSON, which is read in pieces.
+# Clients send more IDs as NDJSON, which is read in pieces.
 _MOST_IDS = 10_000
 
 
-# The pattern is for the document: an ID is checked where it is sent, and an invalid one is named by its index.
+# The pattern is only for the OpenAPI document. An ID is checked when it is enqueued, and an invalid one is named by its index.
 OrderId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"})]
 
 
@@ -89,8 +89,8 @@ class Announcing:
     """The route.
 
     Attributes:
-        queueing: takes orders into the queue.
-        idempotency: answers repeated requests.
+        queueing: enqueues orders.
+        idempotency: responds to repeated requests.
         limits: of bodies.
     """
 
@@ -103,7 +103,7 @@ class Announcing:
         return [Route("POST", _PATH, Scope.ENQUEUE, self.announce, _DOCUMENTATION)]
 
     async def announce(self, request: web.Request, caller: Caller) -> web.Response:
-        """Take order IDs into the queue."""
+        """Enqueue order IDs."""
         if request.content_type == NDJSON:
             return accepted_response(await self._announce_lines(request, caller))
         if request.content_type != JSON:
@@ -154,7 +154,7 @@ class Announcing:
             problem.members |= {"accepted": accepted, "duplicates": duplicates}
             raise
         if not number:
-            # As for an empty list, because a failed export must not pass for an enqueued one.
+            # Like an empty list, because a failed export must not pass for an enqueued one.
             detail = "the body contains no order: write one in each line"
             raise Problem(422, "no_orders", detail, accepted=0, duplicates=0)
         return Accepted(accepted, duplicates)
@@ -177,7 +177,7 @@ def _with_origins(batch: Batch, caller: Caller) -> Batch:
 
 
 def _origin(caller: Caller, source: str | None) -> str:
-    """Where an order comes from: a client chooses the source, and cannot pass for a webhook or another key."""
+    """The source of an order. A client chooses its last part, and cannot pass for a webhook or another key."""
     return f"key:{caller.name}:{source}"
 
 

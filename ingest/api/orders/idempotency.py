@@ -1,7 +1,7 @@
-"""Idempotency-Key: a request that is sent again with its key gets the first one's response, and does nothing.
+"""A request that is sent again with its Idempotency-Key gets the first response and has no further effect.
 
 As the IETF draft "The Idempotency-Key HTTP Header Field" (revision 07) describes it: 400 for a malformed key, 409 while the first
-request is being worked on, 422 if the key was used for another payload. Keys are kept for 24 hours, for each caller on its own.
+request is being worked on, 422 if the key was used for another payload. Keys are kept for 24 hours, separately for each caller.
 """
 
 import re
@@ -22,7 +22,7 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
 HEADER = "Idempotency-Key"
-# A String of RFC 9651: printable ASCII in quotes. Many clients leave the quotes out.
+# A String of RFC 9651 is printable ASCII in quotes. Many clients omit the quotes.
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,200})"', re.ASCII)
 # When to check for the response of a call in progress.
 _SOON = 2.0
@@ -99,7 +99,7 @@ class Idempotency:
 
 
 async def _logged(step: Awaitable[object]) -> None:
-    """Store the state of a call if possible. Otherwise its lease ends, and the producer knows the orders by the same key."""
+    """Store the state of a call if possible. Otherwise its lease ends, and the producer recognizes the orders by the same key."""
     try:
         await step
     except QueueUnavailable as error:
@@ -107,7 +107,7 @@ async def _logged(step: Awaitable[object]) -> None:
 
 
 def name_of(caller: str, route: str, key: str) -> str:
-    """The name under which a call is remembered: keys of different callers and routes have nothing to do with each other."""
+    """The name under which a call is remembered. Keys of different callers and routes are independent."""
     return digest_of(caller.encode() + b"\0" + route.encode() + b"\0" + key.encode())
 
 

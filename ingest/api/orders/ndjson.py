@@ -1,4 +1,4 @@
-"""Reads order IDs from NDJSON as it comes: in batches, so that no more than one is in memory."""
+"""Reads order IDs from NDJSON as it arrives, in batches, so that only one batch is in memory."""
 
 import asyncio
 import re
@@ -18,14 +18,14 @@ from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 CONTENT_TYPE = "application/x-ndjson"
 MOST_LINES = 100_000
-# As many go to Redis in one step.
+# Orders that are sent to Redis in one step.
 BATCH = 500
 _LINE_SIZE = 1024
-# Bytes of a body that are divided into lines together. The lines take several times as much while Redis does not respond.
+# Bytes of a body that are divided into lines together. The lines take several times as much memory while Redis does not respond.
 _PIECE = 16 * 1024
-# As many times its bytes.
+# The memory of a piece is this multiple of its bytes.
 _COST = 8
-# Some editors begin a file with it.
+# Some editors write it at the start of a file.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # An ID as a JSON string or as plain text, the content of nearly every line. Digits are an ID, and other JSON literals are not.
 _LITERAL = rb"(?:null|true|false|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
@@ -74,17 +74,17 @@ class Lines:
         self._digest = blake2b(digest_size=16)
 
     async def fingerprint(self) -> str:
-        """Of the whole body, after the rest of it was read."""
+        """Read the rest of the body, and return the fingerprint of all of it."""
         with suppress(InvalidLine):
             async for _ in self.batches():
                 pass
         return self._digest.hexdigest()
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """The orders, `BATCH` in each list, however the body is divided. Orders before an invalid line come first.
+        """The orders in lists of `BATCH`, however the body is divided. Orders before an invalid line are returned before the error.
 
         Raises:
-            InvalidLine: at the first line that is none.
+            InvalidLine: at the first invalid line.
             Problem: 408 if a batch takes too long to come.
         """
         batch: list[str | Announcement] = []

@@ -1,4 +1,4 @@
-"""Routes of the orders themselves: one order wherever it is, the stored ones page by page, and erasing one."""
+"""Routes that find one order wherever it is, list stored orders, and erase an order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`PUT /v1/orders/{order_id}`: takes a whole order into the queue."""
+"""`PUT /v1/orders/{order_id}` enqueues a whole order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class Pushing:
     """The route.
 
     Attributes:
-        queueing: takes orders into the queue.
+        queueing: enqueues orders.
         decode: as the worker does.
         limits: of bodies.
     """
@@ -53,7 +53,7 @@ class Pushing:
         return [Route("PUT", "/v1/orders/{order_id}", Scope.PUSH, self.push, _DOCUMENTATION)]
 
     async def push(self, request: web.Request, _: Caller) -> web.Response:
-        """Check an order as its worker will, and take it into the queue."""
+        """Check an order as its worker will, and enqueue it."""
         order_id = order_id_of(request)
         if request.content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON}")

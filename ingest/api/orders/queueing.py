@@ -1,4 +1,4 @@
-"""Puts orders into the queue for a route, and makes problems of the errors."""
+"""Enqueues orders for a route, and turns errors into problems."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ class Queueing:
     """The queue, as routes use it.
 
     Attributes:
-        producer: takes orders into the queue.
+        producer: enqueues orders.
         accepted: counts enqueued orders.
     """
 

@@ -30,7 +30,7 @@ class SourceError(ValueError):
 
 @contextmanager
 def below(*keys: str | int) -> Iterator[None]:
-    """Within these keys of the file: an error in the block names them."""
+    """Add these keys of the file to an error in the block."""
     try:
         yield
     except SourceError as error:
@@ -38,11 +38,11 @@ def below(*keys: str | int) -> Iterator[None]:
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Refuses unknown keys: a typing mistake must not be ignored."""
+    """Rejects unknown keys, because a typing mistake must not be ignored."""
 
 
 class InHeader(Strict, frozen=True, kw_only=True):
-    """A value that a header has."""
+    """The value of a header."""
 
     header: str
 
@@ -86,10 +86,10 @@ class SourceDeclaration(Strict, frozen=True, kw_only=True):
         profile: what kind of sender.
         secret_files: paths of files with secrets, one in each line.
         tolerance: seconds by which a timestamp may differ from now.
-        event: where the name of the event is.
+        event: the place of the event's name.
         events: patterns of events that are orders.
         ignore: patterns of events that are no orders, although one of `events` matches.
-        order_id: where the ID of the order is.
+        order_id: the place of the order's ID.
         remove_prefix: the text before the ID.
         document: where in the body the order itself is.
         delivery_id: where the ID is that the sender gives to each event.

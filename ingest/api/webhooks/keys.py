@@ -1,4 +1,4 @@
-"""Who can have signed: secrets as keys, and whether one of them fits a request. Compares in constant time."""
+"""The keys that can have signed a request. Signatures are compared in constant time."""
 
 import hmac
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ingest.api.webhooks.schemes import Claim, Kind, decode_base64, decode_hex
 
-# The specification of Standard Webhooks has 24 to 64.
+# The specification of Standard Webhooks requires 24 to 64.
 _SHORTEST_STANDARD = 16
 # Shorter secrets can be guessed from one signed request.
 _SHORTEST = 8
@@ -53,7 +53,7 @@ class Ed25519Key:
     """
 
     def __init__(self, public: bytes) -> None:
-        # An optional package, which only those need who have such keys.
+        # An optional package, which is only needed for such keys.
         from nacl.signing import VerifyKey  # noqa: PLC0415
 
         self._key = VerifyKey(public)
@@ -68,7 +68,7 @@ class Ed25519Key:
 
         try:
             self._key.verify(signed, signature)
-        except (BadSignatureError, ValueError):  # ValueError: it has not the length of one
+        except (BadSignatureError, ValueError):  # ValueError: its length is wrong
             return False
         return True
 
@@ -77,7 +77,7 @@ def hmac_key(secret: str, encoding: str = "text", algorithm: str = "sha256") -> 
     """A secret that is the key itself, or the key in hexadecimal or base64.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     key = _DECODE[encoding](secret)
     if key is None:
@@ -91,7 +91,7 @@ def standard_key(secret: str) -> Key:
     """A secret of Standard Webhooks: `whsec_` and base64, or `whpk_` and the public key.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     if secret.startswith(_PRIVATE):
         raise ValueError(

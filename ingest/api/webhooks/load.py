@@ -23,7 +23,7 @@ def load_sources(path: str) -> list[WebhookSource]:
     """The sources in a file, with their secrets.
 
     Raises:
-        ConfigError: one of them cannot be used. Its one line names the setting, the line and the field.
+        ConfigError: a source cannot be used. The message names the setting, the line and the field.
     """
     try:
         text = read_text(Path(path), _LARGEST, "a file of sources")

@@ -1,4 +1,4 @@
-"""The place of a value in a request: a path into its JSON body, or a header.
+"""The place of a value in a request, which is a path into its JSON body, or a header.
 
 A path is keys and indexes, written as in mappings: `data.object.lines[0].id`. A key with characters other than letters, digits, - and _
 is written in quotes. `$` is the whole body. The value is read from the text of the body, so that long numbers and the digits of amounts
@@ -21,7 +21,7 @@ _KEY, _INDEX = r'([A-Za-z_][A-Za-z0-9_-]*)|"([^"]+)"', r"\[([0-9]{1,9})\]"
 _STEP = re.compile(rf"{_KEY}|{_INDEX}")
 _PATH = re.compile(rf"\$|(?:\$\.?)?(?:{_KEY}|{_INDEX})(?:\.(?:{_KEY})|{_INDEX})*")
 _INTEGER = re.compile(rb"-?[0-9]+")
-# Longer texts are no IDs and no names of events.
+# Longer texts are neither IDs nor names of events.
 _LONGEST = 1_000
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -31,7 +31,7 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class NotJson(ValueError):
-    """A body that is no JSON object or list in UTF-8."""
+    """The body is not a JSON object or list in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class PathPlace:
 
 
 class BodyDigest:
-    """The body itself as the ID of an event: for senders whose own IDs are not unique."""
+    """The body itself is the ID of an event, for senders whose own IDs are not unique."""
 
     def read(self, headers: MultiMapping[str], body: bytes) -> str:
         """The digest of the body."""
@@ -141,7 +141,7 @@ def compile_place(declared: declaration.Place) -> HeaderPlace | PathPlace:
     """Compile a place.
 
     Raises:
-        SourceError: it is none.
+        SourceError: it is not valid.
     """
     if isinstance(declared, str):
         return compile_path(declared)
@@ -152,7 +152,7 @@ def compile_path(text: str) -> PathPlace:
     """Compile a path.
 
     Raises:
-        SourceError: it is none.
+        SourceError: it is not valid.
     """
     if not _PATH.fullmatch(text):
         problem = "an empty path" if not text else f"{text!r} is not a path"
@@ -165,7 +165,7 @@ def header_name(name: str, key: str) -> str:
     """The name of a header, checked.
 
     Raises:
-        SourceError: it is none.
+        SourceError: it is not valid.
     """
     try:
         return check_header_name(name)

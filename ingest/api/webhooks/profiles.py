@@ -1,4 +1,4 @@
-"""The known senders: how each of them signs, and where it puts the event and the order ID."""
+"""The known senders, with their signatures and the places of the event and the order ID."""
 
 import re
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Profile:
         scheme: how it signs.
         parse_key: how its secrets are written.
         has_timestamp: whether it signs a timestamp.
-        event: where the name of the event is.
+        event: the place of the event's name.
         events: patterns of the events that are orders.
         ignore: patterns of events to ignore.
-        order_id: where the ID of the order is.
+        order_id: the place of the order's ID.
         delivery_id: where the ID is that is the same when an event is sent again.
         ping: the possible bodies of a request that only checks that the URL exists. It is not signed and carries no event.
     """

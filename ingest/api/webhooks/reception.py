@@ -1,4 +1,4 @@
-"""Classifies a request of a source: an order, another event to acknowledge, or a rejection. Pure except for the secrets."""
+"""Classifies a request of a source as an order, as another event to acknowledge, or as rejected. Pure except for the secrets."""
 
 import hashlib
 import re
@@ -75,7 +75,7 @@ def read_webhook(source: WebhookSource, headers: MultiMapping[str], body: bytes,
 
 
 def _check_signature(source: WebhookSource, claim: Claim | None, body: bytes, now: float) -> None:
-    # Even without a claim, so that the response time reveals nothing.
+    # The body is hashed even without a claim, so that the response time does not reveal the difference.
     is_signed = any(key.fits(claim or _UNSIGNED, body) for key in source.secrets.keys)
     if claim is None or not is_signed:
         raise Refused(WebhookResult.BAD_SIGNATURE, "bad_signature", "no signature of this request fits")
@@ -118,6 +118,6 @@ def _idempotency_key(source: WebhookSource, headers: MultiMapping[str], document
     if not _USUAL_ID.fullmatch(delivery_id):
         delivery_id = hashlib.sha256(delivery_id.encode("utf-8", "surrogatepass")).hexdigest()
     if isinstance(place, HeaderPlace) and source.profile.scheme.id_header.lower() not in map(str.lower, place.names):
-        # Not signed: an old body that is sent again with the ID of another event must not keep that one out.
+        # The ID is not signed. An old body that is sent again with the ID of another event must not suppress that event.
         delivery_id += f":{hashlib.sha256(document).hexdigest()[:16]}"
     return f"webhook:{source.name}:{delivery_id}"

@@ -1,4 +1,4 @@
-"""`POST /v1/webhooks/{source}`: responds to senders, counts, logs, and enqueues their orders."""
+"""`POST /v1/webhooks/{source}` checks, counts and logs webhooks, and enqueues their orders."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ _log = get_logger("webhooks")
 _LARGE = 256 * 1024
 # Shopify gives up after five seconds.
 _ANSWER_WITHIN = 2.0
-# Seconds between two log lines for one source and reason: those who cannot sign can still send a lot.
+# Seconds between two log lines for one source and reason, because clients without the secret can send many requests.
 _LOG_EVERY = 60.0
 _STATUS = {
     WebhookResult.BAD_SIGNATURE: 401,
@@ -61,7 +61,7 @@ class WebhookRoutes:
 
     Attributes:
         sources: that may send.
-        producer: takes orders into the queue.
+        producer: enqueues orders.
         limits: of bodies.
         counters: by source and result.
         accepted: counts enqueued orders.
@@ -85,7 +85,7 @@ class WebhookRoutes:
         name = request.match_info["source"]
         source = next((source for source in self.sources if source.name == name), None)
         if source is None:
-            # From the header only, because anyone can send bodies here, which would take the memory of signed ones.
+            # Before the body is read, because bodies of arbitrary clients would take the memory of signed ones.
             raise Problem(404, "unknown_source", "there is no such source of webhooks")
         try:
             body = await read_body(request, self.limits)
@@ -132,7 +132,7 @@ class WebhookRoutes:
                 orders, idempotency_key=key, express=source.declared.express, coalesce=coalesce, count_repeats=True
             )
         except IdempotencyKeyReused:
-            # The sender has given one ID to two orders, or to two states of one: an order too many changes nothing.
+            # The sender has given one ID to two orders, or to two states of an order. An additional entry has no effect.
             return await announce(orders, express=source.declared.express, coalesce=coalesce)
 
     def _count(self, source: WebhookSource, result: WebhookResult) -> None:

@@ -16,7 +16,7 @@ from multidict import MultiMapping
 
 from ingest.api.webhooks.places import single
 
-# Senders send one signature, and two while a secret is rotated. More would only cost time.
+# Senders send one signature, or two while a secret is rotated.
 _MOST_SIGNATURES = 10
 _LONGEST_TEXT = 256
 _DIGITS = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -34,10 +34,10 @@ _STANDARD_VERSIONS = {"v1": Kind.HMAC, "v1a": Kind.ED25519}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim of a request. Nothing in it is trusted before a signature is valid.
+    """The claim of a request. It is not trusted before a signature is valid.
 
     Attributes:
-        signatures: any one of which has to fit.
+        signatures: at least one has to fit.
         before: the signed text before the body.
         after: the signed text after the body.
         timestamp: when it was signed in Unix time, or None if that is not signed.
@@ -144,7 +144,7 @@ class HeaderScheme:
         )
 
     def _is_unambiguous(self, signed_id: str) -> bool:
-        """Whether an ID contains none of the separators, so that one signed text has one reading only."""
+        """Whether an ID contains no separator, so that a signed text cannot be read in two ways."""
         if not self.id_header:
             return True
         template = (self.before + self.after).replace("{timestamp}", "").replace("{id}", "")

@@ -1,4 +1,4 @@
-"""One source, compiled: everything that is needed to check and read its requests."""
+"""A compiled source contains everything that is needed to check and read its requests."""
 
 import re
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class WebhookSource:
         declared: the content of the file.
         profile: the kind of sender, with the values of the file.
         secrets: of which one has signed each request.
-        order_id: where the ID of the order is.
+        order_id: the place of the order's ID.
         document: where the order itself is, or None if workers fetch it.
     """
 
