@@ -7,7 +7,7 @@ import json
 import logging
 import random
 from collections.abc import Iterator
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 
 import pytest
 import structlog
@@ -19,13 +19,14 @@ from ingest.telemetry.logs import setup_logs
 
 POST = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\n"
 JSON = b"Content-Type: application/json\r\n"
+HEAD = POST + JSON
 VALID = b'{"order_ids":["smuggled"]}'
 SECRET = b"ingest_s3cr3t"
 
 
 def post(body: bytes, *headers: bytes) -> bytes:
     lines = b"".join(header + b"\r\n" for header in headers)
-    return POST + JSON + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    return HEAD + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 def get(target: bytes, *headers: bytes) -> bytes:
@@ -33,27 +34,21 @@ def get(target: bytes, *headers: bytes) -> bytes:
 
 
 SMUGGLING = {
-    "length and chunks": POST
-    + JSON
-    + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    + post(VALID),
-    "chunks and length": POST
-    + JSON
-    + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"
-    + post(VALID),
-    "two lengths": POST + JSON + b"Content-Length: 0\r\nContent-Length: 26\r\n\r\n" + VALID,
-    "length with a sign": POST + JSON + b"Content-Length: +26\r\n\r\n" + VALID,
-    "negative length": POST + JSON + b"Content-Length: -1\r\n\r\n" + VALID,
-    "hexadecimal length": POST + JSON + b"Content-Length: 0x1a\r\n\r\n" + VALID,
-    "list of lengths": POST + JSON + b"Content-Length: 26, 26\r\n\r\n" + VALID,
-    "chunked twice": POST + JSON + b"Transfer-Encoding: chunked, chunked\r\n\r\n1a\r\n" + VALID + b"\r\n0\r\n\r\n",
-    "unknown coding": POST + JSON + b"Transfer-Encoding: xchunked\r\n\r\n1a\r\n" + VALID + b"\r\n0\r\n\r\n",
-    "space before the colon": POST + JSON + b"Content-Length : 26\r\n\r\n" + VALID,
-    "folded header": POST + JSON + b"X-A: b\r\n Content-Length: 26\r\nX-B: \x00\r\n\r\n" + VALID,
-    "bare line feeds": (POST + JSON + b"Content-Length: 26\r\n\r\n").replace(b"\r\n", b"\n") + VALID,
-    "wrong chunk size": POST + JSON + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n" + VALID + b"\r\n0\r\n\r\n",
-    "negative chunk size": POST + JSON + b"Transfer-Encoding: chunked\r\n\r\n-1a\r\n" + VALID + b"\r\n0\r\n\r\n",
-    "chunk longer than its size": POST + JSON + b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + VALID + b"\r\n0\r\n\r\n",
+    "length and chunks": HEAD + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + post(VALID),
+    "chunks and length": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + post(VALID),
+    "two lengths": HEAD + b"Content-Length: 0\r\nContent-Length: 26\r\n\r\n" + VALID,
+    "length with a sign": HEAD + b"Content-Length: +26\r\n\r\n" + VALID,
+    "negative length": HEAD + b"Content-Length: -1\r\n\r\n" + VALID,
+    "hexadecimal length": HEAD + b"Content-Length: 0x1a\r\n\r\n" + VALID,
+    "list of lengths": HEAD + b"Content-Length: 26, 26\r\n\r\n" + VALID,
+    "chunked twice": HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n1a\r\n" + VALID + b"\r\n0\r\n\r\n",
+    "unknown coding": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n1a\r\n" + VALID + b"\r\n0\r\n\r\n",
+    "space before the colon": HEAD + b"Content-Length : 26\r\n\r\n" + VALID,
+    "folded header": HEAD + b"X-A: b\r\n Content-Length: 26\r\nX-B: \x00\r\n\r\n" + VALID,
+    "bare line feeds": (HEAD + b"Content-Length: 26\r\n\r\n").replace(b"\r\n", b"\n") + VALID,
+    "wrong chunk size": HEAD + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n" + VALID + b"\r\n0\r\n\r\n",
+    "negative chunk size": HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1a\r\n" + VALID + b"\r\n0\r\n\r\n",
+    "chunk longer than its size": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + VALID + b"\r\n0\r\n\r\n",
 }
 HEADERS = {
     "no request": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + SECRET + b"\r\n\r\n",
@@ -63,7 +58,7 @@ HEADERS = {
     "header with a NUL": get(b"/v1/x", b"X-A: a\x00b"),
     "header without a name": get(b"/v1/x", b": a"),
     "name with a space": get(b"/v1/x", b"X A: a"),
-    "expects something else": POST + JSON + b"Expect: 200-ok\r\nContent-Length: 26\r\n\r\n" + VALID,
+    "expects something else": HEAD + b"Expect: 200-ok\r\nContent-Length: 26\r\n\r\n" + VALID,
     "compressed": post(gzip.compress(b'"' * 10_000_000), b"Content-Encoding: gzip"),
     "two keys": post(VALID, b'Idempotency-Key: "a"', b'Idempotency-Key: "b"'),
     "bytes in the key": post(VALID, b"Idempotency-Key: \xff\xfe"),
@@ -116,17 +111,12 @@ ALL = {f"{kind}: {name}": request for kind, requests in (
 
 async def answers_to(api: Api, request: bytes) -> bytes:
     """Everything that is answered before the server closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    writer.write(request)
     answered = bytearray()
-    try:
-        async with asyncio.timeout(15):
+    async with api.connection() as (reader, writer):
+        writer.write(request)
+        with suppress(ConnectionError):
             while piece := await reader.read(65_536):
                 answered += piece
-    except ConnectionError:
-        pass
-    finally:
-        writer.close()
     return bytes(answered)
 
 
@@ -181,16 +171,9 @@ async def test_requests_with_random_damage_never_fail_the_server(
         async def damaged() -> None:
             request = bytearray(chance.choice(good))
             for _ in range(chance.randint(1, 8)):
-                at = chance.randrange(len(request))
-                match chance.randrange(3):
-                    case 0:
-                        request[at] = chance.randrange(256)
-                    case 1:
-                        del request[at : at + chance.randint(1, 10)]
-                    case _:
-                        request[at:at] = chance.randbytes(chance.randint(1, 10))
-                request = request or bytearray(b"\x00")
-            answered = await answers_to(api, bytes(request))
+                at = chance.randrange(len(request) + 1)
+                request[at : at + chance.randint(0, 10)] = chance.randbytes(chance.randint(0, 10))
+            answered = await answers_to(api, bytes(request) or b"\x00")
             assert not answered or 400 <= int(answered.split(b" ", 2)[1]) < 500, (bytes(request), answered[:200])
 
         for _ in range(20):

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -25,46 +24,37 @@ def webhooks(tmp_path: Path) -> str:
     return str(path)
 
 
-async def begin(api: Api, announced: int, sent: int) -> tuple[StreamReader, StreamWriter]:
-    """A webhook of somebody who cannot sign: so many bytes are announced, and fewer are sent."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    writer.write(b"POST /v1/webhooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % announced)
-    writer.write(b" " * sent)
-    await writer.drain()
-    return reader, writer
-
-
 @asynccontextmanager
 async def dripping(api: Api, count: int, announced: int, sent: int) -> AsyncIterator[None]:
-    """So many connections on which a byte comes now and then."""
-    clients = await asyncio.gather(*(begin(api, announced, sent) for _ in range(count)))
+    """Webhooks of a client without the secret: each announces a body, sends a part of it, and then a byte now and then."""
+    async with AsyncExitStack() as stack:
+        clients = [(await stack.enter_async_context(api.connection()))[1] for _ in range(count)]
+        for writer in clients:
+            writer.write(b"POST /v1/webhooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % announced)
+            writer.write(b" " * sent)
+        await asyncio.gather(*(writer.drain() for writer in clients))
 
-    async def drip() -> None:
-        while True:
-            for _, writer in clients:
-                writer.write(b" ")
-            await asyncio.sleep(0.2)
+        async def drip() -> None:
+            while True:
+                for writer in clients:
+                    writer.write(b" ")
+                await asyncio.sleep(0.2)
 
-    task = asyncio.create_task(drip())
-    try:
-        yield
-    finally:
-        task.cancel()
-        for _, writer in clients:
-            writer.close()
+        task = asyncio.create_task(drip())
+        try:
+            yield
+        finally:
+            task.cancel()
 
 
 async def send_signed(api: Api, size: int) -> int:
     body = b'{"id": 1, "note": "%s"}' % (b"x" * size)
-    async with api.http.post(api.url + "/v1/webhooks/shop", data=body, headers=made.shopify(body)) as response:
-        return response.status
+    return (await api.post("/v1/webhooks/shop", data=body, headers=made.shopify(body)))[0]
 
 
 async def push(api: Api, order_id: str) -> int:
     body = document(order_id).removesuffix(b"}") + b',"note":"%s"}' % (b"x" * 300_000)
-    headers = {"Content-Type": "application/json"}
-    async with api.http.put(f"{api.url}/v1/orders/{order_id}", data=body, headers=headers) as response:
-        return response.status
+    return (await api.call("PUT", f"/v1/orders/{order_id}", data=body, headers={"Content-Type": "application/json"}))[0]
 
 
 async def test_large_bodies_that_come_slowly_leave_memory_to_signed_webhooks_and_pushes(
@@ -90,7 +80,6 @@ async def test_many_connections_with_half_a_body_leave_room_for_others(serve: Se
     async with serve(webhooks=webhooks, **limits) as api, dripping(api, 1_000, 60_000, 30_000):
         await asyncio.sleep(2.5)  # as above
         statuses = [await send_signed(api, 60_000) for _ in range(20)]
-        async with api.http.post(api.url + "/v1/orders", json={"order_ids": ["1"]}) as response:
-            statuses.append(response.status)
+        statuses.append((await api.post("/v1/orders", json={"order_ids": ["1"]}))[0])
 
     assert statuses == [*[200] * 20, 202]
