@@ -1,11 +1,11 @@
 """API keys over real HTTP: the headers of a rate limit are on every answer, and nothing is queued without a key."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 from http_api import Api, Serve
+from redis.asyncio import Redis
 from structlog.testing import capture_logs
 from support import eventually
 
@@ -14,7 +14,6 @@ from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.api.orders.ndjson import BATCH
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import control_client
 from ingest.telemetry.shared_metrics import Counter
 
 KEY = make_key(b"limited " * 2)
@@ -76,20 +75,18 @@ async def test_answers_and_errors_of_a_limited_key_tell_what_is_left(api: Api) -
     ],
 )
 async def test_headers_as_an_attacker_sends_them_are_refused_and_queue_nothing(
-    api: Api, redis_url: str, queue_name: str, headers: str
+    api: Api, redis: Redis, queue_name: str, headers: str
 ) -> None:
     body = '{"order_ids": ["1"]}'
     lines = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
 
-    writer.write(f"POST /v1/orders HTTP/1.1\r\n{lines}{headers}\r\n{body}".encode())
-    answer = (await reader.read()).decode()
-    writer.close()
+    async with api.connection() as (reader, writer):
+        writer.write(f"POST /v1/orders HTTP/1.1\r\n{lines}{headers}\r\n{body}".encode())
+        answer = (await reader.read()).decode()
 
     assert answer.split()[1] in {"400", "401"}
     assert KEY[:-1] not in answer
-    async with control_client(redis_url) as redis:
-        assert await redis.xlen(Keys.of(queue_name).stream) == 0
+    assert await redis.xlen(Keys.of(queue_name).stream) == 0
 
 
 async def test_a_key_that_announces_orders_cannot_push_their_contents(api: Api) -> None:
@@ -115,24 +112,22 @@ async def test_a_rejection_is_logged_once_a_minute_with_key_route_and_reason(api
 
 @pytest.mark.parametrize("scopes", [None, frozenset({Scope.READ})])
 async def test_an_upload_ends_when_its_key_is_revoked_or_loses_the_scope(
-    api: Api, access: KeyAccess, redis_url: str, queue_name: str, scopes: frozenset[Scope] | None
+    api: Api, access: KeyAccess, redis: Redis, queue_name: str, scopes: frozenset[Scope] | None
 ) -> None:
     first, second = ("".join(f"{start + number}\n" for number in range(BATCH)).encode() for start in (0, BATCH))
 
-    async with control_client(redis_url) as redis:
+    async def queued() -> int:
+        return int(await redis.xlen(Keys.of(queue_name).stream))
 
-        async def queued() -> int:
-            return int(await redis.xlen(Keys.of(queue_name).stream))
+    async def body() -> AsyncIterator[bytes]:
+        yield first
+        await eventually(queued)
+        access.use([] if scopes is None else [replace(LIMITED, scopes=scopes)])
+        yield second
 
-        async def body() -> AsyncIterator[bytes]:
-            yield first
-            await eventually(queued)
-            access.use([] if scopes is None else [replace(LIMITED, scopes=scopes)])
-            yield second
+    status, answer = await api.post(
+        "/v1/orders", data=body(), headers={**BEARER, "Content-Type": "application/x-ndjson"}
+    )
 
-        status, answer = await api.post(
-            "/v1/orders", data=body(), headers={**BEARER, "Content-Type": "application/x-ndjson"}
-        )
-
-        assert (status, answer["code"]) == ((401, "unauthorized") if scopes is None else (403, "missing_scope"))
-        assert (answer["accepted"], await queued()) == (BATCH, BATCH)
+    assert (status, answer["code"]) == ((401, "unauthorized") if scopes is None else (403, "missing_scope"))
+    assert (answer["accepted"], await queued()) == (BATCH, BATCH)

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from http_api import Api, Serve
+from redis.asyncio import Redis
 
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import control_client
 from ingest.services.api import open_admission
 from ingest.settings import load_settings
 
@@ -34,13 +34,12 @@ async def api(serve: Serve) -> AsyncIterator[Api]:
     ],
 )
 async def test_a_page_of_another_site_can_change_nothing(
-    api: Api, redis_url: str, queue_name: str, headers: dict[str, str]
+    api: Api, redis: Redis, queue_name: str, headers: dict[str, str]
 ) -> None:
     status, answer = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
 
     assert (status, answer["code"]) == (403, "cross_origin" if "Origin" in headers else "foreign_host")
-    async with control_client(redis_url) as redis:
-        assert await redis.xlen(Keys.of(queue_name).stream) == 0
+    assert await redis.xlen(Keys.of(queue_name).stream) == 0
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.1.2.3", "[::1]:8080", "[::1]"])

@@ -5,7 +5,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +194,9 @@ async def test_a_webhook_for_whose_body_there_is_no_memory_is_no_mistake_of_its_
 ) -> None:
     body = b'{"id": 1, "note": "%s"}' % (b"x" * 500_000)
     limits = {"api_body_limit": 1 << 20, "api_body_memory": 2 << 20}
-    async with serve(webhooks=str(file), **limits) as api:
-        others = [(await asyncio.open_connection("127.0.0.1", api.port))[1] for _ in range(2)]
-        for other in others:
+    async with serve(webhooks=str(file), **limits) as api, AsyncExitStack() as stack:
+        for _ in range(2):
+            _, other = await stack.enter_async_context(api.connection())
             other.write(b"POST /v1/webhooks/express HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
             await other.drain()
             other.write(b"x" * 700_000)
@@ -207,8 +207,6 @@ async def test_a_webhook_for_whose_body_there_is_no_memory_is_no_mistake_of_its_
             return (status, answer.get("code")) == (503, "busy")
 
         await eventually(refused)
-        for other in others:
-            other.close()
 
         results = counted(api)
         assert (results["unavailable"], results.get("malformed")) == (1, None)
@@ -232,13 +230,10 @@ async def test_an_unknown_source_is_not_found(api: Api) -> None:
 
 
 async def test_an_unknown_source_is_refused_before_its_body_has_come(api: Api) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    writer.write(b"POST /v1/webhooks/nobody HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
-
-    # Long before INGEST_API_BODY_TIMEOUT.
-    async with asyncio.timeout(15):
+    async with api.connection() as (reader, writer), asyncio.timeout(15):
+        writer.write(b"POST /v1/webhooks/nobody HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
+        # Long before INGEST_API_BODY_TIMEOUT.
         answered = await reader.readline()
-    writer.close()
 
     assert answered.startswith(b"HTTP/1.1 404 ")
 

@@ -20,17 +20,9 @@ class Body(dict[Any, Any]):
         self.content = content
 
 
-class Unconnected(BaseProtocol):
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self, *_: Any, **__: Any) -> None:
-        pass
-
-
 async def test_what_has_come_of_a_body_is_divided_into_lines_a_piece_at_a_time() -> None:
     loop = asyncio.get_running_loop()
-    content = StreamReader(Unconnected(loop), 2**16, loop=loop)
+    content = StreamReader(BaseProtocol(loop), 2**20, loop=loop)
     content.feed_data(b"1234567\n" * 99_000)
     content.feed_eof()
     request: Any = Body(content)
