@@ -47,10 +47,14 @@ def test_a_connection_that_redis_has_closed_while_it_was_idle_is_opened_again(
             await client.connection_pool.release(connection)
             await other.client_kill_filter(_id=number)
 
-            await eventually(lambda: bool(connection.is_at_end or not connection.is_connected))
+            await eventually(lambda: is_closed(connection))
             return await client.ping()
 
     assert run(ping_after_the_end()) is True
+
+
+async def is_closed(connection: Any) -> bool:
+    return not connection.is_connected or await connection.can_read()
 
 
 async def test_it_is_the_same_over_tls(redis_url: str, tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def code_of(error: redis_errors.ResponseError) -> str:
 
 
 def close_last_answered() -> None:
-    """Close the connection from which this task has read the last reply, which made no sense."""
+    """Let the connection from which this task has read the last reply, which made no sense, be closed before its next command."""
     if (connection := _last_answered.get()) is not None:
-        connection.hang_up()
+        connection.mark_for_reconnect()  # type: ignore[no-untyped-call]  # redis-py leaves it so
 
 
 if TYPE_CHECKING:
@@ -72,17 +72,20 @@ class CheckedConnection(_Base):
         """
         return self._reader is not None and self._writer is not None and not self._writer.transport.is_closing()
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether the server has closed the connection, which many servers do after some idle time."""
-        return self._reader is not None and self._reader.at_eof()
+    async def close_if_unusable(self) -> None:
+        """Close the connection if the server has closed it, which many do after some idle time, or its last reply made no sense."""
+        is_spoilt: bool = self.should_reconnect()  # type: ignore[no-untyped-call]  # redis-py leaves it so
+        if self.is_connected and (is_spoilt or await self.can_read()):
+            await self.disconnect(nowait=True)
 
     async def disconnect(self, *arguments: Any, **options: Any) -> None:
-        """Close the connection, even one that is closing already."""
+        """Close the connection, even one that is closing already. With `nowait`, unsent data is dropped."""
         writer = self._writer
         await super().disconnect(*arguments, **options)
         if self._writer is writer:
             self._reader = self._writer = None
+        if options.get("nowait") and writer is not None:
+            writer.transport.abort()
 
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
         """The next reply. A reply of a server that is not the right one closes the connection."""
@@ -125,23 +128,18 @@ class CheckedConnection(_Base):
                 return None
             raise
 
-    def hang_up(self) -> None:
-        """Drop the connection immediately. Its next user opens it again."""
-        if self._writer is not None:
-            self._writer.transport.abort()
-
 
 class _CheckingTcp(CheckedConnection, Connection):
     pass
 
 
 class _CheckingTls(_CheckingTcp, SSLConnection):
-    def _connection_arguments(self) -> Mapping[str, Any]:
+    async def connect_check_health(self, *arguments: Any, **options: Any) -> None:
         # redis-py keeps the first content, so that a file that was rotated, or was invalid for a moment, would never be read again.
         given = self.ssl_context
-        if given.context is None or given.ca_certs or given.ca_path or given.certfile:
+        if not self.is_connected and (given.context is None or given.ca_certs or given.ca_path or given.certfile):
             given.context = _tls_context(given)
-        return super()._connection_arguments()
+        await super().connect_check_health(*arguments, **options)
 
 
 def _tls_context(given: RedisSSLContext) -> ssl.SSLContext:

@@ -1,7 +1,7 @@
 """Clients of Redis, with its errors translated into ours.
 
 redis-py retries every command by itself unless told otherwise, also those that must not be repeated blindly;
-here nothing is retried below the caller, who knows what may be. What a connection does by itself is in `transport`.
+here nothing is retried below the caller, who knows what may be. What a connection does by itself is in `checked_connections`.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ class _ControlPool(BlockingConnectionPool):
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
         # redis-py sends by a connection that the server has closed while it was idle, unless its maintenance notifications are off.
-        if isinstance(connection, CheckedConnection) and connection.is_at_end:
-            await connection.disconnect(nowait=True)
+        if isinstance(connection, CheckedConnection):
+            await connection.close_if_unusable()
         await super().ensure_connection(connection)
 
     async def release(self, connection: AbstractConnection) -> None:

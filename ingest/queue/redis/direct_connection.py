@@ -5,7 +5,6 @@ it, retrying, post-processing the reply.
 """
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -22,10 +21,10 @@ from ingest.queue.redis.connection import COMMAND_TIMEOUT
 class DirectConnection:
     """Sends commands over one connection, made when it is needed. It raises redis-py's exceptions, see `translated`.
 
-    Whatever ends a command early, its cancelling too, closes the connection: no reply is taken for another's.
+    Whatever ends a command early, including its cancellation, closes the connection, so that no reply is taken for another's.
 
     Args:
-        connection: redis-py's, as `transport` makes them.
+        connection: of redis-py.
         within: seconds within which a command is answered.
         on_loss: called when the connection was lost, or did not answer.
     """
@@ -37,11 +36,6 @@ class DirectConnection:
         self._within = within
         self._on_loss = on_loss
         self._turn = asyncio.Lock()
-        # Of the command that is on its way over an open connection: when its reply is due. One timer watches over all of them: one
-        # for each command costs a third of sending it.
-        self._due = math.inf
-        self._is_overdue = False
-        self._watching: asyncio.TimerHandle | None = None
 
     @classmethod
     @asynccontextmanager
@@ -61,48 +55,16 @@ class DirectConnection:
         """Send a command and return its reply, as Redis gives it."""
         command = pack_command(parts)  # type: ignore[arg-type]
         try:
-            async with self._turn:
-                if self._connection.is_at_end:
-                    await self.disconnect()
-                if self._connection.is_connected:
-                    return await self._exchange_watched(command)
-                async with asyncio.timeout(self._within):
-                    return await self._exchange(command)
-        except (ConnectionError, OSError):
+            async with self._turn, asyncio.timeout(self._within):
+                await self._connection.close_if_unusable()
+                await self._connection.send_packed_command(command, check_health=False)
+                return await self._connection.read_response()
+        except (ConnectionError, OSError) as error:
             if self._on_loss is not None:
                 await self._on_loss()
-            raise
-
-    async def _exchange(self, command: bytes) -> Any:
-        await self._connection.send_packed_command(command, check_health=False)
-        return await self._connection.read_response()
-
-    async def _exchange_watched(self, command: bytes) -> Any:
-        """The same over an open connection, which is closed if the reply does not come in time."""
-        loop = asyncio.get_running_loop()
-        self._is_overdue = False
-        self._due = loop.time() + self._within
-        if self._watching is None:
-            self._watching = loop.call_at(self._due, self._watch)
-        try:
-            return await self._exchange(command)
-        except (ConnectionError, OSError) as error:
-            if self._is_overdue:
+            if isinstance(error, TimeoutError):
                 raise TimeoutError(f"no reply within {self._within:g} s") from error
             raise
-        finally:
-            self._due = math.inf
-            if self._is_overdue:  # also where the reply came in the same turn
-                await self.disconnect()
-
-    def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._watching = None
-        if self._due <= loop.time():
-            self._is_overdue = True
-            self._connection.hang_up()
-        elif self._due < math.inf:
-            self._watching = loop.call_at(self._due, self._watch)
 
     async def close_if_idle(self) -> None:
         """Close the connection unless a command uses it. The next command opens it again."""
@@ -111,9 +73,6 @@ class DirectConnection:
 
     async def disconnect(self) -> None:
         """Close the connection. The next command opens it again."""
-        if self._watching is not None and self._due == math.inf:
-            self._watching.cancel()
-            self._watching = None
         await self._connection.disconnect(nowait=True)
 
     async def run(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
