@@ -14,7 +14,7 @@ from servers.kinds import Kind
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.capabilities import has_xnack
+from ingest.queue.redis.scripts import has_xnack
 
 GROUP = "ingest"
 NOW = 0.001

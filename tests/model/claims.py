@@ -142,8 +142,11 @@ class Claims(Machine):
         may_release = name in self.standing or name not in before.alive
         if not may_release:
             self.missed &= self.lost
-        consumer = self.members[name].consumer
-        is_complete, released, restored = self.run(consumer.parts.maintenance._sweep_page(LEASE, page))
+        # The script itself, because a page of the port is longer than these queues.
+        access, keys = self.members[name].consumer.access, self.keys
+        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
+        names += [key for lane in keys.lanes for key in (lane.stream, lane.released, lane.settled)]
+        is_complete, released, restored = self.run(access.call("sweep", names, [int(LEASE * 1000), page]))
 
         after = self.see()
         self.forget_what_was_cleared(after)

@@ -17,9 +17,9 @@ from servers.kinds import KINDS, Kind
 from structlog.testing import capture_logs
 
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.redis.capabilities import has_xnack
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, control_client
 from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.scripts import has_xnack
 from ingest.store.orders.order_store import OrderStore
 
 pytestmark = pytest.mark.long

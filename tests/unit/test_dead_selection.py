@@ -18,7 +18,7 @@ from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import InvalidTime, format_age, format_time, parse_time
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, InvalidSelection, Selection
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.queue.operate.dead_entries import to_dead_letter
+from ingest.queue.layout.entries import to_dead_letter
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 

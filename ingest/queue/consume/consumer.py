@@ -17,9 +17,9 @@ from ingest.queue.consume.maintenance import QueueMaintenance
 from ingest.queue.consume.reading import QueueReading
 from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.capabilities import has_xnack
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client
 from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.scripts import has_xnack
 
 
 class Consumer(msgspec.Struct, frozen=True):

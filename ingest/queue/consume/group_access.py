@@ -31,7 +31,7 @@ class GroupAccess:
         keys: the keys of the queue and the group.
         group: the consumer group.
         name: the consumer.
-        has_xnack: see `capabilities`.
+        has_xnack: whether the server has `XNACK`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GroupAccess:
 
     @translating
     async def ensure_group(self) -> bool:
-        """Create each lane's stream and group where they are missing, and return whether any were."""
+        """Create the stream and the group of each lane if they are missing, and return whether any were."""
         return any([await self._ensure_lane(lane) for lane in self.lanes])
 
     async def _ensure_lane(self, lane: LaneKeys) -> bool:
@@ -86,12 +86,12 @@ class GroupAccess:
             if await self._ensure_lane(lane):
                 _log.warning("group_restored", stream=lane.stream, group=self.group)
 
-    async def call(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run a script that needs the group, which is created again if it is missing."""
+    async def call(self, script: str, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
+        """Run a script for this group and consumer. The group is created again if it is missing."""
         for _ in range(2):
             try:
                 with translated():
-                    return await self.script(script)(keys, arguments)
+                    return await self.script(script)(keys, [self.group, self.name, *arguments])
             except NoGroup:
                 await self.restore_group()
         raise QueueUnavailable("the consumer group vanishes as soon as it is created")

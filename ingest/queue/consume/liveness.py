@@ -1,12 +1,21 @@
-"""How a consumer shows that it is alive, keeps its deliveries, and leaves."""
+"""How a consumer shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
+
+Each consumer writes its report to a key of its own while its circuit is open. The key expires by itself, so that a process that dies leaves
+nothing behind. Only `ingest status` reads it.
+"""
 
 from collections.abc import Sequence
+
+import msgspec
 
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
-from ingest.queue.consume.outage_reports import report_key, report_of
-from ingest.queue.redis.connection import translated, translating
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import translating
+
+# There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
+_SHORTEST_MS = 1
 
 
 class QueueLiveness:
@@ -17,16 +26,11 @@ class QueueLiveness:
 
     @translating
     async def heartbeat(self, lifetime: float) -> Heartbeat:
-        """Say that this consumer lives: for `lifetime` seconds from now it is not taken for dead."""
-        keys = [
-            self._access.keys.alive,
-            self._access.keys.standing,
-            self._access.keys.clock,
-            self._access.keys.maintenance,
-        ]
-        with translated():
-            reply = await self._access.script("heartbeat")(keys, [self._access.name, int(lifetime * 1000)])
-            milliseconds, is_first, leads, consumers = reply
+        """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
+        keys = self._access.keys
+        milliseconds, is_first, leads, consumers = await self._access.call(
+            "heartbeat", [keys.alive, keys.standing, keys.clock, keys.maintenance], [int(lifetime * 1000)]
+        )
         return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers)
 
     @translating
@@ -35,17 +39,16 @@ class QueueLiveness:
         lost: set[EntryRef] = set()
         for lane, ids in self._access.by_lane(entries):
             for start in range(0, len(ids), MOST_IDS):
-                arguments = [self._access.group, self._access.name, *ids[start : start + MOST_IDS]]
-                reply = await self._access.call("renew", [lane.stream], arguments)
+                reply = await self._access.call("renew", [lane.stream], ids[start : start + MOST_IDS])
                 lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
         return lost
 
     @translating
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         """Report for `lifetime` seconds why the circuit is open, or (None) that it is closed."""
-        value, milliseconds = report_of(outage, lifetime)
-        with translated():
-            await self._access.control.set(report_key(self._access.keys, self._access.name), value, px=milliseconds)
+        value = b"" if outage is None else msgspec.json.encode(outage)
+        milliseconds = _SHORTEST_MS if outage is None else max(1, int(lifetime * 1000))
+        await self._access.control.set(report_key(self._access.keys, self._access.name), value, px=milliseconds)
 
     @translating
     async def leave(self) -> int:
@@ -54,6 +57,19 @@ class QueueLiveness:
         Returns:
             How many of them it has not released.
         """
-        keys = [self._access.keys.alive, self._access.keys.standing, self._access.keys.maintenance]
-        keys += [lane.stream for lane in self._access.lanes]
-        return int(await self._access.call("leave", keys, [self._access.group, self._access.name]))
+        keys = self._access.keys
+        names = [keys.alive, keys.standing, keys.maintenance, *(lane.stream for lane in self._access.lanes)]
+        return int(await self._access.call("leave", names))
+
+
+def report_key(keys: Keys, consumer: str) -> str:
+    """The key of one consumer's report of an outage."""
+    return keys.circuit + consumer
+
+
+def read_report(raw: bytes | None) -> Outage | None:
+    """The report, or None if there is none that can be read."""
+    try:
+        return msgspec.json.decode(raw, type=Outage) if raw else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -21,39 +21,26 @@ class QueueMaintenance:
     async def sweep(self, idle: float) -> Sweep:
         """Examine one page of the group's entries in flight, and release entries that were not renewed for `idle` seconds.
 
-        What has left the pending list without an ack is put back. The next call, of whatever consumer, goes on there: through
-        the express lane first, then the main one. While this consumer's own heartbeat has not been kept for a lifetime,
+        Entries that have left the pending list without an ack are put back. The next call, of any consumer, continues there: through
+        the express lane first, then the main lane. While this consumer's own heartbeat has not been kept for a lifetime,
         no held entry is released.
         """
-        is_complete, released, restored = await self._sweep_page(idle, _SWEEP_PAGE)
-        return Sweep(bool(is_complete), released, len(restored))
-
-    async def _sweep_page(self, idle: float, page: int) -> Any:
-        keys = [
-            self._access.keys.alive,
-            self._access.keys.standing,
-            self._access.keys.clock,
-            self._access.keys.maintenance,
-        ]
+        keys = self._access.keys
+        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
         for lane in self._access.lanes:
-            keys += [lane.stream, lane.released, lane.settled]
-        return await self._access.call("sweep", keys, [self._access.group, self._access.name, int(idle * 1000), page])
+            names += [lane.stream, lane.released, lane.settled]
+        is_complete, released, restored = await self._access.call("sweep", names, [int(idle * 1000), _SWEEP_PAGE])
+        return Sweep(bool(is_complete), released, len(restored))
 
     @translating
     async def move_due(self, most: int) -> int:
         """Move up to `most` scheduled entries that are due to the express lane, and return how many."""
-        keys = [
-            self._access.keys.express,
-            self._access.keys.retry,
-            self._access.keys.retry_entries,
-            self._access.keys.clock,
-            self._access.keys.dead,
-        ]
-        keys += [self._access.keys.retry_announced, self._access.keys.stream, self._access.keys.erased]
+        keys = self._access.keys
+        names = [keys.express, keys.retry, keys.retry_entries, keys.clock, keys.dead, keys.retry_announced]
+        names += [keys.stream, keys.erased]
         moved, has_more = 0, 1
         while has_more and moved < most:
-            with translated():
-                count, has_more = await self._access.script("move_due")(keys, [self._access.group, most - moved])
+            count, has_more = await self._access.call("move_due", names, [most - moved])
             moved += count
         return int(moved)
 
@@ -69,18 +56,16 @@ class QueueMaintenance:
         return deleted
 
     async def _trim_lane(self, lane: LaneKeys, most: int) -> int:
-        own = self._access.group.encode()
+        access = self._access
+        own = access.group.encode()
         with translated():
-            groups = await self._access.control.xinfo_groups(lane.stream)
+            groups = await access.control.xinfo_groups(lane.stream)
         others: list[bytes] = [group["name"] for group in groups if group["name"] != own]
         keys: list[Any] = [lane.stream, lane.settled]
         for other in others:
-            keys += [
-                key.removesuffix(self._access.group).encode() + other
-                for key in (lane.settled, self._access.keys.maintenance)
-            ]
+            keys += [key.removesuffix(access.group).encode() + other for key in (lane.settled, access.keys.maintenance)]
         # -1 if another group has come in between: next time.
-        return max(0, int(await self._access.call("trim", keys, [self._access.group, most, *others])))
+        return max(0, int(await access.call("trim", keys, [most, *others])))
 
     @translating
     async def remove_stale(self, idle: float) -> int:
@@ -93,12 +78,11 @@ class QueueMaintenance:
         keys = [self._access.keys.alive, *(lane.stream for lane in self._access.lanes)]
         removed = 0
         for start in range(0, len(stale), _MOST_CONSUMERS):
-            arguments = [self._access.group, *stale[start : start + _MOST_CONSUMERS]]
-            removed += int(await self._access.call("remove_consumers", keys, arguments))
+            removed += int(await self._access.call("remove_consumers", keys, stale[start : start + _MOST_CONSUMERS]))
         return removed
 
     async def _idle_consumers(self, idle: float) -> list[bytes]:
-        """Who has neither anything pending in any lane nor read from any for `idle` seconds."""
+        """Consumers with nothing pending that have not read for `idle` seconds, in any lane."""
         names: set[bytes] = set()
         busy = {self._access.name.encode()}
         for lane in self._access.lanes:

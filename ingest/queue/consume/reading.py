@@ -9,12 +9,36 @@ from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_
 from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import LaneKeys
-from ingest.queue.layout.lanes import MainShare, kept
 from ingest.queue.redis.connection import NoGroup, translated, translating
 
 # Entries that one script returns with their content, few enough that Redis responds to others within milliseconds.
 _MOST_FROM_SCRIPT = 100
 _MOST_DEAD = 20
+# While both lanes have a backlog, every tenth entry comes from the main lane.
+_MAIN_SHARE = 0.1
+
+
+class MainShare:
+    """The entries owed to the main lane, so that the express lane does not starve it.
+
+    With few free slots a read is for one or two entries, so the share is kept over reads, not within each.
+    """
+
+    def __init__(self) -> None:
+        self._owed = 0.0
+
+    def next(self, count: int) -> int:
+        """How many of the next `count` entries are the main lane's."""
+        self._owed += count * _MAIN_SHARE
+        share = min(count, int(self._owed + 1e-9))
+        self._owed -= share
+        return share
+
+
+def kept(express: Sequence[Any], main: Sequence[Any], count: int, share: int) -> tuple[int, int]:
+    """How many entries of each lane are kept, from the first, if one command has read up to `count` of both."""
+    from_express = min(len(express), count - min(share, len(main)))
+    return from_express, min(len(main), count - from_express)
 
 
 class QueueReading:
@@ -111,8 +135,7 @@ class QueueReading:
             after = f"({page[-1]}"
             unknown = [entry_id for entry_id in page if entry_id not in held][:count]
             if unknown:
-                arguments = [self._access.group, self._access.name, int(counted), *unknown]
-                reply = await self._access.call("claim_own", [lane.stream], arguments)
+                reply = await self._access.call("claim_own", [lane.stream], [int(counted), *unknown])
                 if claimed := await self._ours(deliveries_of(lane, reply)):
                     return claimed
                 after = f"({unknown[-1]}"  # all of these were deleted, or are another group's
@@ -137,11 +160,11 @@ class QueueReading:
         Those consumers that hold nothing are removed. Nothing is claimed from them while this consumer's own heartbeat has
         not been kept for a lifetime: after an outage of Redis all other heartbeats have expired as well.
         """
-        keys = [self._access.keys.alive, self._access.keys.standing, self._access.keys.clock]
+        keys = self._access.keys
+        names = [keys.alive, keys.standing, keys.clock]
         for lane in self._access.lanes:
-            keys += [lane.stream, lane.released]
-        arguments: list[Any] = [self._access.group, self._access.name, count, _MOST_DEAD]
-        released, dead = await self._access.call("claim_abandoned", keys, arguments)
+            names += [lane.stream, lane.released]
+        released, dead = await self._access.call("claim_abandoned", names, [count, _MOST_DEAD])
         return Abandoned(await self._claimed(released), await self._claimed(dead))
 
     async def _claimed(self, by_lane: Sequence[Any]) -> list[Delivery]:

@@ -5,7 +5,7 @@ a completed step is not done twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -13,8 +13,7 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, Re
 from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished, ResultKind
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
-from ingest.queue.consume.moved_fields import dead_letter_fields, retry_fields
-from ingest.queue.layout.entries import flat
+from ingest.queue.layout.entries import dead_letter_fields, flat, retry_fields
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import NoGroup, translated, translating
 from ingest.telemetry.logs import get_logger
@@ -50,18 +49,19 @@ class QueueSettling:
         for lane, ids in self._access.by_lane(entries):
             ids.sort()  # about as Redis keeps them, so that one look finds many
             for start in range(0, len(ids), MOST_IDS):
-                acked += await self._ack_page(lane, ids[start : start + MOST_IDS])
+                page = ids[start : start + MOST_IDS]
+                acked += await self._run_ack("ack", [lane.stream, lane.settled], page)
         return acked
 
-    async def _ack_page(self, lane: LaneKeys, ids: list[str]) -> int:
+    async def _run_ack(self, script: str, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> int:
+        access = self._access
         try:
             with translated():
-                arguments = [self._access.group, self._access.name, *ids]
                 return int(
-                    await self._access.acking.run(self._access.script("ack"), [lane.stream, lane.settled], arguments)
+                    await access.acking.run(access.script(script), keys, [access.group, access.name, *arguments])
                 )
         except NoGroup:
-            await self._access.restore_group()  # with everything that it has to finish
+            await access.restore_group()  # with everything that it has to finish
             return 0
 
     @translating
@@ -75,17 +75,10 @@ class QueueSettling:
         return acked
 
     async def _ack_results_page(self, lane: LaneKeys, page: Sequence[Finished]) -> int:
-        told: list[str | bytes | int] = []
+        arguments: list[str | bytes | int] = [self._results_age]
         for each in page:
-            told += (each.entry.id, _events(each))
-        arguments = [self._access.group, self._access.name, self._results_age, *told]
-        keys = [lane.stream, lane.settled, self._access.keys.results]
-        try:
-            with translated():
-                return int(await self._access.acking.run(self._access.script("ack_results"), keys, arguments))
-        except NoGroup:
-            await self._access.restore_group()
-            return 0
+            arguments += (each.entry.id, _events(each))
+        return await self._run_ack("ack_results", [lane.stream, lane.settled, self._access.keys.results], arguments)
 
     @translating
     async def reschedule(
@@ -96,18 +89,11 @@ class QueueSettling:
         An entry that Redis has lost (a failover, a flush) is put there all the same. That of an order that was erased is
         finished instead.
         """
-        lane = self._access.lane_of(delivery.entry)
+        keys, lane = self._access.keys, self._access.lane_of(delivery.entry)
+        names = [*self._moving(lane, delivery), keys.retry, keys.retry_entries, keys.retry_announced, keys.erased]
         fields = flat(retry_fields(delivery, attempt, reason, error))
-        keys = [
-            *self._moving(lane, delivery),
-            self._access.keys.retry,
-            self._access.keys.retry_entries,
-            self._access.keys.retry_announced,
-        ]
-        keys.append(self._access.keys.erased)
         waits_as = delivery.entry.id + lane.suffix
-        arguments = [self._access.group, self._access.name, delivery.entry.id, waits_as, int(after * 1000), *fields]
-        moved = await self._access.call("reschedule", keys, arguments)
+        moved = await self._access.call("reschedule", names, [delivery.entry.id, waits_as, int(after * 1000), *fields])
         if moved == _GONE:
             _log.warning("lost_entry_rescheduled", entry_id=delivery.entry.id, order_id=delivery.order_id)
         return bool(moved)
@@ -119,25 +105,15 @@ class QueueSettling:
         The order of an entry that Redis has lost goes to the retry set instead, because its outcome is unknown. The entry of
         an order that was erased is finished, without a dead letter.
         """
-        fields = flat(dead_letter_fields(delivery, reason, error, self._access.name))
-        keys = [
-            *self._moving(self._access.lane_of(delivery.entry), delivery),
-            self._access.keys.dead,
-            self._access.keys.erased,
-        ]
+        keys, lane = self._access.keys, self._access.lane_of(delivery.entry)
+        names = [*self._moving(lane, delivery), keys.dead, keys.erased]
         event = b""
         if self.keeps_results:
-            keys.append(self._access.keys.results)
+            names.append(keys.results)
             event = _dead_letter_event(delivery, reason)
-        arguments: list[Any] = [
-            self._access.group,
-            self._access.name,
-            delivery.entry.id,
-            self._results_age,
-            event,
-            *fields,
-        ]
-        moved = await self._access.call("dead_letter", keys, arguments)
+        fields = flat(dead_letter_fields(delivery, reason, error, self._access.name))
+        arguments = [delivery.entry.id, self._results_age, event, *fields]
+        moved = await self._access.call("dead_letter", names, arguments)
         if moved == _GONE:
             await self.reschedule(delivery, 0.0, delivery.attempt)
         return bool(moved == 1)
@@ -157,8 +133,7 @@ class QueueSettling:
 
     async def _release_page(self, lane: LaneKeys, deliveries: Sequence[Delivery]) -> int:
         names = [part for each in deliveries for part in (each.entry.id, each.fields.get(ORDER_ID, b""))]
-        arguments = [self._access.group, self._access.name, *names]
-        released, gone = await self._access.call("release", [lane.stream, lane.released], arguments)
+        released, gone = await self._access.call("release", [lane.stream, lane.released], names)
         for place in gone:
             await self.reschedule(deliveries[place], 0.0, deliveries[place].attempt)
         return int(released)

@@ -1,36 +1,110 @@
-"""Between the fields of a stream entry and a `Delivery`."""
+"""Converts the fields of stream entries into our types, and back. Invalid fields of foreign programs are ignored."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from ingest.domain.deliveries.delivery import LATEST_MS, Delivery, EntryRef
-from ingest.domain.deliveries.entry_fields import ATTEMPT, DOCUMENT, ENQUEUED_AT, KNOWN, ORDER_ID, PACKED
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.delivery import LATEST_MS, DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.deliveries.entry_fields import (
+    ATTEMPT,
+    ATTEMPTS,
+    DEAD_AT,
+    DOCUMENT,
+    ENQUEUED_AT,
+    ERROR,
+    FIRST_ENQUEUED_AT,
+    GROUP,
+    KNOWN,
+    OF_DEAD_LETTERS,
+    OF_RETRIES,
+    ORDER_ID,
+    PACKED,
+    REASON,
+    REPLAYED_AT,
+    REPLAYS,
+    RETRY_ERROR,
+    RETRY_REASON,
+    WORKER,
+)
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 _MOST_FIELDS = 500
+# The error is for operators, and travels with the entry.
+_LONGEST_ERROR = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_SHOWN_MS = 9_999_999_999_999  # the year 2286
+_READ = OF_DEAD_LETTERS | {ORDER_ID, REPLAYS, REPLAYED_AT}
 
 
 def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
-    """The delivery of an entry. Invalid fields of a foreign producer are ignored."""
+    """The delivery of an entry."""
     name = entry_id.decode()
-    added_ms = min(int(name.partition("-")[0]), LATEST_MS)
-    if len(fields) == 1 and ORDER_ID in fields:
-        # Nearly all, because our producers write no other field.
-        return Delivery(EntryRef(stream, name), _order_id(fields[ORDER_ID]), added_ms / 1000, 1, count, None, fields)
     if PACKED in fields:
         fields = unpacked_fields(fields)
-    milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or added_ms
-    attempt = _whole_number(fields.get(ATTEMPT), digits=6) or 1
-    order_id = _order_id(fields.get(ORDER_ID))
-    entry = EntryRef(stream, name)
-    return Delivery(entry, order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
+    milliseconds = whole_number(fields.get(ENQUEUED_AT), digits=13) or min(int(name.partition("-")[0]), LATEST_MS)
+    attempt = whole_number(fields.get(ATTEMPT), digits=6) or 1
+    order_id = valid_order_id(fields.get(ORDER_ID))
+    return Delivery(EntryRef(stream, name), order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
+
+
+def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetterEntry:
+    """The dead letter in an entry."""
+    if PACKED in fields:
+        fields = unpacked_fields(fields)
+    name = entry_id.decode()
+    return DeadLetterEntry(
+        entry_id=name,
+        order_id=text(fields.get(ORDER_ID)),
+        reason=text(fields.get(REASON)) or "",
+        error=text(fields.get(ERROR)) or "",
+        attempts=whole_number(fields.get(ATTEMPTS), digits=6),
+        dead_at=moment(fields.get(DEAD_AT)) or time_of(int(name.partition("-")[0])),
+        first_enqueued_at=moment(fields.get(FIRST_ENQUEUED_AT)),
+        worker=text(fields.get(WORKER)),
+        replays=whole_number(fields.get(REPLAYS), digits=6) or 0,
+        replayed_at=moment(fields.get(REPLAYED_AT)),
+        fields={name: value for name, value in fields.items() if name not in _READ},
+    )
+
+
+def retry_fields(
+    delivery: Delivery, attempt: int, reason: RetryReason | None = None, error: str = ""
+) -> Mapping[bytes, bytes]:
+    """The fields of an entry that waits for its next attempt.
+
+    They include the time at which the order was enqueued, because the ID of the next entry would give a later one.
+    """
+    fields = {**_without_group(delivery), ENQUEUED_AT: _enqueued_ms(delivery), ATTEMPT: b"%d" % attempt}
+    if reason is not None:
+        fields |= {RETRY_REASON: reason.encode(), RETRY_ERROR: error[:_LONGEST_ERROR].encode(errors="replace")}
+    return fields
+
+
+def dead_letter_fields(delivery: Delivery, reason: DeadReason, error: str, worker: str) -> Mapping[bytes, bytes]:
+    """The fields of a dead letter."""
+    own = {name: value for name, value in _without_group(delivery).items() if name not in OF_RETRIES}
+    return own | {
+        REASON: reason.encode(),
+        ERROR: error.encode(errors="replace"),
+        ATTEMPTS: b"%d" % delivery.attempt,
+        FIRST_ENQUEUED_AT: _enqueued_ms(delivery),
+        WORKER: worker.encode(),
+    }
+
+
+def _enqueued_ms(delivery: Delivery) -> bytes:
+    return b"%d" % (delivery.enqueued_at * 1000)
+
+
+def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
+    # The group is written again when the entry returns to a stream.
+    return {name: value for name, value in delivery.fields.items() if name != GROUP}
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """The fields of an entry as a script returns them: name, value, name, value."""
-    if len(flat) == 2:
-        return {flat[0]: flat[1]}
     parts = iter(flat)
     return dict(zip(parts, parts, strict=True))
 
@@ -76,15 +150,33 @@ def _part(part: bytes) -> bytes:
 _HEADER = {0xD9: 2, 0xDA: 3, 0xDB: 5, 0xC4: 2, 0xC5: 3, 0xC6: 5}
 
 
-def _order_id(raw: bytes | None) -> str | None:
-    if raw is None:
-        return None
+def valid_order_id(raw: bytes | None) -> str | None:
+    """An order ID, or None if there is none or it is not valid."""
     try:
-        return parse_order_id(raw.decode("ascii"))
+        return None if raw is None else parse_order_id(raw.decode("ascii"))
     except (InvalidOrderId, UnicodeDecodeError):
         return None
 
 
-def _whole_number(raw: bytes | None, digits: int) -> int | None:
-    # The limit keeps a time within the range of dates (13 digits of ms: the year 2286), and an attempt within an integer.
+def whole_number(raw: bytes | None, *, digits: int) -> int | None:
+    """A whole number, or None if it is something else or has more digits.
+
+    13 digits of ms are within the range of dates (the year 2286), and 6 digits of an attempt within that of an integer.
+    """
     return int(raw) if raw is not None and raw.isdigit() and len(raw) <= digits else None
+
+
+def moment(raw: bytes | None) -> datetime | None:
+    """A time that is written in ms since 1970."""
+    milliseconds = whole_number(raw, digits=13)
+    return None if milliseconds is None else time_of(milliseconds)
+
+
+def time_of(milliseconds: int) -> datetime:
+    """A time that Redis gives. An ID that was written by hand may be beyond all dates."""
+    return _EPOCH + timedelta(milliseconds=max(0, min(milliseconds, _LATEST_SHOWN_MS)))
+
+
+def text(raw: bytes | None) -> str | None:
+    """A text for operators, or None if there is none."""
+    return None if raw is None else raw.decode(errors="backslashreplace")

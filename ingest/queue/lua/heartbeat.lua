@@ -2,7 +2,7 @@
 -- needs: now
 -- Reports that this consumer is alive. A first heartbeat, and one after a break, begin a new series, see _standing.lua. If no consumer
 -- leads the group's maintenance, this consumer leads for as long as its heartbeats continue.
--- KEYS: alive, standing, clock, maintenance   ARGV: consumer, lifetime in ms
+-- KEYS: alive, standing, clock, maintenance   ARGV: group, consumer, lifetime in ms
 -- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats
 local time, own, ahead = now(KEYS[3])
 if own + ahead < time then
@@ -11,16 +11,16 @@ if own + ahead < time then
 end
 redis.call('HSET', KEYS[3], 'latest', time)
 
-local until_ = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0)
-redis.call('ZADD', KEYS[1], time + ARGV[2], ARGV[1])
+local until_ = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0)
+redis.call('ZADD', KEYS[1], time + ARGV[3], ARGV[2])
 local is_first = until_ <= time
 if is_first then
-  redis.call('ZADD', KEYS[2], time + ARGV[2], ARGV[1])
+  redis.call('ZADD', KEYS[2], time + ARGV[3], ARGV[2])
 end
 
 local leader = redis.call('HMGET', KEYS[4], 'leader', 'until')
-local leads = leader[1] == ARGV[1] or (tonumber(leader[2]) or 0) <= time
+local leads = leader[1] == ARGV[2] or (tonumber(leader[2]) or 0) <= time
 if leads then
-  redis.call('HSET', KEYS[4], 'leader', ARGV[1], 'until', time + ARGV[2])
+  redis.call('HSET', KEYS[4], 'leader', ARGV[2], 'until', time + ARGV[3])
 end
 return {time, is_first and 1 or 0, leads and 1 or 0, redis.call('ZCARD', KEYS[1])}

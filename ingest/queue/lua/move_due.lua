@@ -2,12 +2,12 @@
 -- needs: lists, now, others, entry_fields, wide, order_of, erased, waiting_fields, invalid_waiting
 -- Moves entries of the retry set that are due to the express lane. Content that is not an entry becomes a dead letter, so that it does not
 -- stop the others. Entries of erased orders are deleted.
--- KEYS: express, retry, retry entries, clock, dead, retry announced, stream, erased   ARGV: group, most entries
+-- KEYS: express, retry, retry entries, clock, dead, retry announced, stream, erased   ARGV: group, consumer, most entries
 -- returns: how many were moved or deleted, 1 if more are due and were left for the next call because these were large
 local time = now(KEYS[4])
 
 local is_shared = has_other_groups(KEYS[1], KEYS[7])
-local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time, 'LIMIT', 0, ARGV[2])
+local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time, 'LIMIT', 0, ARGV[3])
 local moved, size = 0, 0
 while moved < #due and size <= 2 ^ 20 do
   moved = moved + 1

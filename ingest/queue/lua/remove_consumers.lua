@@ -1,6 +1,6 @@
 -- Removes consumers that hold nothing and never had a heartbeat; claim_abandoned.lua removes those that had one. A slow consumer comes
 -- back with its next read.
--- KEYS: alive, the stream of each lane   ARGV: group, consumers   returns: how many were removed
+-- KEYS: alive, the stream of each lane   ARGV: group, consumer, consumers to remove   returns: how many were removed
 local streams = {unpack(KEYS, 2)}
 local function holds_any(consumer)
   for _, stream in ipairs(streams) do
@@ -12,7 +12,7 @@ local function holds_any(consumer)
 end
 
 local removed = 0
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   if not redis.call('ZSCORE', KEYS[1], ARGV[i]) and not holds_any(ARGV[i]) then
     for _, stream in ipairs(streams) do
       redis.call('XGROUP', 'DELCONSUMER', stream, ARGV[1], ARGV[i])

@@ -3,7 +3,7 @@
 -- after its first unfinished one. An entry that another group of this service has not noted as settled was lost by that group, whose
 -- sweep puts it back.
 -- KEYS: stream, settled; for each other group: its settled entries, its maintenance (which a group of this service has)
--- ARGV: this group, most entries, the other groups   returns: how many entries were deleted; -1 if there are further groups
+-- ARGV: this group, consumer, most entries, the other groups   returns: how many entries were deleted; -1 if there are further groups
 
 -- The first entry that a group has not finished; nil if there is none. A group whose position was set back reads entries before its
 -- pending ones again.
@@ -20,10 +20,10 @@ end
 redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)
 local oldest
 local others, records = {}, {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   others[ARGV[i]] = true
-  if redis.call('EXISTS', KEYS[2 * i - 2]) == 1 then
-    append(records, KEYS[2 * i - 3])
+  if redis.call('EXISTS', KEYS[2 * i - 4]) == 1 then
+    append(records, KEYS[2 * i - 5])
   end
 end
 for _, about in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
@@ -36,7 +36,7 @@ for _, about in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     oldest = padded(needed)
   end
 end
-local settled = redis.call('ZRANGEBYLEX', KEYS[2], '-', oldest and '(' .. oldest or '+', 'LIMIT', 0, ARGV[2])
+local settled = redis.call('ZRANGEBYLEX', KEYS[2], '-', oldest and '(' .. oldest or '+', 'LIMIT', 0, ARGV[3])
 local ids, done = {}, {}
 for _, id in ipairs(settled) do
   local is_lost = false

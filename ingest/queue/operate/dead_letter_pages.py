@@ -13,8 +13,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
-from ingest.queue.layout.entries import pairs
-from ingest.queue.operate.dead_entries import to_dead_letter
+from ingest.queue.layout.entries import pairs, to_dead_letter
 from ingest.queue.redis.connection import replies, translated
 from ingest.queue.redis.scripts import load
 

@@ -13,10 +13,9 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from ingest.domain.deliveries.entry_fields import ORDER_ID
-from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.queue.consume.quota import quota_key
+from ingest.queue.layout.entries import valid_order_id
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.capabilities import has_xnack
 from ingest.queue.redis.checked_connections import code_of
 from ingest.queue.redis.connection import (
     QueueRefused,
@@ -26,6 +25,7 @@ from ingest.queue.redis.connection import (
     is_out_of_memory,
     translated,
 )
+from ingest.queue.redis.scripts import has_xnack
 
 _PINGS = 5
 _NO_SCRIPT = "("  # does not compile, so it is not kept
@@ -200,10 +200,10 @@ async def _newest(client: Redis, keys: Keys) -> str | None:
     for stream in (keys.stream, keys.express):
         try:
             found: Any = await client.xrevrange(stream, count=1)
-            for _, fields in found:
-                return parse_order_id(fields.get(ORDER_ID, b"").decode("ascii"))
-        except (ResponseError, InvalidOrderId, UnicodeDecodeError):
+        except ResponseError:
             continue
+        if found and (order_id := valid_order_id(found[0][1].get(ORDER_ID))):
+            return order_id
     return None
 
 

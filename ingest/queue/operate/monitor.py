@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.outage_reports import read_report, report_key
+from ingest.queue.consume.liveness import read_report, report_key
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import NoGroup, QueueRefused, replies, translated, translating
 from ingest.queue.redis.scripts import load

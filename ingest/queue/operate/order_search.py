@@ -6,11 +6,11 @@ fits one slice is read in one step. In a longer queue, the search may miss an en
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.delivery import LATEST_MS
 from ingest.domain.deliveries.entry_fields import (
     ATTEMPT,
     ATTEMPTS,
@@ -25,7 +25,7 @@ from ingest.domain.deliveries.entry_fields import (
 )
 from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
-from ingest.queue.layout.entries import pairs
+from ingest.queue.layout.entries import moment, pairs, text, time_of, whole_number
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
@@ -34,9 +34,6 @@ from ingest.queue.redis.scripts import load
 _SLICE = 500
 # For one search. A script accepts no more than about 8,000 arguments, on some servers 4,000.
 MOST_ORDERS = 1000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# 13 digits of ms: the year 2286.
-_LATEST = 9_999_999_999_999
 # The part to begin with, and the positions in the main lane, the express lane, the retry set and the dead letters.
 _BEGINNING = (1, "-", "-", "0", "-")
 _WITHOUT_LANES = (1, "passed", "passed", "0", "-")
@@ -119,14 +116,14 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
         return to_retry(about)
     entry_id = _text(about, b"id")
     added_at = time_of(int(entry_id.partition("-")[0]))
-    announced_at = _moment(about.get(ENQUEUED_AT)) or added_at
+    announced_at = moment(about.get(ENQUEUED_AT)) or added_at
     if about[b"state"] == b"dead":
-        announced_at = _moment(about.get(FIRST_ENQUEUED_AT)) or announced_at
-        dead_at = _moment(about.get(DEAD_AT)) or added_at
-        attempts = number(about.get(ATTEMPTS), digits=6)
+        announced_at = moment(about.get(FIRST_ENQUEUED_AT)) or announced_at
+        dead_at = moment(about.get(DEAD_AT)) or added_at
+        attempts = whole_number(about.get(ATTEMPTS), digits=6)
         return DeadEntry(entry_id, announced_at, dead_at, attempts, _text(about, REASON), _text(about, ERROR))
     lane = Lane(_text(about, b"lane"))
-    attempt = number(about.get(ATTEMPT), digits=6) or 1
+    attempt = whole_number(about.get(ATTEMPT), digits=6) or 1
     if about[b"state"] == b"queued":
         return QueuedEntry(entry_id, lane, announced_at, attempt)
     renewed_at = time_of(now - int(about[b"idle"]))
@@ -137,33 +134,18 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
 def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:
     """An entry of the retry set, as scripts return it."""
     # Another program may have written any time, even an infinite one.
-    due = int(max(0.0, min(float(about[b"due"]), _LATEST)))
+    due = int(max(0.0, min(float(about[b"due"]), LATEST_MS)))
     return RetryEntry(
         _text(about, b"id"),
         about[b"id"],
         _text(about, ORDER_ID) or None,
-        _moment(about.get(ENQUEUED_AT)),
+        moment(about.get(ENQUEUED_AT)),
         time_of(due),
-        number(about.get(ATTEMPT), digits=6) or 1,
+        whole_number(about.get(ATTEMPT), digits=6) or 1,
         _text(about, RETRY_REASON),
         _text(about, RETRY_ERROR),
     )
 
 
-def time_of(milliseconds: int) -> datetime:
-    """A time that Redis gives."""
-    return _EPOCH + timedelta(milliseconds=max(0, min(milliseconds, _LATEST)))
-
-
-def number(raw: bytes | None, *, digits: int) -> int | None:
-    """A whole number that a program wrote, or None if it is something else."""
-    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= digits else None
-
-
-def _moment(raw: bytes | None) -> datetime | None:
-    milliseconds = number(raw, digits=13)
-    return None if milliseconds is None else time_of(milliseconds)
-
-
 def _text(about: Mapping[bytes, bytes], name: bytes) -> str:
-    return about.get(name, b"").decode(errors="backslashreplace")
+    return text(about.get(name)) or ""

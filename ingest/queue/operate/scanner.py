@@ -1,6 +1,6 @@
 """Lists the places of the orders in a queue, page by page. Changes nothing."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -8,8 +8,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.entry_fields import ORDER_ID, REASON
-from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-from ingest.queue.layout.entries import pairs
+from ingest.queue.layout.entries import pairs, valid_order_id
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.scripts import load
@@ -74,7 +73,11 @@ class QueueScanner:
         """All dead letters."""
         async for page in self._entries(_Position(self._keys.dead)):
             yield [
-                OrderLocation(_order_id(fields), Location.DEAD, fields.get(REASON, b"").decode(errors="replace"))
+                OrderLocation(
+                    valid_order_id(fields.get(ORDER_ID)),
+                    Location.DEAD,
+                    fields.get(REASON, b"").decode(errors="replace"),
+                )
                 for _, fields in page
             ]
 
@@ -87,7 +90,8 @@ class QueueScanner:
             # A delivered entry that is neither held nor settled has left the pending list without an ack: the sweep puts it back.
             yield [
                 OrderLocation(
-                    _order_id(fields), Location.WAITING if _number(entry_id) > delivered else Location.PENDING
+                    valid_order_id(fields.get(ORDER_ID)),
+                    Location.WAITING if _number(entry_id) > delivered else Location.PENDING,
                 )
                 for entry_id, fields in page
                 if entry_id not in settled
@@ -98,7 +102,7 @@ class QueueScanner:
         while True:
             with translated():
                 cursor, orders = await self._list_retries([self._keys.retry, self._keys.retry_entries], [cursor, _PAGE])
-            yield [OrderLocation(_order_id({ORDER_ID: name}), Location.RETRYING) for name in orders]
+            yield [OrderLocation(valid_order_id(name), Location.RETRYING) for name in orders]
             if cursor == b"0":
                 return
 
@@ -162,13 +166,6 @@ class _Position:
     stream: str
     settled: str = ""
     after: bytes | str = "-"
-
-
-def _order_id(fields: Mapping[bytes, bytes]) -> str | None:
-    try:
-        return parse_order_id(fields.get(ORDER_ID, b"").decode("ascii"))
-    except (InvalidOrderId, UnicodeDecodeError):
-        return None
 
 
 def _number(entry_id: bytes) -> tuple[int, int]:

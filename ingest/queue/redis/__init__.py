@@ -1,1 +1,1 @@
-"""Connections to Redis, scripts, and the server's capabilities."""
+"""Connections to Redis, and scripts."""

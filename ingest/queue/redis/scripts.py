@@ -11,12 +11,15 @@ from importlib.resources import files
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
+from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.entry_fields import KNOWN, LISTED, OF_DEAD_LETTERS, OF_MOVES, OF_RETRIES
+from ingest.queue.redis.connection import is_out_of_memory, translated
 
 # How long a completed move, batch or page is remembered, so that the same call sent again after a lost reply does nothing.
 RECORD_SECONDS = 600
 
+_ABSENT = ("unknown command", "NOPERM", "no permissions")
 _NEEDS = re.compile(r"^-- needs: (.+)$", re.MULTILINE)
 
 
@@ -24,6 +27,27 @@ def load(client: Redis, name: str, *, has_xnack: bool = False) -> AsyncScript:
     """One script on `client`. Redis is sent its text only when it does not have it."""
     script: AsyncScript = client.register_script(script_text(name, has_xnack=has_xnack))
     return script
+
+
+async def has_xnack(client: Redis, key: str) -> bool:
+    """Whether the server has `XNACK` (Redis 8.8), and the user may send it.
+
+    Tried on `key`, which does not exist and is not created, because forks count their versions differently. Without it, `XCLAIM`
+    releases entries: see `release.lua`.
+
+    Raises:
+        QueueUnavailable: if Redis cannot be used right now.
+    """
+    with translated():
+        try:
+            await client.execute_command("XNACK", key, "none", "SILENT", "IDS", 1, "0-1")  # type: ignore[no-untyped-call]  # redis-py leaves it so
+        except ResponseError as error:
+            # Out of memory, Redis does not check the command.
+            if is_out_of_memory(error) or any(text in str(error) for text in _ABSENT):
+                return False
+            if "NOGROUP" not in str(error):
+                raise
+    return True
 
 
 @cache
