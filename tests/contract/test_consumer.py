@@ -161,6 +161,21 @@ async def test_a_short_delay_passes_by_itself(consumer: Consumer, redis: Redis, 
     assert int(again.entry.id.split("-")[0]) >= int(delivery.entry.id.split("-")[0]) + 200
 
 
+async def test_retries_that_come_back_leave_nothing_behind(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, *"abcdefghijkl")
+    for delivery in await consumer.read(12, NOW):
+        await consumer.reschedule(delivery, 0.0, 2)
+
+    assert await consumer.move_due(100) == 12
+
+    left = [
+        await redis.zcard(keys.retry),
+        await redis.hlen(keys.retry_entries),
+        await redis.zcard(keys.retry_announced),
+    ]
+    assert left == [0, 0, 0]
+
+
 async def test_large_documents_come_back_a_few_at_a_time(consumer: Consumer, redis: Redis, keys: Keys) -> None:
     assert await consumer.move_due(4) == 0
     for order_id in "abcde":

@@ -23,6 +23,7 @@ from contract.heartbeating import (
     known,
     members,
     pending,
+    server_time,
 )
 from redelivery import as_read, claim_dead, claim_idle, refs, sweep
 from redis.asyncio import Redis
@@ -99,6 +100,24 @@ async def test_after_an_outage_in_which_all_fell_silent_all_are_heard_again_and_
 
     assert (taken, lost) == ([], set())
     assert set((await counts(redis, keys)).values()) == {1}
+
+
+async def test_when_redis_clock_is_set_back_the_queues_clock_goes_on_from_its_last_time(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    now = round(await server_time(redis) * 1000)
+    await redis.hset(keys.clock, mapping={"ahead": 3_600_000, "noted_at": now})
+    before = (await one.heartbeat(LIFETIME)).now
+    await redis.hset(keys.clock, "ahead", 0)  # as if Redis' clock were set back by an hour
+
+    after = (await one.heartbeat(LIFETIME)).now
+
+    assert after >= before >= now / 1000 + 3600
+
+    async def goes_on() -> bool:
+        return (await one.heartbeat(LIFETIME)).now > after
+
+    await eventually(goes_on, within=10)
 
 
 # -- releasing -------------------------------------------------------------------------------------------------
