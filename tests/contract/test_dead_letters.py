@@ -377,7 +377,7 @@ async def test_dead_letters_that_are_gone_before_they_are_moved_are_counted_as_g
 
         async def _waiting(self, call: Any, *arguments: Any) -> Any:
             answer = await super()._waiting(call, *arguments)
-            if isinstance(answer, list) and answer and answer[0][0].entry_id == entry_ids[PAGE]:
+            if isinstance(answer, tuple) and [entry.entry_id for entry, _ in answer[0][:1]] == [entry_ids[PAGE]]:
                 await redis.xdel(keys.dead, *entry_ids[PAGE : PAGE + 3])
             return answer
 

@@ -69,19 +69,11 @@ class DeadLetterPages:
 
     def oldest_first(self, selection: Selection, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
         """The dead letters that match, up to the ID `newest`, without documents and unknown fields."""
-
-        async def read(after: str | None) -> Sequence[Row]:
-            return (await self.one_page("XRANGE", after or first_id(selection), newest, PAGE))[0]
-
-        return self._pages(selection, read)
+        return self._pages(selection, "XRANGE", first_id(selection), newest)
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """The dead letters that match, without documents and unknown fields."""
-
-        async def read(before: str | None) -> Sequence[Row]:
-            return (await self.one_page("XREVRANGE", before or "+", first_id(selection), PAGE))[0]
-
-        return self._pages(selection, read)
+        return self._pages(selection, "XREVRANGE", "+", first_id(selection))
 
     async def whole(self, pages: AsyncGenerator[DeadLetterPage, None]) -> AsyncGenerator[DeadLetterPage, None]:
         """The dead letters of these pages with all their fields, except those that are gone by now."""
@@ -117,21 +109,22 @@ class DeadLetterPages:
         with translated():
             return _rows(await self._look_up([self._key], entry_ids))
 
-    async def _pages(self, selection: Selection, read: Call) -> AsyncGenerator[DeadLetterPage, None]:
+    async def _pages(
+        self, selection: Selection, command: str, start: str, end: str
+    ) -> AsyncGenerator[DeadLetterPage, None]:
         # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
         looked_up: set[str] = set()
         entry_ids = sorted(filter(is_entry_id, selection.ids))
-        for start in range(0, len(entry_ids), _LOOKED_UP_AT_ONCE):
-            found = await self._run(self._looked_up, entry_ids[start : start + _LOOKED_UP_AT_ONCE])
+        for at in range(0, len(entry_ids), _LOOKED_UP_AT_ONCE):
+            found = await self._run(self._looked_up, entry_ids[at : at + _LOOKED_UP_AT_ONCE])
             looked_up.update(entry.entry_id for entry, _ in found)
             yield DeadLetterPage([row for row in found if selection.matches(row[0])], len(found))
         if selection.ids:
             if selection.ids <= looked_up:
                 return
             selection = replace(selection, ids=selection.ids - looked_up)
-        cursor = None
-        while found := await self._run(read, cursor):
-            cursor = f"({found[-1][0].entry_id}"
+        while found := (await self._run(self.one_page, command, start, end, PAGE))[0]:
+            start = f"({found[-1][0].entry_id}"
             matching = [row for row in found if selection.matches(row[0]) and row[0].entry_id not in looked_up]
             yield DeadLetterPage(matching, len(found))
 

@@ -15,7 +15,9 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
+from ingest.backoff import call_until_available
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.errors import Unavailable, UserError
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.dead_letter_pages import (
     PAGE,
@@ -26,8 +28,7 @@ from ingest.queue.operate.dead_letter_pages import (
     is_entry_id,
     together,
 )
-from ingest.queue.operate.depth import until_answered
-from ingest.queue.redis.connection import control_client, translated
+from ingest.queue.redis.connection import control_client, reason_to_wait, translated
 from ingest.queue.redis.scripts import load
 
 __all__ = ["PAGE", "Change", "DeadLetterPage", "DeadLetters", "Survey", "is_entry_id"]
@@ -227,8 +228,20 @@ class DeadLetters:
         return change
 
     async def _waiting(self, call: Call, *arguments: Any) -> Any:
-        """Call it until Redis answers."""
-        return await until_answered(self._on_wait, call, *arguments)
+        """Call it until Redis answers, and report each reason for waiting once."""
+        reported = [""]
+
+        def on_failure(error: BaseException) -> None:
+            if (reason := reason_to_wait(error)) != reported[-1]:
+                reported.append(reason)
+                self._on_wait(reason)
+
+        return await call_until_available(call, *arguments, passes=_passes, on_failure=on_failure)
+
+
+def _passes(error: BaseException) -> bool:
+    # A refusal does not, and the operator who has to do something about it is at the terminal.
+    return isinstance(error, Unavailable) and not isinstance(error, UserError)
 
 
 async def _run(script: AsyncScript, keys: Sequence[str], arguments: Sequence[str]) -> int:

@@ -68,20 +68,18 @@ class Monitor:
         """The state of the queue, in one round trip."""
         keys = self._keys
         names = [keys.retry, keys.retry_announced, keys.dead, *self._streams(), keys.clock]
-        with translated():
-            now, retries, due, announced, dead, main, express = await self._state(names, [self._group])
+        now, retries, due, announced, dead, main, express = await self._state(names, [self._group])
         lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
         return _queue_state(now, lanes, _Retrying(retries, due, announced), dead)
 
     @translating
     async def consumers(self) -> list[ConsumerState]:
         """Every consumer with a heartbeat or in the group, by name."""
-        with translated():
-            async with self._client.pipeline(transaction=False) as pipe:
-                pipe.time()
-                pipe.hmget(self._keys.clock, "ahead", "noted_at", "latest")
-                pipe.zrangebyscore(self._keys.alive, "-inf", "+inf", withscores=True)
-                (seconds, micros), noted, heartbeats = await replies(pipe)
+        async with self._client.pipeline(transaction=False) as pipe:
+            pipe.time()
+            pipe.hmget(self._keys.clock, "ahead", "noted_at", "latest")
+            pipe.zrangebyscore(self._keys.alive, "-inf", "+inf", withscores=True)
+            (seconds, micros), noted, heartbeats = await replies(pipe)
         now = _queue_time(seconds + micros / 1e6, *(int(value or 0) / 1000 for value in noted))
         members = await self._members()
         for name, until in heartbeats:
@@ -141,11 +139,10 @@ class Monitor:
         """The open circuits of these consumers."""
         if not names:
             return {}
-        with translated():
-            async with self._client.pipeline(transaction=False) as pipe:
-                for name in names:
-                    pipe.get(report_key(self._keys, "").encode() + name)
-                reports = [read_report(raw) for raw in await replies(pipe)]
+        async with self._client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.get(report_key(self._keys, "").encode() + name)
+            reports = [read_report(raw) for raw in await replies(pipe)]
         return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
 
 

@@ -6,7 +6,8 @@ because the batch may have been added through another connection a moment ago.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
@@ -21,85 +22,68 @@ Command = Sequence[str | int]
 
 # Shorter than the time in which a connection has to answer.
 _WITHIN_MS = 4000
+_ALWAYS_SYNCED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
 
 
-class Proof(Protocol):
-    """Proves that the writes are as durable as required."""
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How a server proves that the writes are as durable as required.
 
-    def commands(self) -> Sequence[Command]:
-        """The commands after a script."""
-
-    def check(self, replies: Sequence[Any]) -> None:
-        """Read the replies, and raise `QueueUnavailable` if they do not prove it."""
-
-
-class Synced:
-    """Redis' append-only file is on its disk (`WAITAOF`, where it can be relied on: see `proofs`).
-
-    Args:
-        key: written each time.
+    Attributes:
+        commands: the commands after a script.
+        shortfall: reads their replies, and returns what they do not prove, or an empty text.
     """
 
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def commands(self) -> Sequence[Command]:
-        """See `Proof`."""
-        return ("SET", self._key, "", "EX", RECORD_SECONDS), ("WAITAOF", 1, 0, _WITHIN_MS)
+    commands: Sequence[Command]
+    shortfall: Callable[[Sequence[Any]], str]
 
     def check(self, replies: Sequence[Any]) -> None:
-        """See `Proof`."""
+        """Raise `QueueUnavailable` if the replies do not prove it."""
+        if missing := self.shortfall(replies):
+            raise QueueUnavailable(f"{missing}; it may have been accepted")
+
+
+def synced(key: str) -> Proof:
+    """Redis' append-only file is on its disk (`WAITAOF`, where it can be relied on: see `proofs`). The key is written each time."""
+
+    def shortfall(replies: Sequence[Any]) -> str:
         _, (local, _) = replies
-        if local < 1:
-            raise QueueUnavailable(f"not on Redis' disk within {_WITHIN_MS / 1000:g} s; it may have been accepted")
+        return "" if local else f"not on Redis' disk within {_WITHIN_MS / 1000:g} s"
+
+    return Proof((_write(key), ("WAITAOF", 1, 0, _WITHIN_MS)), shortfall)
 
 
-class AlwaysSynced:
+def replicated(key: str, replicas: int) -> Proof:
+    """As many replicas have it in their memory (`WAIT`). The key is written each time."""
+
+    def shortfall(replies: Sequence[Any]) -> str:
+        _, reached = replies
+        return "" if reached >= replicas else f"at {reached} of {replicas} replicas within {_WITHIN_MS / 1000:g} s"
+
+    return Proof((_write(key), ("WAIT", replicas, _WITHIN_MS)), shortfall)
+
+
+def always_synced() -> Proof:
     """Redis writes everything to its disk before it replies (`appendfsync always`), and confirms the setting each time."""
 
-    _EXPECTED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}  # noqa: RUF012  never changed
+    def shortfall(replies: Sequence[Any]) -> str:
+        difference = sync_difference(replies)
+        return difference and f"{difference}: not on Redis' disk for certain"
 
-    def commands(self) -> Sequence[Command]:
-        """See `Proof`."""
-        return (("CONFIG", "GET", *self._EXPECTED),)
-
-    def check(self, replies: Sequence[Any]) -> None:
-        """See `Proof`."""
-        if difference := self.difference(replies):
-            raise QueueUnavailable(f"{difference}: not on Redis' disk for certain; it may have been accepted")
-
-    def difference(self, replies: Sequence[Any]) -> str:
-        """A different configuration, or empty if there is none."""
-        [reply] = replies
-        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-        found = {_text(name): _text(value) for name, value in pairs}
-        others = (name for name, value in self._EXPECTED.items() if found.get(name) != value)
-        return ", ".join(f"{name} is {found.get(name, 'unknown')}" for name in others)
+    return Proof((("CONFIG", "GET", *_ALWAYS_SYNCED),), shortfall)
 
 
-class Replicated:
-    """As many replicas have it in their memory (`WAIT`).
+def sync_difference(replies: Sequence[Any]) -> str:
+    """How the server's configuration differs from the one of `always_synced`, or an empty text."""
+    [reply] = replies
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    found = {_text(name): _text(value) for name, value in pairs}
+    others = (name for name, value in _ALWAYS_SYNCED.items() if found.get(name) != value)
+    return ", ".join(f"{name} is {found.get(name, 'unknown')}" for name in others)
 
-    Args:
-        key: written each time.
-        replicas: how many.
-    """
 
-    def __init__(self, key: str, replicas: int) -> None:
-        self._key = key
-        self._replicas = replicas
-
-    def commands(self) -> Sequence[Command]:
-        """See `Proof`."""
-        return ("SET", self._key, "", "EX", RECORD_SECONDS), ("WAIT", self._replicas, _WITHIN_MS)
-
-    def check(self, replies: Sequence[Any]) -> None:
-        """See `Proof`."""
-        _, reached = replies
-        if reached < self._replicas:
-            raise QueueUnavailable(
-                f"at {reached} of {self._replicas} replicas within {_WITHIN_MS / 1000:g} s; it may have been accepted"
-            )
+def _write(key: str) -> Command:
+    return "SET", key, "", "EX", RECORD_SECONDS
 
 
 def _text(value: bytes | str) -> str:
@@ -144,7 +128,7 @@ class ProvenRun:
         self, connection: AbstractConnection, script: AsyncScript, rest: list[Any], proof: Proof
     ) -> tuple[Any, bool]:
         """The script's reply, and whether the proof was sent with it. It is not if there is no room for the orders."""
-        asked = proof.commands() if self._writes else ()
+        asked = proof.commands if self._writes else ()
         await _send(connection, [("EVALSHA", script.sha, *rest), *asked])
         try:
             return await connection.read_response(), bool(asked)
@@ -152,15 +136,15 @@ class ProvenRun:
             # A proof of nothing may take seconds. Sending opens the connection again.
             if asked:
                 await connection.disconnect(nowait=True)
-        await _send(connection, [("EVAL", script.script, *rest), *proof.commands()])
+        await _send(connection, [("EVAL", script.script, *rest), *proof.commands])
         return await connection.read_response(), True
 
     async def _prove(self, connection: AbstractConnection, proof: Proof, *, is_asked: bool) -> None:
         with translated():
             try:
                 if not is_asked:
-                    await _send(connection, proof.commands())
-                replies = [await connection.read_response() for _ in proof.commands()]
+                    await _send(connection, proof.commands)
+                replies = [await connection.read_response() for _ in proof.commands]
             except BaseException:
                 await self._abandon(connection)
                 raise

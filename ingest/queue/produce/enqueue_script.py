@@ -121,11 +121,9 @@ class EnqueueScript:
             raise
 
     async def _add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
-        plain = [submission for submission in batch if submission.is_plain]
-        others = [] if len(plain) == len(batch) else _others(batch)
-        to = self._to
+        others, to = _others(batch), self._to
         keys = [to.lane.stream, f"{to.records}{self._producer}", to.clock, to.pushed]
-        orders = [order for submission in plain for order in submission.orders]
+        orders = [order for submission in batch if submission.is_plain for order in submission.orders]
         arguments = [self._to.limit, self._producer, number, self._lifetime, len(orders), *orders]
         for index in others:
             keys += self._keys(batch[index])
@@ -134,7 +132,7 @@ class EnqueueScript:
             (first, *answers), confirmed = await self._run(self._script, keys, arguments)
             if first == _NO_ROOM:
                 return await self._no_room(batch, answers[0], dict(zip(others, answers[1:], strict=True)))
-            return _added(batch, dict(zip(others, answers, strict=True)) if others else {}, confirmed)
+            return _added(batch, dict(zip(others, answers, strict=True)), confirmed)
 
     def _keys(self, submission: Submission) -> list[str]:
         keys = [] if submission.key is None else [f"{self._to.records}idempotency:{submission.key}"]

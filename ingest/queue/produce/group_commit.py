@@ -20,7 +20,7 @@ from ingest.queue.produce.enqueue_script import Added, NoRoom
 from ingest.queue.produce.pending_calls import PendingCall, PendingCalls
 from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
 from ingest.queue.produce.submission import Submission
-from ingest.queue.redis.connection import QueueFull, QueueRefused
+from ingest.queue.redis.connection import QueueFull, QueueRefused, reason_to_wait
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -196,7 +196,7 @@ class GroupCommit:
                 call.fail(_for_one_caller(error, longest))
         if not any(call.waits and call.is_open for call in (*batch, *self._pending)):
             return
-        if (reason := _reason(error)) != self._reason:
+        if (reason := reason_to_wait(error)) != self._reason:
             self._reason = reason
             self._on_wait(reason)
         pause = random.uniform(0, longest)  # noqa: S311  it spreads producers, and is no secret
@@ -233,13 +233,3 @@ def _for_one_caller(error: Unavailable, retry_after: float | None = None) -> Una
     elif retry_after is not None and isinstance(copy, QueueUnavailable):
         copy.retry_after = retry_after
     return copy
-
-
-def _reason(error: Unavailable) -> str:
-    match error:
-        case QueueFull():
-            return "Redis is out of memory; waiting for the workers to make room"
-        case QueueUnavailable():
-            return f"Redis cannot be reached ({error}); trying again"
-        case _:
-            return f"{error}; waiting for the workers"

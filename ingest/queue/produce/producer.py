@@ -22,7 +22,7 @@ from ingest.queue.produce.group_commit import GroupCommit
 from ingest.queue.produce.overlapping_commit import OverlappingCommit
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout
 from ingest.queue.produce.proofs import Proofs
-from ingest.queue.produce.submission import BATCH, Orders, Submission, most_in_a_step, single, submissions
+from ingest.queue.produce.submission import BATCH, Orders, Submission, most_in_a_step, submissions
 from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 
 __all__ = ["BATCH", "BacklogFull", "Producer"]
@@ -30,8 +30,6 @@ __all__ = ["BATCH", "BacklogFull", "Producer"]
 IDEMPOTENCY_LIFETIME = 24 * 3600.0
 # Must not be shorter than the longest time for which a call is retried, or a record could end before the call.
 _SHORTEST_LIFETIME = 60.0
-# The result of one order, by its duplicates.
-_ACCEPTED = (Accepted(1, 0), Accepted(0, 1))
 # Batches of a lane that concurrently wait for a disk or a replica. Each uses a connection.
 _OVERLAPPING = 8
 
@@ -203,9 +201,6 @@ class Producer:
                 of a call whose first reply from Redis was lost.
         """
         lane = self._express if express else self._main
-        if isinstance(orders, str) and idempotency_key is None and not coalesce:
-            # A request for each order: what else costs time here costs it each of them.
-            return _ACCEPTED[await lane.try_submit(single(orders))]
         parts = submissions(orders, idempotency_key, self._most, coalesce, counts_repeats=count_repeats)
         duplicates = await (lane.try_submit(parts[0]) if len(parts) == 1 else self._each(lane.try_submit, parts))
         return Accepted(sum(len(part.orders) for part in parts) - duplicates, duplicates)

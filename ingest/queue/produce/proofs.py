@@ -7,7 +7,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.produce.durability import AlwaysSynced, Proof, Replicated, Synced, ask
+from ingest.queue.produce.durability import Proof, always_synced, ask, replicated, sync_difference, synced
 from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.queue.redis.connection import translated
 
@@ -63,7 +63,7 @@ class Proofs:
             return
         proof = await self.find()
         with translated():
-            replies = await ask(self._client, proof.commands())
+            replies = await ask(self._client, proof.commands)
         try:
             proof.check(replies)
         except QueueUnavailable as error:
@@ -75,13 +75,13 @@ class Proofs:
                 await self._try("WAIT", 0, 1)
             except _Absent as absent:
                 raise self._cannot(str(absent)) from absent
-            return Replicated(self._key, self._replicas)
+            return replicated(self._key, self._replicas)
         try:
             await self._try("WAITAOF", 1, 0, 1)
         except _Absent as absent:
             return await self._always_synced(str(absent))
         if await self._waits_for_its_disk():
-            return Synced(self._key)
+            return synced(self._key)
         return await self._always_synced("its WAITAOF may reply too early")
 
     async def _waits_for_its_disk(self) -> bool:
@@ -99,9 +99,9 @@ class Proofs:
 
     async def _always_synced(self, reason: str) -> Proof:
         """A server that syncs before it answers."""
-        proof = AlwaysSynced()
+        proof = always_synced()
         try:
-            difference = proof.difference(await ask(self._client, proof.commands()))
+            difference = sync_difference(await ask(self._client, proof.commands))
         except ResponseError as error:
             raise self._cannot(
                 f"{reason}, and CONFIG GET, which would confirm that appendfsync is always, is denied"

@@ -51,16 +51,6 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
         return self.key is None and not self.coalesce
 
 
-def single(order_id: str) -> Submission:
-    """The submission of a call for one order ID.
-
-    Raises:
-        InvalidOrderId: if it is not valid.
-    """
-    parse_order_id(order_id)
-    return Submission((order_id,), OVERHEAD)
-
-
 def listed_orders(orders: Orders) -> list[str | Announcement]:
     """The list of a call's orders. An iterator runs here."""
     return [orders] if isinstance(orders, str | Announcement) else list(orders)

@@ -1,12 +1,12 @@
 """Clients of Redis, with its errors translated into ours.
 
-redis-py retries every command by itself unless told otherwise, also those that must not be repeated blindly;
-here nothing is retried below the caller, who knows what may be. What a connection does by itself is in `checked_connections`.
+By default redis-py retries every command, including those that must not be repeated blindly. Here nothing is retried below the caller,
+which knows the commands that may be repeated. What a connection does by itself is in `checked_connections`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -96,35 +96,28 @@ async def replies(commands: Pipeline) -> list[Any]:
     return found
 
 
-def translated() -> AbstractContextManager[None]:
+@contextmanager
+def translated() -> Iterator[None]:
     """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.
 
-    So are those that a reply of the wrong shape raises in its reader: what answers is not the Redis that it should be, or
-    has given another command's reply. Its connection is closed.
+    So are exceptions that a reply of the wrong shape raises in its reader. The server is not the Redis that it should be, or
+    has sent another command's reply. Its connection is closed.
 
     Also makes sure that a cancellation gets through: redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
-    one that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
+    a cancellation that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
     """
-    return _Translation()
-
-
-class _Translation(AbstractContextManager[None]):
-    # A generator would cost twice as much, around each command.
-
-    __slots__ = ("_cancelled_before", "_task")
-
-    def __enter__(self) -> None:
-        self._task = task = asyncio.current_task()
-        # A cancellation that was requested and not delivered comes at the next await, where it has to get through.
-        self._cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        try:
-            if error is not None and (translation := _translation_of(error)) is not None:
-                raise translation from error
-        finally:
-            if self._task is not None and self._task.cancelling() > self._cancelled_before:
-                raise asyncio.CancelledError
+    task = asyncio.current_task()
+    # A cancellation that was requested and not delivered comes at the next await, where it has to get through.
+    cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
+    try:
+        yield
+    except BaseException as error:
+        if (translation := _translation_of(error)) is not None:
+            raise translation from error
+        raise
+    finally:
+        if task is not None and task.cancelling() > cancelled_before:
+            raise asyncio.CancelledError
 
 
 def _translation_of(error: BaseException) -> Exception | None:
@@ -163,6 +156,17 @@ def translating(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[A
             return await method(*arguments, **options)
 
     return translated_method
+
+
+def reason_to_wait(error: BaseException) -> str:
+    """Why an operation waits that failed with this error, for the user."""
+    match error:
+        case QueueFull():
+            return "Redis is out of memory; waiting for the workers to make room"
+        case QueueUnavailable():
+            return f"Redis cannot be reached ({error}); trying again"
+        case _:
+            return f"{error}; waiting for the workers"
 
 
 def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
