@@ -113,20 +113,6 @@ local function read_lane(name, stream, settled)
   end)
 end
 
-local function read_main()
-  return read_lane('main', KEYS[1], KEYS[2])
-end
-
-local function read_express()
-  return read_lane('express', KEYS[3], KEYS[4])
-end
-
-local function read_dead()
-  return read_stream('dead', KEYS[7], function(id, about)
-    add(about, 'state', 'dead', 'id', id)
-  end)
-end
-
 -- Whether a part has too many entries to be read. Later slices skip it as well.
 local function is_skipped(name, length)
   if at[name] == 'passed' or (limit > 0 and (at[name] == '-' or at[name] == '0') and length > limit) then
@@ -136,10 +122,14 @@ local function is_skipped(name, length)
   return false
 end
 
-local parts = {
-  {'main', read_main, 'XLEN', KEYS[1]}, {'express', read_express, 'XLEN', KEYS[3]}, {'retry', read_retries, 'ZCARD', KEYS[5]},
-  {'express', read_express, 'XLEN', KEYS[3]}, {'main', read_main, 'XLEN', KEYS[1]}, {'dead', read_dead, 'XLEN', KEYS[7]},
-}
+local main = {'main', function() return read_lane('main', KEYS[1], KEYS[2]) end, 'XLEN', KEYS[1]}
+local express = {'express', function() return read_lane('express', KEYS[3], KEYS[4]) end, 'XLEN', KEYS[3]}
+local dead = {'dead', function()
+  return read_stream('dead', KEYS[7], function(id, about)
+    add(about, 'state', 'dead', 'id', id)
+  end)
+end, 'XLEN', KEYS[7]}
+local parts = {main, express, {'retry', read_retries, 'ZCARD', KEYS[5]}, express, main, dead}
 while part > 0 and not is_spent() do
   local name, read, length, key = unpack(parts[part])
   if is_skipped(name, limit > 0 and redis.call(length, key) or 0) or read() then

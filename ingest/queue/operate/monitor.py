@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-import msgspec
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
@@ -146,12 +145,8 @@ class Monitor:
         return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
 
 
-class _Lane(msgspec.Struct, frozen=True):
-    """One lane in the script's reply.
-
-    Attributes:
-        announced: the time (ms) at which the oldest order was first announced.
-    """
+class _Lane(NamedTuple):
+    """One lane in the script's reply. Its oldest order was `announced` at that time (ms)."""
 
     depth: int | None
     pending: int
@@ -159,12 +154,8 @@ class _Lane(msgspec.Struct, frozen=True):
     consumers: int
 
 
-class _Retrying(msgspec.Struct, frozen=True):
-    """The retry set in the script's reply.
-
-    Attributes:
-        announced: the time (ms) at which the oldest order was first announced.
-    """
+class _Retrying(NamedTuple):
+    """The retry set in the script's reply. Its oldest order was `announced` at that time (ms)."""
 
     entries: int
     due: int

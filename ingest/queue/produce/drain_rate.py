@@ -11,8 +11,7 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.redis.connection import translated
-from ingest.queue.redis.scripts import load
+from ingest.queue.redis.connection import NoGroup, translated
 
 # Seconds between two looks, and for how long one counts.
 _EVERY = 2.0
@@ -60,9 +59,9 @@ class Backlog:
     """
 
     def __init__(self, client: Redis, stream: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
         self._stream = stream
         self._clock = clock
-        self._drained = load(client, "drained")
         self._rate = DrainRate()
         self._looked_at = -_EVERY
         self._refused = 0
@@ -82,11 +81,12 @@ class Backlog:
     async def _look(self, now: float) -> None:
         try:
             with translated():
-                removed = await self._drained([self._stream])
-        except QueueUnavailable:
+                about = await self._client.xinfo_stream(self._stream)
+        except (QueueUnavailable, NoGroup):
             return
-        if removed is not None:
-            self._rate.note(now, int(removed))
+        # Not every server returns how many entries a stream has had since its beginning.
+        if (added := about.get("entries-added")) is not None:
+            self._rate.note(now, added - about["length"])
 
 
 def spread(retry_after: float, draw: Callable[[float, float], float] = random.uniform) -> float:

@@ -1,13 +1,13 @@
 """The one script that adds orders to a stream: a function from a batch of submissions to its result."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.queue.layout.keys import LaneKeys
+from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.produce.drain_rate import UNKNOWN, Backlog
 from ingest.queue.produce.submission import Submission
 from ingest.queue.redis.connection import QueueFull, translated
@@ -49,13 +49,8 @@ class NoRoom:
     retry_after: float = UNKNOWN
 
 
-class Run(Protocol):
-    """Runs a script, and returns its reply and, if durability is required, the function that waits for it."""
-
-    def __call__(
-        self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any], /
-    ) -> Awaitable[tuple[Any, Awaitable[None] | None]]:
-        """Run it."""
+# Runs a script, and returns its reply and, if durability is required, its confirmation.
+Run = Callable[[AsyncScript, Sequence[str], Sequence[Any]], Awaitable[tuple[Any, Awaitable[None] | None]]]
 
 
 async def run_in_memory(
@@ -70,18 +65,12 @@ class Destination:
     """Where a script adds orders, and under which conditions.
 
     Attributes:
-        lane: the keys of the lane.
-        clock: the key of the queue's clock.
-        pushed: the key with the time of the last document.
-        records: prefix of the records of batches and idempotency keys.
         limit: the backlog limit, or 0 for none.
         lifetime: seconds for which an idempotency key is remembered.
     """
 
+    keys: Keys
     lane: LaneKeys
-    clock: str
-    pushed: str
-    records: str
     limit: int
     lifetime: float
 
@@ -122,7 +111,7 @@ class EnqueueScript:
 
     async def _add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
         others, to = _others(batch), self._to
-        keys = [to.lane.stream, f"{to.records}{self._producer}", to.clock, to.pushed]
+        keys = [to.lane.stream, f"{to.keys.records}{self._producer}", to.keys.clock, to.keys.pushed]
         orders = [order for submission in batch if submission.is_plain for order in submission.orders]
         arguments = [self._to.limit, self._producer, number, self._lifetime, len(orders), *orders]
         for index in others:
@@ -135,7 +124,7 @@ class EnqueueScript:
             return _added(batch, dict(zip(others, answers, strict=True)), confirmed)
 
     def _keys(self, submission: Submission) -> list[str]:
-        keys = [] if submission.key is None else [f"{self._to.records}idempotency:{submission.key}"]
+        keys = [] if submission.key is None else [f"{self._to.keys.records}idempotency:{submission.key}"]
         return keys + [f"{self._to.lane.waiting}{order_id}" for order_id in submission.waiting]
 
     async def _no_room(self, batch: Sequence[Submission], room: int, needed: Mapping[int, int]) -> NoRoom:

@@ -12,7 +12,6 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import Protocol
 
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.produce.drain_rate import spread
@@ -27,11 +26,8 @@ _LONGEST_PAUSE = 2.0
 _CLOSED = "the producer is closed"
 
 
-class Add(Protocol):
-    """Adds a batch under a number: see `EnqueueScript.add`."""
-
-    def __call__(self, number: int, batch: list[Submission], /) -> Awaitable[Added | NoRoom]:
-        """Add it, or return for how many orders there is room."""
+# Adds a batch under a number, or returns for how many orders there is room: see `EnqueueScript.add`.
+Add = Callable[[int, list[Submission]], Awaitable[Added | NoRoom]]
 
 
 class Slot:

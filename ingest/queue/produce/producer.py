@@ -76,8 +76,7 @@ class Producer:
         self._express = self._lane(express, f"{name}:express")
 
     def _lane(self, lane: LaneKeys, name: str) -> GroupCommit:
-        keys = self._keys
-        to = Destination(lane, keys.clock, keys.pushed, keys.records, self._limit, self._lifetime)
+        to = Destination(self._keys, lane, self._limit, self._lifetime)
         backlog = Backlog(self._client, lane.stream)
         if self._proofs.is_trivial:
             script = EnqueueScript(self._client, to, name, backlog)
