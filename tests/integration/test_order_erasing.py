@@ -124,6 +124,8 @@ async def test_an_erasure_that_redis_interrupts_holds_and_is_finished_by_the_nex
     assert (between.state, len(between.entries)) == (IngestionState.ERASED, 2)
     assert erased == Erased(rows=0, retries=1, dead_letters=1)
     assert MARK.encode() not in await everything_in_redis(scene)
+    keys = scene.keys
+    assert not await scene.redis.exists(keys.retry, keys.retry_entries, keys.retry_announced)
     phases = await scene.sql("SELECT phase, actor, action, selection, count FROM audit_log ORDER BY id")
     assert [tuple(row) for row in phases] == [
         ("begun", "test", "orders.erase", '{"ids": ["X"]}', 1),
