@@ -9,18 +9,16 @@ from listener import connected_to, either, listening
 
 
 class DeafConnection:
-    """Carries everything, until it goes deaf: connections made before then hear nothing more, though the server does.
+    """Carries everything until it goes deaf. Then connections that were made before receive nothing, and the server still does.
 
     Args:
         server: The URL of the server.
-        deaf_after: It goes deaf of itself once a request contains this, before the answer comes through.
     """
 
-    def __init__(self, server: str, *, deaf_after: bytes | None = None) -> None:
+    def __init__(self, server: str) -> None:
         self._server = urlsplit(server)
-        self._deaf_after = deaf_after
         self._hearing: set[int] = set()
-        self.connections = 0
+        self._connections = 0
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
@@ -33,8 +31,8 @@ class DeafConnection:
         self._hearing.clear()
 
     async def _carry(self, reader: StreamReader, writer: StreamWriter) -> None:
-        self.connections += 1
-        number = self.connections
+        self._connections += 1
+        number = self._connections
         self._hearing.add(number)
         host, port = self._server.hostname, self._server.port
         assert host is not None
@@ -44,9 +42,6 @@ class DeafConnection:
 
             async def requests() -> None:
                 while data := await reader.read(1 << 16):
-                    if self._deaf_after and self._deaf_after in data:
-                        self._deaf_after = None
-                        self._hearing.discard(number)
                     far_writer.write(data)
 
             async def answers() -> None:
