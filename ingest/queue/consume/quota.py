@@ -27,11 +27,7 @@ def quota_key(name: str) -> str:
 class FleetQuotaClient:
     """Keeps the contracts of `ingest.upstream.quota.quota.QuotaLeases` and `ingest.flow.ports.FleetPauses`.
 
-    Args:
-        connection: for nothing else.
-        scripts: lease, end, pause.
-        key: of the quota.
-        limits: its limits, the same for all processes that share it.
+    The connection is for nothing else, and all processes that share the quota have the same limits.
     """
 
     def __init__(
@@ -56,21 +52,9 @@ class FleetQuotaClient:
         """Renew this process's lease, and adapt it to the current demand."""
         limits = self._limits
         contribution, self._contribution = self._contribution, ""
-        arguments = [
-            contribution,
-            repr(limits.rate),
-            limits.burst,
-            limits.concurrency,
-            request.tokens,
-            request.concurrency,
-            request.in_flight,
-            request.claim,
-            int(request.is_back),
-            repr(request.slowest),
-            int(request.slow_for * 1000),
-            request.members,
-            int(request.is_unused),
-        ]
+        arguments = [contribution, repr(limits.rate), limits.burst, limits.concurrency, request.tokens]
+        arguments += [request.concurrency, request.in_flight, request.claim, int(request.is_back)]
+        arguments += [repr(request.slowest), int(request.slow_for * 1000), request.members, int(request.is_unused)]
         reply = await self._run(self._lease, arguments)
         lease = _lease_of(reply)
         self._contribution = reply[0]

@@ -86,8 +86,6 @@ class QueueReading:
             )
         entries = _by_stream(reply)
         main = _read(main_lane, entries.get(main_lane.stream.encode(), ()))
-        if len(entries) < 2 and main:  # nearly always
-            return await self._ours(main)
         express = await self._ours(_read(express_lane, entries.get(express_lane.stream.encode(), ())))
         self._express_has_more = len(express) >= count
         return await self._within(count, express, await self._ours(main))
@@ -115,12 +113,10 @@ class QueueReading:
 
     @translating
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
-        """Claim up to `count` entries pending under this name, other than the `known`; none only if there are no others.
+        """Claim up to `count` entries pending under this name, at most a hundred, other than the `known`.
 
-        Args:
-            count: most entries, up to a hundred in each call.
-            known: entries that this process holds.
-            counted: whether this is another delivery of them. It is not if they were delivered to this process in a lost reply.
+        Returns none only if there are no others. They are `counted` as another delivery unless they were delivered to this
+        process in a lost reply.
         """
         for lane in self._access.lanes:
             held = {entry.id for entry in known if entry.stream == lane.stream}

@@ -6,15 +6,10 @@ DEFAULT_GROUP = "ingest"
 
 
 class LaneKeys(msgspec.Struct, frozen=True):
-    """The keys of one of the two streams of a queue.
+    """The keys of one of the two streams of a queue, see `Keys`.
 
     Attributes:
-        stream: its entries.
-        released: its entries that any consumer may claim immediately.
-        settled: its entries that are finished, and kept for other groups.
-        waiting: prefix, by order ID, of the records of its entries that are not to be announced twice while they wait.
-        suffix: goes after an entry ID where entries of both lanes are named together: of the express lane, as of the main one
-            there is none.
+        suffix: goes after an entry ID where entries of both lanes are named together; empty for the main lane.
     """
 
     stream: str
@@ -25,7 +20,7 @@ class LaneKeys(msgspec.Struct, frozen=True):
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """The keys of one queue, and of one consumer group of it.
+    """The keys of one queue, and of one consumer group of it. Those that begin with `express_` are of the express lane.
 
     Attributes:
         stream: the entries of the main lane. They are deleted when acked, so that its length is the lane's backlog.
@@ -35,7 +30,6 @@ class Keys(msgspec.Struct, frozen=True):
         records: prefix of the keys that remember completed steps: batches of a producer, moves of a consumer, pages of a
             replay or drop.
         waiting: prefix, by order ID, of the records of the main lane's entries that are not to be announced twice while they wait.
-        express_waiting: the same of the express lane.
         erased: sorted set of the orders that were erased, by the time (ms) of it, for all groups.
         probe: never exists, and is used to try commands.
         retry: the group's sorted set of entries that wait, by due time in ms.
@@ -46,9 +40,7 @@ class Keys(msgspec.Struct, frozen=True):
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
         standing: the group's sorted set of consumers by the time (ms) from which they may reclaim from others.
         released: the group's sorted set of entries of the main lane that any consumer may claim immediately.
-        express_released: the same of the express lane.
         settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
-        express_settled: the same of the express lane.
         circuit: prefix, by consumer, of the group's keys with the reason why a consumer's circuit is open.
         maintenance: hash with the consumer that leads the group's maintenance, until when, how far its sweep has come, and where it
             ends in each lane.

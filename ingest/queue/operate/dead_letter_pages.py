@@ -54,10 +54,7 @@ async def _directly(call: Call, *arguments: Any) -> Any:
 class DeadLetterPages:
     """The pages of one dead-letter stream.
 
-    Args:
-        client: a connection to Redis.
-        key: of the stream.
-        run: calls a function that reads from Redis, and may call it again while Redis is unavailable.
+    `run` calls a function that reads from Redis, and may call it again while Redis is unavailable.
     """
 
     def __init__(self, client: Redis, key: str, *, run: Call = _directly) -> None:

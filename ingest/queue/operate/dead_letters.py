@@ -75,14 +75,9 @@ class Change:
 class DeadLetters:
     """Searches and changes the dead letters of one queue.
 
-    Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it can.
+    Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it
+    can, and call `on_wait` with each reason.
     Backlog limits do not hold back a replay, because an operator has requested it.
-
-    Args:
-        client: a connection to Redis.
-        queue: the queue's name.
-        group: the consumer group of the dead letters.
-        on_wait: called with the reason when an operation begins to wait.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -20,7 +20,6 @@ from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.scripts import load
 
 _MOST_REMOVED = 200
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,8 @@ class Removed:
 class QueueEraser:
     """Erases orders from one queue.
 
-    Methods raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe.
-
-    Args:
-        client: a connection to Redis.
-        queue: the queue's name.
-        group: a group that may have retries and dead letters. Other groups that read the queue are found.
+    Methods raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe. Groups that read the queue
+    are found. `group` may have retries and dead letters although it does not.
     """
 
     def __init__(self, client: Redis, queue: str, group: str) -> None:
@@ -64,10 +59,10 @@ class QueueEraser:
         dead_letters = [entry.entry_id for entry in entries if isinstance(entry, DeadEntry)]
         names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.erased]
         with translated():
-            for waiting in _pages(retries):
-                await self._remove(names, waiting)
-            for dead in _pages(dead_letters):
-                await self._client.xdel(keys.dead, *dead)
+            for start in range(0, len(retries), _MOST_REMOVED):
+                await self._remove(names, retries[start : start + _MOST_REMOVED])
+            for start in range(0, len(dead_letters), _MOST_REMOVED):
+                await self._client.xdel(keys.dead, *dead_letters[start : start + _MOST_REMOVED])
 
     async def _mark(self, order_ids: Collection[str]) -> None:
         with translated():
@@ -89,7 +84,3 @@ class QueueEraser:
                 with suppress(UnicodeDecodeError):
                     groups.add(group["name"].decode())
         return sorted(groups)
-
-
-def _pages(ids: list[_T]) -> list[list[_T]]:
-    return [ids[start : start + _MOST_REMOVED] for start in range(0, len(ids), _MOST_REMOVED)]

@@ -1,6 +1,5 @@
 """Reports the state of one queue, for /metrics and `ingest status`; changes nothing."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -60,13 +59,14 @@ class Monitor:
         self._client = client
         self._keys = Keys.of(queue, group)
         self._group = group
+        self._streams = self._keys.stream, self._keys.express
         self._state = load(client, "state")
 
     @translating
     async def state(self) -> QueueState:
         """The state of the queue, in one round trip."""
         keys = self._keys
-        names = [keys.retry, keys.retry_announced, keys.dead, *self._streams(), keys.clock]
+        names = [keys.retry, keys.retry_announced, keys.dead, *self._streams, keys.clock]
         now, retries, due, announced, dead, main, express = await self._state(names, [self._group])
         lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
         return _queue_state(now, lanes, _Retrying(retries, due, announced), dead)
@@ -112,13 +112,10 @@ class Monitor:
             lines.append("appendonly is off: what Redis accepts since its last snapshot is lost when it restarts")
         return lines
 
-    def _streams(self) -> Sequence[str]:
-        return self._keys.stream, self._keys.express
-
     async def _members(self) -> dict[bytes, ConsumerState]:
         """The group's consumers in Redis, over both lanes."""
         members: dict[bytes, ConsumerState] = {}
-        for stream in self._streams():
+        for stream in self._streams:
             for row in await self._rows(stream):
                 name, pending, idle = row["name"], int(row["pending"]), row["idle"] / 1000
                 known = members.get(name) or ConsumerState(_text(name), 0, idle)

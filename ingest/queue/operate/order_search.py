@@ -53,13 +53,7 @@ class Searched:
 
 
 class OrderSearch:
-    """Searches one queue, and the entries of one of its groups.
-
-    Args:
-        client: a connection to Redis.
-        queue: the queue's name.
-        group: whose retries and dead letters.
-    """
+    """Searches one queue, and the retries and dead letters of one of its groups."""
 
     def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
         keys = Keys.of(queue, group)

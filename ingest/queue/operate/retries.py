@@ -79,11 +79,6 @@ class Retries:
     """The entries of one queue that wait for their next attempt.
 
     Methods raise `QueueUnavailable` when Redis cannot be used right now.
-
-    Args:
-        client: a connection to Redis.
-        queue: the queue's name.
-        group: the consumer group of the retries.
     """
 
     def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
@@ -147,12 +142,9 @@ class Retries:
     async def dead_letter(
         self, selected: RetrySelection | RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> int:
-        """Move retries to the dead letters, and return how many.
+        """Move retries that match, or that a survey has found, to the dead letters, and return how many.
 
-        Args:
-            selected: those that match, or that a survey has found.
-            actor: who does it, which the dead letters name as their worker.
-            on_progress: called with how many were moved so far.
+        The dead letters name the actor as their worker. `on_progress` is called with how many were moved so far.
         """
         keys = self._keys
         names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.dead, keys.clock, keys.erased]

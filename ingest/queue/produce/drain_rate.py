@@ -50,13 +50,7 @@ class DrainRate:
 
 
 class Backlog:
-    """Tells when there will be room in a stream that is full.
-
-    Args:
-        client: a connection to Redis.
-        stream: the stream's key.
-        clock: seconds, monotonic.
-    """
+    """Tells when there will be room in a stream that is full."""
 
     def __init__(self, client: Redis, stream: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client

@@ -91,12 +91,7 @@ def _text(value: bytes | str) -> str:
 
 
 class ProvenRun:
-    """Runs scripts so that they are confirmed only when there is proof.
-
-    Args:
-        client: a connection to Redis, with a pool.
-        proof: finds out, when it is first needed, how Redis can prove it.
-    """
+    """Runs scripts so that they are confirmed only when there is proof, which `proof` finds when it is first needed."""
 
     def __init__(self, client: Redis, proof: Callable[[], Awaitable[Proof]]) -> None:
         self._client = client

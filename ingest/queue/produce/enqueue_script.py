@@ -76,15 +76,7 @@ class Destination:
 
 
 class EnqueueScript:
-    """Adds batches to one stream, for one producer.
-
-    Args:
-        client: a connection to Redis.
-        destination: where they are added.
-        producer: the producer's name, which no other producer uses for this stream.
-        backlog: estimates when there will be room, if there is none.
-        run: runs the script.
-    """
+    """Adds batches to one stream, for one producer, whose name no other producer uses for this stream."""
 
     def __init__(
         self, client: Redis, destination: Destination, producer: str, backlog: Backlog, run: Run = run_in_memory
@@ -97,12 +89,7 @@ class EnqueueScript:
         self._script = load(client, "enqueue")
 
     async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
-        """Add a batch. With the number of the last added batch, it adds nothing.
-
-        Raises:
-            QueueUnavailable: if Redis cannot be used right now. The batch may have been added.
-            QueueRefused: if Redis denies access.
-        """
+        """Add a batch unless it has the number of the last one. After `QueueUnavailable` it may have been added."""
         try:
             return await self._add(number, batch)
         except QueueFull as full:

@@ -53,13 +53,9 @@ class Slot:
 
 
 class GroupCommit:
-    """Sends the submissions of concurrent calls, in batches, in the order of their arrival.
+    """Sends the submissions of concurrent calls, in batches of at most `most` orders, in the order of their arrival.
 
-    Args:
-        add: sends one batch.
-        most: orders in a batch.
-        limit: the backlog limit, for messages.
-        on_wait: called with each reason for waiting, once.
+    `on_wait` is called with each reason for waiting, once.
     """
 
     def __init__(self, add: Add, *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:

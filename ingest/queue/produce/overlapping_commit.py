@@ -21,14 +21,7 @@ _LONGEST_TIME = 2.0
 
 
 class OverlappingCommit(GroupCommit):
-    """Sends several batches concurrently.
-
-    Args:
-        adds: each sends one batch after the other.
-        most: orders in a batch.
-        limit: the backlog limit, for messages.
-        on_wait: called with each reason for waiting, once.
-    """
+    """Sends several batches concurrently, each of `adds` one after the other."""
 
     def __init__(self, adds: Sequence[Add], *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:
         super().__init__(adds[0], most=most, limit=limit, on_wait=on_wait)

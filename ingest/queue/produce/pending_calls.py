@@ -43,11 +43,7 @@ class PendingCall(msgspec.Struct, frozen=True, eq=False):
 
 
 class PendingCalls:
-    """A queue of calls, bounded in bytes.
-
-    Args:
-        most: orders in a batch.
-    """
+    """A queue of calls, bounded in bytes, from which batches of at most `most` orders are taken."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -157,7 +157,7 @@ class Producer:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                await (lane.submit(parts[0]) if len(parts) == 1 else self._each(lane.submit, parts))
+                await self._each(lane.submit, parts)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -174,10 +174,8 @@ class Producer:
             QueueUnavailable: if Redis cannot be used right now. `retry_after` gives the time to wait. The orders may or
                 may not have been accepted.
         """
-        parts = submissions(orders, idempotency_key, self._most)
-        lane = self._express if express else self._main
-        await (lane.try_submit(parts[0]) if len(parts) == 1 else self._each(lane.try_submit, parts))
-        return sum(len(part.orders) for part in parts)
+        accepted = await self.try_announce(orders, idempotency_key=idempotency_key, express=express)
+        return accepted.accepted + accepted.duplicates
 
     async def try_announce(
         self,
@@ -201,7 +199,7 @@ class Producer:
         """
         lane = self._express if express else self._main
         parts = submissions(orders, idempotency_key, self._most, coalesce, counts_repeats=count_repeats)
-        duplicates = await (lane.try_submit(parts[0]) if len(parts) == 1 else self._each(lane.try_submit, parts))
+        duplicates = await self._each(lane.try_submit, parts)
         return Accepted(sum(len(part.orders) for part in parts) - duplicates, duplicates)
 
     async def _each(self, submit: Callable[[Submission], Coroutine[Any, Any, int]], parts: Sequence[Submission]) -> int:

@@ -46,12 +46,7 @@ class Proofs:
         return self._durability is Durability.MEMORY
 
     async def find(self) -> Proof:
-        """How it is proven.
-
-        Raises:
-            CannotConfirm: if it cannot be.
-            QueueUnavailable: if Redis cannot be used right now.
-        """
+        """How it is proven. Raises `CannotConfirm` if it cannot be."""
         if self._found is None:
             with translated():
                 self._found = await self._find()

@@ -21,16 +21,8 @@ class SyncProducer:
     """Announces orders to one queue, from any thread.
 
     May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
-    when it is first used. Not for programs whose threads gevent or eventlet replaces.
-
-    Args:
-        url: of Redis.
-        queue: the queue's name.
-        backlog_limit: see `Producer`.
-        durability: see `Producer`.
-        replicas: see `Producer`.
-        idempotency_lifetime: see `Producer`.
-        on_wait: see `Producer`; called in the producer's own thread.
+    when it is first used. Not for programs whose threads gevent or eventlet replaces. The arguments are those of
+    `Producer`. `on_wait` is called in the producer's own thread.
     """
 
     def __init__(

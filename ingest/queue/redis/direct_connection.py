@@ -21,12 +21,9 @@ from ingest.queue.redis.connection import COMMAND_TIMEOUT
 class DirectConnection:
     """Sends commands over one connection, made when it is needed. It raises redis-py's exceptions, see `translated`.
 
-    Whatever ends a command early, including its cancellation, closes the connection, so that no reply is taken for another's.
-
-    Args:
-        connection: of redis-py.
-        within: seconds within which a command is answered.
-        on_loss: called when the connection was lost, or did not answer.
+    Whatever ends a command early, including its cancellation, closes the connection, so that no reply is taken for
+    another's. A command is answered `within` so many seconds. `on_loss` is called if it is not, or if the connection
+    was lost.
     """
 
     def __init__(
