@@ -156,9 +156,7 @@ class DeadLetters:
     async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
         """Count the dead letters that match. It waits while Redis is unavailable.
 
-        Args:
-            selection: which dead letters.
-            on_progress: called with how many were examined so far.
+        `on_progress` is called with how many were examined so far.
         """
         newest: str = await self._waiting(self.newest)
         reasons: Counter[str] = Counter()

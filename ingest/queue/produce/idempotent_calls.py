@@ -67,12 +67,7 @@ class Done:
 class IdempotentCalls:
     """The calls of one queue.
 
-    Args:
-        client: a connection to Redis.
-        queue: the queue's name.
-        lease: seconds that a call may take, unless it is extended.
-        lifetime: seconds for which an answer is kept.
-        clock: monotonic seconds.
+    A call may take `lease` seconds unless it is extended. Its answer is kept for `lifetime` seconds.
     """
 
     def __init__(

@@ -17,10 +17,6 @@ _NO_FILE = "it has no append-only file; set appendonly yes"
 _RELIABLE = {str(major) for major in range(8, 100)}
 
 
-class _Absent(Exception):
-    """A command that the server does not support, or that its user may not send."""
-
-
 class Proofs:
     """The proof that one producer needs, found once.
 
@@ -66,15 +62,11 @@ class Proofs:
 
     async def _find(self) -> Proof:
         if self._durability is Durability.REPLICATED:
-            try:
-                await self._try("WAIT", 0, 1)
-            except _Absent as absent:
-                raise self._cannot(str(absent)) from absent
+            if missing := await self._missing("WAIT", 0, 1):
+                raise self._cannot(missing)
             return replicated(self._key, self._replicas)
-        try:
-            await self._try("WAITAOF", 1, 0, 1)
-        except _Absent as absent:
-            return await self._always_synced(str(absent))
+        if missing := await self._missing("WAITAOF", 1, 0, 1):
+            return await self._always_synced(missing)
         if await self._waits_for_its_disk():
             return synced(self._key)
         return await self._always_synced("its WAITAOF may reply too early")
@@ -107,15 +99,17 @@ class Proofs:
             raise self._cannot(f"{reason}, and {difference}; set appendfsync always, or use Redis 8")
         return proof
 
-    async def _try(self, *command: Any) -> None:
+    async def _missing(self, *command: Any) -> str:
+        """Why a command cannot be used, or an empty text."""
         try:
             await self._client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
         except ResponseError as error:
             if "appendonly" in str(error):
                 raise self._cannot(_NO_FILE) from error
             if any(text in str(error) for text in _ABSENT):
-                raise _Absent(f"it does not support {command[0]}, or its user may not send it") from error
+                return f"it does not support {command[0]}, or its user may not send it"
             raise
+        return ""
 
     def _cannot(self, reason: str) -> CannotConfirm:
         return CannotConfirm(

@@ -34,9 +34,6 @@ async def has_xnack(client: Redis, key: str) -> bool:
 
     Tried on `key`, which does not exist and is not created, because forks count their versions differently. Without it, `XCLAIM`
     releases entries: see `release.lua`.
-
-    Raises:
-        QueueUnavailable: if Redis cannot be used right now.
     """
     with translated():
         try:
