@@ -1,6 +1,6 @@
-"""The measured comparisons: each bench runs real processes on real servers, and says on what machine.
+"""Measured comparisons, which run real processes on real servers and report the machine.
 
-All share one skeleton; read it in this order: `stage` (servers, API, commands), `contender` (the processes that are
-measured), `trial` (one run after the other), `report` and `panels` (tables and charts, declared as data), `chart` (draws
-them), `machine`. Each bench is a folder of its own, which gives `Findings`.
+All benches share the same structure. Read it in this order: `stage` (servers, API, commands), `contender` (the measured
+processes), `trial` (a sequence of runs), `report` and `panels` (tables and charts as data), `chart` (drawing) and
+`machine`. Each folder is a bench and returns `Findings`.
 """

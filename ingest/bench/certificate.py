@@ -1,4 +1,4 @@
-"""Makes a certificate for the simulated API, of an authority that nobody else trusts."""
+"""Makes a certificate for the simulated API, issued by a CA that only the bench trusts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +9,12 @@ import trustme
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """PEM files; they last as long as their folder.
+    """PEM files, which exist as long as their folder.
 
     Attributes:
-        authority: what clients trust.
-        chain: what the server sends.
-        key: its private key.
+        authority: the CA that clients trust.
+        chain: the certificates that the server sends.
+        key: the server's private key.
     """
 
     authority: Path
@@ -23,11 +23,11 @@ class Certificate:
 
     @classmethod
     def issue(cls, folder: Path, address: str = "127.0.0.1") -> Self:
-        """Make an authority, and of it a certificate (ECDSA) for a server at this address.
+        """Make a CA, and a certificate (ECDSA) of this CA for a server at this address.
 
         Args:
-            folder: a private one, which others cannot read; files in it are replaced.
-            address: what the certificate is for.
+            folder: a private folder. Existing files are replaced.
+            address: the address in the certificate.
         """
         made = cls(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
         authority = trustme.CA()

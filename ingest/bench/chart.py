@@ -1,4 +1,4 @@
-"""Draws charts, in one style for all benches: units in the axis titles, values at the bars; as SVG and PNG."""
+"""Draws charts as SVG and PNG, in one style for all benches: units in the axis titles and values at the bars."""
 
 from itertools import chain
 from pathlib import Path
@@ -33,7 +33,7 @@ _STYLE: Any = {
 
 
 def draw(chart: Chart, path: Path) -> None:
-    """Write a chart as `PATH.svg` and `PATH.png`, with its suffix before the dot; the directory is made."""
+    """Write a chart as `PATH.svg` and `PATH.png`, with its suffix before the dot, and create the directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path = path.with_name(f"{path.name}{chart.suffix}")
     with mpl.rc_context(_STYLE):
@@ -121,7 +121,7 @@ def _draw_lines(axis: Any, panel: Lines) -> None:
         )
         axis.plot(positions, series.values, color=series.colour, label=series.label, **style)
         for position, value, offset in zip(positions, series.values, series.offsets or (), strict=False):
-            # On a white ground, which separates it from the grid.
+            # The white background separates it from the grid.
             axis.annotate(
                 f"{value:,.0f}" if value >= _WHOLE else f"{value:.1f}", (position, value), xytext=(0, offset),
                 textcoords="offset points", ha="center", fontsize=8.5, zorder=3,

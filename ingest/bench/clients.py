@@ -1,8 +1,8 @@
-"""The clients: connections that each send the next request when the previous one is answered.
+"""The clients, which are connections that send the next request after the response to the previous one.
 
-`python -m ingest.bench.clients` reads a line of JSON (`Load`), writes `measuring` when all clients are sending, and at the end a
-line of JSON (`Measured`). Requests come ready to be sent, and little of an answer is parsed, so that the clients use little of the CPU
-time that they measure.
+`python -m ingest.bench.clients` reads a line of JSON (`Load`), writes `measuring` when all clients are sending, and at
+the end a line of JSON (`Measured`). Requests are prepared beforehand and responses are barely parsed, so that the
+clients use little of the CPU time that they measure.
 """
 
 import asyncio
@@ -19,24 +19,24 @@ import uvloop
 
 from ingest.lab.programs import receive, reply, write_line
 
-_CONNECT_AT_ONCE = 100
-# A server that starves some clients is measured all the same.
+_CONCURRENT_CONNECTS = 100
+# A server that starves some clients is still measured.
 _LONGEST_WARM_UP = 20.0
-# On a machine that is busy with something else, a short time may bring no answer at all.
+# On a busy machine, there may be no response within a short time.
 _LONGEST_WAIT = 20.0
 _BEFORE_RECONNECTING = 0.1
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999, "p9999": 0.9999}
-"""What is reported of the latencies: the share that was answered within a time."""
+"""The reported quantiles of the latencies."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request, and its right answer.
+    """One request and its expected response.
 
     Attributes:
-        sent: all its bytes.
-        status: of the answer.
-        body: what the body of the answer begins with.
+        sent: all bytes of the request.
+        status: status of the response.
+        body: the beginning of the response's body.
     """
 
     sent: bytes
@@ -45,13 +45,13 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What to send.
+    """The load to send.
 
     Attributes:
-        clients: connections.
-        seconds: for which to measure; longer, if there is no answer yet.
-        requests: drawn at random.
-        seed: of the draws.
+        clients: number of connections.
+        seconds: duration of the measurement, which is extended if there is no response yet.
+        requests: requests to draw from at random.
+        seed: seed of the draws.
     """
 
     port: int
@@ -62,14 +62,14 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The answers during the measurement.
+    """The results of the measurement.
 
     Attributes:
-        answered: correct answers.
-        errors: wrong answers, and connections lost.
-        latencies_ms: by the names of `SHARES`; empty if nothing was answered.
-        longest_ms: the longest wait, including requests still unanswered at the end.
-        cpu_seconds: of the clients' process.
+        answered: number of correct responses.
+        errors: number of wrong responses and lost connections.
+        latencies_ms: latencies by the names of `SHARES`, or empty without responses.
+        longest_ms: the longest wait, including requests without a response at the end.
+        cpu_seconds: CPU time of the clients' process.
     """
 
     seconds: float
@@ -80,20 +80,20 @@ class Measured(msgspec.Struct, frozen=True):
     cpu_seconds: float
 
     def row(self) -> dict[str, Any]:
-        """The figures as they are reported: each latency as `p50_ms`, None if nothing was answered."""
+        """The figures for the report, with each latency as `p50_ms`, or None without responses."""
         found = msgspec.to_builtins(self)
         latencies = found.pop("latencies_ms")
         return {**found, **{f"{name}_ms": latencies.get(name) for name in SHARES}}
 
 
 class Clients:
-    """All clients, and their measurements.
+    """All clients and their measurements.
 
     Attributes:
-        round: 0 while each client connects and is answered once, then 1: all of them ask, again and again.
+        round: 0 until each client has connected and received a response, then 1 while all send repeatedly.
 
     Args:
-        load: what to send.
+        load: the load to send.
     """
 
     def __init__(self, load: Load) -> None:
@@ -109,17 +109,17 @@ class Clients:
         self._reconnecting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Measured:
-        """Connect, warm up, measure."""
+        """Connect, warm up and measure."""
         # A server under full load may accept new connections so slowly that only its first clients are served.
-        for first in range(0, self._load.clients, _CONNECT_AT_ONCE):
-            more = min(_CONNECT_AT_ONCE, self._load.clients - first)
+        for first in range(0, self._load.clients, _CONCURRENT_CONNECTS):
+            more = min(_CONCURRENT_CONNECTS, self._load.clients - first)
             self._waited_for = more
             await asyncio.gather(*(self._connect() for _ in range(more)))
             await self._all_answered()
         self.round = 1
         self._waited_for = len(self._live)
         for client in [client for client in self._live if client.is_idle]:
-            client.ask()
+            client.send()
         await self._all_answered()
         return await self._measure()
 
@@ -152,7 +152,7 @@ class Clients:
         return self._draw(self._load.requests)
 
     def answered(self, seconds: float, *, is_right: bool) -> None:
-        """A client has its answer."""
+        """Record a response."""
         if is_right:
             self._latencies.append(seconds)
         else:
@@ -160,18 +160,18 @@ class Clients:
         self._answered.set()
 
     def first_in_round(self) -> None:
-        """A client has its first answer in this round."""
+        """Record a client's first response in this round."""
         self._waited_for -= 1
         if self._waited_for == 0:
             self._all_served.set()
 
     def joined(self, client: "_Client") -> None:
-        """A client is connected."""
+        """Record a connection."""
         self._live.add(client)
-        client.ask()
+        client.send()
 
     def lost(self, client: "_Client | None" = None) -> None:
-        """A client has lost its connection, or got none; another takes its place."""
+        """Replace a client that has lost its connection or could not connect."""
         if client is not None:
             self._live.discard(client)
         self._errors += 1
@@ -211,10 +211,10 @@ class _Client(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has been answered, and waits for the others."""
+        """Whether the client has received a response and waits for the others."""
         return self._round == 0
 
-    def ask(self) -> None:
+    def send(self) -> None:
         """Send the next request."""
         self._answer, self._length = b"", 0
         self._request = self._clients.draw()
@@ -237,11 +237,11 @@ class _Client(asyncio.Protocol):
             self._round = self._clients.round
             self._clients.first_in_round()
         if self._round > 0:
-            self.ask()
+            self.send()
 
 
 def _length(answer: bytes) -> int:
-    """Bytes of an answer with its head, which may not be there yet; 0 until that is known. Its length has to be in its head."""
+    """The length of a response with its head, which must contain the body's length, or 0 until the head is complete."""
     head, blank, _ = answer.partition(b"\r\n\r\n")
     if not blank:
         return 0
@@ -250,12 +250,12 @@ def _length(answer: bytes) -> int:
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:
-    """Milliseconds within which that share was answered."""
+    """The quantile of the latencies in milliseconds."""
     return ascending[max(0, ceil(share * len(ascending)) - 1)] * 1000
 
 
 def http_request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-    """A request as it is sent, on a connection that is kept; header names are written with underscores."""
+    """The bytes of a request on a persistent connection. Header names are written with underscores."""
     named = {"host": "localhost", **headers} | ({"content_length": str(len(body))} if body else {})
     lines = [f"{method} {path} HTTP/1.1", *(f"{name.replace('_', '-')}: {value}" for name, value in named.items())]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,4 +1,4 @@
-"""Starts, checks, kills and stops the processes that a bench measures: programs of the bench, and the service itself."""
+"""Starts, checks, kills and stops the measured processes, which are programs of a bench or the service itself."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,15 +16,15 @@ _STOP_SECONDS = 45.0  # beyond the grace period of the workers
 
 
 class Contender:
-    """Processes that store orders; they run from `start` to `close`.
+    """Processes that store orders and run from `start` to `close`.
 
     Args:
-        stage: where.
-        api_url: of the external API.
-        ca_file: the authority of its certificate; None over plain HTTP.
+        stage: servers and commands.
+        api_url: URL of the external API.
+        ca_file: the CA of its certificate, or None for plain HTTP.
 
     Attributes:
-        parts: what was started, and has not been killed on purpose.
+        parts: started processes, without the ones killed on purpose.
     """
 
     parts: list[LoggedProcess]
@@ -37,43 +37,43 @@ class Contender:
         self.parts = []
 
     def start(self) -> None:
-        """Start its processes."""
+        """Start the processes."""
         raise NotImplementedError
 
     @property
     def pids(self) -> list[int]:
-        """The roots of its process trees."""
+        """The roots of the process trees."""
         return [part.pid for part in self.parts]
 
     def check(self) -> None:
-        """Check that all of it still runs.
+        """Check that all parts are running.
 
         Raises:
-            LabFailed: a part does not.
+            LabFailed: a part has ended.
         """
         for part in self.parts:
             if part.has_ended():
                 raise part.failed("ended unexpectedly")
 
     def cpu(self) -> float:
-        """CPU seconds so far, of processes that have ended, too."""
+        """CPU seconds so far, including processes that have ended."""
         return sum(map(cpu_seconds, self.pids))
 
     def stop(self) -> list[int | None]:
-        """Ask all of it to stop, and return the exit codes; None for what had to be killed."""
+        """Stop all parts and return the exit codes, with None for parts that had to be killed."""
         return [part.stop(_STOP_SECONDS) for part in self.parts]
 
     def close(self) -> None:
-        """End what is left of it, at once."""
+        """Kill the remaining parts."""
         for part in self.parts:
             part.kill()
 
     def _start_program(self, module: str, *arguments: str) -> None:
-        """Start a program of the bench, which is told where everything is."""
+        """Start a program of the bench with the addresses of all servers in its environment."""
         self.parts.append(self._stage.program(module, *arguments, **self._environment()))
 
     def _start_executable(self, file: Path, *arguments: str, **environment: str) -> None:
-        """Start a program of the bench that is not written in Python; it is told the same, and what is given here."""
+        """Start a program of the bench that is not written in Python, with the same and further variables."""
         self.parts.append(self._stage.executable(file, *arguments, **self._environment(), **environment))
 
     def _environment(self) -> dict[str, str]:
@@ -85,15 +85,15 @@ class Contender:
 
 
 class ServiceContender(Contender):
-    """The service as a user runs it: `ingest worker`, once or several times.
+    """The service as a user runs it, with one or more `ingest worker` commands.
 
     Args:
-        settings: of the workers, as INGEST_… variables; None for the default.
-        commands: how many.
-        ca_file: the authority of the API's certificate; None over plain HTTP.
+        settings: settings of the workers as INGEST_… variables, with None for a default.
+        commands: number of commands.
+        ca_file: the CA of the API's certificate, or None for plain HTTP.
 
     Attributes:
-        environment: variables that the commands get besides those that every process needs.
+        environment: variables to set in addition to the ones that every process needs.
     """
 
     environment: Mapping[str, str] = MappingProxyType({})
@@ -118,23 +118,23 @@ class ServiceContender(Contender):
         self.parts += [self._stage.commands.start("worker", **self.environment) for _ in range(self._commands)]
 
     def cpu(self) -> float:
-        """That of a killed command included."""
+        """CPU seconds so far, including a killed command."""
         return super().cpu() + self._cpu_of_killed
 
     def kill_worker(self) -> bool:
-        """Kill a worker process; whether there was one."""
-        # The oldest: the one that serves /metrics is started last.
+        """Kill a worker process, and return whether there was one."""
+        # The oldest, because the process that serves /metrics is started last.
         return kill(descendants(self.pids[0])[:1])
 
     def kill_command(self) -> None:
-        """Kill the first command with all its processes."""
+        """Kill the first command with all of its processes."""
         first = self.parts.pop(0)
         self._cpu_of_killed += cpu_seconds(first.pid)
         first.kill()
 
 
 def kill(processes: Sequence[psutil.Process]) -> bool:
-    """Kill them; whether there were any."""
+    """Kill the processes, and return whether there were any."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()

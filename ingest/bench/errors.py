@@ -1,7 +1,7 @@
-"""Errors of a bench itself."""
+"""Errors of benches."""
 
 from ingest.lab.errors import LabFailed
 
 
 class BenchFailed(LabFailed):
-    """A bench could not be run to its end; the message says which part failed."""
+    """A bench could not finish. The message names the failed part."""

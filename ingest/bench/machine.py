@@ -1,4 +1,4 @@
-"""Describes the machine that a bench runs on, without which its figures mean little."""
+"""Describes the machine of a bench, because figures depend on it."""
 
 import os
 import platform
@@ -10,12 +10,12 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine as it was when the bench began.
+    """The machine at the beginning of the bench.
 
     Attributes:
         cores: logical processors that this process may use.
         memory: bytes.
-        load: mean length of the run queue over the last minute, from before the bench.
+        load: mean length of the run queue over the minute before the bench.
     """
 
     processor: str
@@ -27,7 +27,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        """This machine, now."""
+        """Describe the current machine."""
         return cls(
             processor=_processor(),
             cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -38,7 +38,7 @@ class Machine:
         )
 
     def sentence(self) -> str:
-        """For below a table."""
+        """The description below a table."""
         gigabytes = self.memory / 2**30
         return (
             f"{self.cores} cores ({self.processor}), {gigabytes:.0f} GiB, {self.system}, Python {self.python}; "

@@ -1,7 +1,7 @@
-"""Compares what it takes to make an order of 20 fields of somebody's JSON: a mapping, and JMESPath alone.
+"""Compares the cost of making an order with 20 fields from foreign JSON with a mapping and with only JMESPath.
 
-JMESPath alone finds the same values: it converts and checks nothing, which a mapping does. Everything runs in this process; the ways
-take turns, so that a disturbance meets all of them.
+JMESPath finds the same values, but does not convert or check them. Everything runs in this process, and the ways take
+turns, so that a disturbance affects all of them.
 """
 
 import gc
@@ -71,7 +71,7 @@ DOCUMENT = msgspec.json.encode(
     }
 )
 
-# Orders of one turn: long enough to time, and short enough to be undisturbed now and then.
+# Orders in one turn, which is long enough to be timed, and short enough for some turns to be undisturbed.
 _TURN = 50
 
 Way = Callable[[], object]
@@ -79,17 +79,17 @@ Way = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long to measure.
+    """The duration of the measurement.
 
     Attributes:
-        turns: of each way, of 50 orders each.
+        turns: turns of each way, with 50 orders each.
     """
 
     turns: int
 
 
 def ways() -> dict[str, Way]:
-    """What is compared, by name; each makes what it makes of one document."""
+    """The compared ways by name, each of which handles one document."""
     mapping = compile_mapping(MAPPING)
     decode = msgspec.json.Decoder().decode
     searches = [jmespath.compile(expression).search for expression in EXPRESSIONS]
@@ -131,16 +131,16 @@ def run(plan: Plan) -> Findings:
         tables=[Table("", columns, rows)],
         charts=[],
         notes=(
-            f"An order of 20 fields: a document of {len(DOCUMENT)} bytes, two lines, five attributes.",
-            "JMESPath alone finds the same 20 values; it converts and checks none of them.",
-            f"Times are processor time, which other processes do not prolong; each is the mean of a turn of {_TURN} orders.",
+            f"The order has 20 fields, with two lines and five attributes, in a document of {len(DOCUMENT)} bytes.",
+            "JMESPath alone finds the same 20 values, but does not convert or check them.",
+            f"Times are CPU times, which other processes do not prolong. Each is the mean of a turn of {_TURN} orders.",
         ),
         runs=rows,
     )
 
 
 def measure(compared: dict[str, Way], turns: int) -> dict[str, list[float]]:
-    """The times of each way, in microseconds an order, one for each turn."""
+    """The times of each way in microseconds per order, one for each turn."""
     times: dict[str, list[float]] = {name: [] for name in compared}
     gc.collect()
     gc.disable()

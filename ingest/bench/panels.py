@@ -1,6 +1,6 @@
-"""Declares charts as data: rows of panels, drawn by `ingest.bench.chart` when a report is written.
+"""Declares charts as data, in rows of panels that `ingest.bench.chart` draws when a report is written.
 
-A colour has one meaning throughout: ours is blue, what it is compared with is grey.
+Each colour has one meaning in all charts. Ours is blue, and its competitors are grey.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ PALETTE = (OURS, "#e08a1e", "#3d8f5f", "#8a4fa3", WARN, OTHER)
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values of one meaning: bars, or the points of a line.
+    """Values with one meaning, as bars or as the points of a line.
 
     Attributes:
-        colour: of all values, or of each.
-        marker: of the points of a line, as Matplotlib names it; without one the line is dashed.
-        offsets: points by which each value is written above its marker; without them values are not written.
+        colour: one colour for all values, or one for each.
+        marker: Matplotlib's name of the marker for the points of a line. Without a marker, the line is dashed.
+        offsets: distance in points of each written value above its marker. Without offsets, values are not written.
     """
 
     label: str
@@ -31,13 +31,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Horizontal bars from the top down, each with its value; several series are stacked.
+    """Horizontal bars from the top down, each with its value. Several series are stacked.
 
     Attributes:
         label: the axis title, with its unit.
-        names: what each bar is; shown in the first panel of a row.
-        digits: of the values shown.
-        ideal: marked with a line; None for nothing.
+        names: names of the bars, which the first panel of a row shows.
+        digits: decimals of the shown values.
+        ideal: value to mark with a line, or None.
         is_log: whether the scale is logarithmic.
     """
 
@@ -52,7 +52,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class GroupedBars:
-    """Vertical bars in groups, a bar of each series in each, with its value.
+    """Vertical bars in groups with a bar of each series, each with its value.
 
     Attributes:
         label: the title of the vertical axis, with its unit.
@@ -69,14 +69,14 @@ class GroupedBars:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines over the values of an option, one of which may be marked.
+    """Lines over the values of an option, one of which can be marked.
 
     Attributes:
         label: the title of the vertical axis, with its unit.
-        positions: of the values on the horizontal axis, and what is written there; nothing for most of many.
-        limits: of the vertical axis.
+        positions: positions of the values on the horizontal axis with their labels, most of which are empty for many.
+        limits: limits of the vertical axis.
         is_log: whether the horizontal axis is logarithmic.
-        marked: a position and what is written there.
+        marked: a marked position and its label.
     """
 
     label: str
@@ -96,12 +96,12 @@ class Chart:
     """One picture.
 
     Attributes:
-        title: a sentence that says what it shows.
-        rows: of panels; all rows have the same number.
-        size: inches.
-        suffix: of the file's name, after the bench's.
-        shares_rows: whether the panels of a row have their vertical axis in common.
-        has_legend: whether the series of the first panel are explained below.
+        title: a sentence that describes the content.
+        rows: rows of panels, all of the same length.
+        size: width and height in inches.
+        suffix: suffix of the file's name, after the bench's name.
+        shares_rows: whether the panels of a row share their vertical axis.
+        has_legend: whether there is a legend for the series of the first panel.
     """
 
     title: str

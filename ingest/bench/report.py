@@ -1,4 +1,4 @@
-"""Reports what a bench has measured: printed as Markdown, written as JSON, with charts beside it."""
+"""Reports the results of a bench as Markdown, JSON and charts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from ingest.bench.panels import Chart
 
 Cell = str | int | float | None
 Row = dict[str, Any]
-"""Cells by column key, and whatever else JSON is to have."""
+"""Cells by column key, and further values for JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Column:
     """One column of a table.
 
     Attributes:
-        key: the name of the value in JSON, with its unit: `cpu_us_per_order`.
-        title: for people.
-        digits: after the decimal point.
+        key: name of the value in JSON with its unit, such as `cpu_us_per_order`.
+        title: heading.
+        digits: decimals.
     """
 
     key: str
@@ -31,14 +31,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of values by column key; a missing or None value was not measured."""
+    """Rows of values by column key. A missing or None value was not measured."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Row]
 
     def markdown(self) -> str:
-        """The table as Markdown, numbers to the right."""
+        """The table as Markdown, with numbers aligned to the right."""
         titles = [column.title for column in self.columns]
         texts = [[_text(row.get(column.key), column.digits) for column in self.columns] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
@@ -57,12 +57,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one bench has found.
+    """The results of one bench.
 
     Attributes:
-        name: the bench, and the name of its files.
-        settings: by option name.
-        notes: what a reader has to know, a sentence each.
+        name: name of the bench and of its files.
+        settings: settings by option name.
+        notes: sentences that explain the tables.
         runs: the single runs behind the tables.
     """
 
@@ -76,21 +76,21 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a bench has found, by which command (as it was typed) and on which machine (as it was before)."""
+    """The results of a bench, with its command line and the machine before the bench."""
 
     findings: Findings
     command: str
     machine: Machine
 
     def markdown(self) -> str:
-        """Tables, notes, command and machine."""
+        """Tables, notes, command and machine as Markdown."""
         parts = [table.markdown() for table in self.findings.tables]
         parts.append("\n".join(f"- {note}" for note in self.findings.notes))
         parts.append(f"`{self.command}` on {self.machine.sentence()}")
         return "\n\n".join(parts)
 
     def json(self) -> str:
-        """All of it, for scripts, indented."""
+        """The whole report as indented JSON."""
         findings = self.findings
         all_of_it = {
             "bench": findings.name,
@@ -104,7 +104,7 @@ class Report:
         return json.dumps(all_of_it, indent=2, default=str)
 
     def write(self, directory: Path) -> None:
-        """Write `NAME.md`, `NAME.json` and the charts into a directory, which is made if it is missing."""
+        """Write `NAME.md`, `NAME.json` and the charts to a directory, and create it if it does not exist."""
         from ingest.bench.chart import draw  # noqa: PLC0415  Matplotlib takes half a second
 
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Sets up what every bench needs: servers, the simulated external API, the service's commands and the bench's own programs.
+"""Sets up servers, the simulated external API, the service's commands and the programs of a bench.
 
     with stage() as on:
         on.migrate()
@@ -9,7 +9,7 @@
         ...
         worker.stop(30)
 
-Everything runs under a watchdog: however this process ends, nothing of it stays behind.
+Everything runs under a watchdog, so that all of it is removed however this process ends.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from ingest.store.schema import migrate, migrations
 
 STREAM = "orders"
 FOREIGN_STREAM = "ingest-bench"
-"""The queue's name on a server that others use, too."""
+"""The queue's name on a server that other programs use as well."""
 
 _IDS_FILE = "ids.txt"
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
@@ -48,7 +48,7 @@ _SERVER_ERRORS = (redis.RedisError, psycopg.Error, Unavailable, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Which servers to use; embedded ones where None is given."""
+    """The servers to use, with None for embedded ones."""
 
     redis_url: str | None = None
     postgres_dsn: str | None = None
@@ -61,18 +61,18 @@ EMBEDDED = Servers()
 def stage(
     given: Servers = EMBEDDED, *, durable: bool = True, postgres_settings: Mapping[str, str] = NO_SETTINGS
 ) -> "Iterator[Stage]":
-    """Set everything up; take everything down at the end, also on SIGTERM and Ctrl-C.
+    """Set up all parts, and remove them at the end, including on SIGTERM and Ctrl-C.
 
-    On a given Redis the queue is named `FOREIGN_STREAM`; in a given database the table of orders has to be empty, and is
-    empty again at the end.
+    On a given Redis, the queue is named `FOREIGN_STREAM`. In a given database, the table of orders must be empty, and
+    is empty again at the end.
 
     Args:
         given: servers to use instead of embedded ones.
-        durable: whether embedded servers keep their data in a crash of the machine, as in production.
-        postgres_settings: of the embedded PostgreSQL.
+        durable: whether data of embedded servers survives a crash of the machine, as in production.
+        postgres_settings: settings of the embedded PostgreSQL.
 
     Raises:
-        LabFailed: a server does not start, becomes unavailable, or is not fit.
+        LabFailed: a server does not start, becomes unavailable, or cannot be used.
     """
     allow_open_files()
     try:
@@ -87,14 +87,14 @@ def stage(
 
 
 class Stage:
-    """The parts that a bench works with; made by `stage`.
+    """The parts that a bench uses, created by `stage`.
 
     Attributes:
-        redis_url: of the Redis in use.
-        postgres_dsn: of the PostgreSQL in use.
+        redis_url: URL of Redis.
+        postgres_dsn: DSN of PostgreSQL.
         stream: the queue's name, as in INGEST_STREAM.
-        commands: starts the service's own commands; configured with both servers, the stream, and no /metrics.
-        home: a private directory, gone at the end.
+        commands: starts the service's own commands, configured with both servers, the stream and without /metrics.
+        home: a private directory, which is removed at the end.
     """
 
     def __init__(self, home: Path, stack: ExitStack, servers: EmbeddedServers | None, given: Servers) -> None:
@@ -107,7 +107,7 @@ class Stage:
         self.redis = stack.enter_context(closing(redis.Redis.from_url(self.redis_url)))
         self._postgres = stack.enter_context(psycopg.connect(self.postgres_dsn, autocommit=True))
         if given.postgres_dsn is not None:
-            _refuse_if_used(self._postgres)
+            _require_empty_table(self._postgres)
             self._postgres_pid = _local_postmaster(given.postgres_dsn, self._postgres)
         if given != EMBEDDED:
             stack.callback(self._leave_clean)
@@ -122,15 +122,15 @@ class Stage:
         )
 
     def migrate(self) -> None:
-        """Make the service's tables."""
+        """Create the service's tables."""
         asyncio.run(migrate(self.postgres_dsn, migrations()))
 
     def api(self, *options: str, tls: bool = False) -> RunningApi:
-        """Start a simulated external API in a process of its own, with options of `ingest upstream`; any ID has an order.
+        """Start a simulated external API in a separate process, which serves an order for any ID.
 
         Args:
-            options: of the command.
-            tls: whether it serves HTTPS, with a certificate of its own authority.
+            options: options of `ingest upstream`.
+            tls: whether it serves HTTPS with a certificate of a new CA.
         """
         if not tls:
             return RunningApi(self.commands, "--any-id", *options)
@@ -139,14 +139,14 @@ class Stage:
         return RunningApi(self.commands, "--any-id", *options, *of_tls, ca_file=certificate.authority)
 
     def program(self, module: str, *arguments: str, **environment: str) -> Program:
-        """Start `python -m MODULE` as a process of its own, with these environment variables."""
+        """Start `python -m MODULE` as a separate process with these environment variables."""
         watchdog = self.commands.watchdog
         program = Program(module, *arguments, environment=environment, home=self.home, watchdog=watchdog)
         self._stack.callback(program.kill)
         return program
 
     def executable(self, file: Path, *arguments: str, **environment: str) -> LoggedProcess:
-        """Start an executable file as a process of its own, with these environment variables."""
+        """Start an executable file as a separate process with these environment variables."""
         command = [str(file), *arguments]
         log, watchdog = self.home / f"{file.name}.log", self.commands.watchdog
         process = LoggedProcess(file.name, command, home=self.home, log=log, watchdog=watchdog, environment=environment)
@@ -158,16 +158,16 @@ class Stage:
         return Keys.of(self.stream, group)
 
     def write_ids(self, order_ids: Iterable[str]) -> str:
-        """Write order IDs, one a line, for commands and programs; return the file's name in `home`."""
+        """Write a file with an order ID on each line, and return its name in `home`."""
         (self.home / _IDS_FILE).write_text("".join(f"{order_id}\n" for order_id in order_ids))
         return _IDS_FILE
 
     def enqueue(self, order_ids: Iterable[str]) -> None:
-        """Announce orders by the service's own command."""
+        """Announce orders with the service's own command."""
         self.commands.start("enqueue", "--quiet", "--file", self.write_ids(order_ids)).finish()
 
     def queued(self) -> tuple[int, int]:
-        """How many entries are in both lanes, and how many wait for a retry, at one moment."""
+        """The number of entries in both lanes and of orders in the retry set at the same moment."""
         keys = self.keys()
         with self.redis.pipeline(transaction=True) as pipe:
             pipe.xlen(keys.stream)
@@ -177,7 +177,7 @@ class Stage:
         return int(stream) + int(express), int(retry)
 
     def clear(self) -> None:
-        """Empty the table of orders and the queue, dead letters included, so that every run starts alike."""
+        """Empty the table of orders and the queue, including dead letters, so that all runs start equally."""
         self.sql("TRUNCATE orders")
         with suppress(psycopg.errors.InsufficientPrivilege):
             self.sql("CHECKPOINT")
@@ -185,14 +185,14 @@ class Stage:
             self.redis.delete(key)
 
     def cpu(self) -> tuple[float, float | None]:
-        """CPU seconds of Redis and of PostgreSQL so far; None for a PostgreSQL on another machine."""
+        """CPU seconds of Redis and PostgreSQL so far, with None for a PostgreSQL on another machine."""
         postgres = None if self._postgres_pid is None else cpu_seconds(self._postgres_pid)
         said: Any = self.redis.info("cpu")
         parts = ("used_cpu_user", "used_cpu_sys", "used_cpu_user_children", "used_cpu_sys_children")
         return sum(float(said[part]) for part in parts), postgres
 
     def sql(self, statement: LiteralString) -> list[tuple[Any, ...]]:
-        """Run one statement; return its rows."""
+        """Run one statement and return its rows."""
         cursor = self._postgres.execute(statement)
         return cursor.fetchall() if cursor.description else []
 
@@ -201,11 +201,12 @@ class Stage:
             self.clear()
 
 
-def _refuse_if_used(connection: psycopg.Connection) -> None:
+def _require_empty_table(connection: psycopg.Connection) -> None:
     (exists,) = connection.execute("SELECT to_regclass('orders') IS NOT NULL").fetchone() or (False,)
     if exists and connection.execute("SELECT FROM orders LIMIT 1").fetchone() is not None:
         raise BenchFailed(
-            "the table 'orders' of the given database is not empty: a bench empties it, so give it a database of its own"
+            "the table 'orders' of the given database is not empty; use a separate database, because a bench empties "
+            "the table"
         )
 
 
@@ -215,6 +216,6 @@ def _local_postmaster(dsn: str, connection: psycopg.Connection) -> int | None:
         return None
     with suppress(psutil.Error):
         parent = psutil.Process(connection.info.backend_pid).parent()
-        # In a container it has a pid that means another process here.
+        # A PID from inside a container would identify another process here.
         return parent.pid if parent is not None and parent.name() == "postgres" else None
     return None

@@ -1,6 +1,6 @@
-"""Runs trials one after the other, and waits for each to make progress: the skeleton of every bench.
+"""Runs trials in sequence and waits until each has finished, as the common structure of all benches.
 
-announce ──▶ for each trial: clear ▶ load ▶ start ▶ sample until it is done ▶ stop ▶ reconcile ──▶ tables, chart
+announce ──▶ for each trial: clear ▶ load ▶ start ▶ sample until done ▶ stop ▶ reconcile ──▶ tables, chart
 """
 
 import sys
@@ -12,30 +12,30 @@ from typing import Protocol, TypeVar
 from ingest.bench.errors import BenchFailed
 
 STALLED_AFTER = 120.0
-"""Seconds without progress after which a trial has failed, on a machine that is busy with something else."""
+"""Seconds without progress after which a trial has failed, even on a busy machine."""
 
 Case = TypeVar("Case")
 Found = TypeVar("Found")
 
 
 class Display(Protocol):
-    """Shows how far a trial is."""
+    """Shows the progress of a trial."""
 
     def update(self, done: int) -> None:
-        """This number of items is done."""
+        """Record the number of finished items."""
 
 
 Progress = Callable[[str, int], AbstractContextManager[Display]]
-"""Opens a display of an activity with that number of items."""
+"""Opens a progress display for an activity with this number of items."""
 
 
 def run_trials(cases: Sequence[Case], run: Callable[[Case], Found], line: Callable[[Case, Found], str]) -> list[Found]:
-    """Run each case in turn, and return what was found.
+    """Run all cases in this order, and return their results.
 
     Args:
-        cases: what is to be run, in this order.
-        run: runs one of them.
-        line: says in one line what was found.
+        cases: the cases.
+        run: runs a case.
+        line: formats a result as one line.
     """
     results = []
     for number, case in enumerate(cases, 1):
@@ -48,8 +48,8 @@ def wait_until_done(sample: Callable[[], str | None], *, name: str, every: float
     """Sample a trial until it is done.
 
     Args:
-        sample: says how far it is; None when it is done.
-        name: of what runs, for people.
+        sample: returns the current progress, or None when the trial is done.
+        name: display name of the trial.
         every: seconds between samples.
 
     Raises:
@@ -64,12 +64,12 @@ def wait_until_done(sample: Callable[[], str | None], *, name: str, every: float
         time.sleep(every)
 
 
-def announce(what: str, seconds: float) -> None:
-    """Say what is going to run, and how long it will take."""
-    report_progress(f"{what}, about {seconds / 60:.1f} minutes together")
+def announce(runs: str, seconds: float) -> None:
+    """Report the planned runs and their approximate duration."""
+    report_progress(f"{runs}, about {seconds / 60:.1f} minutes in total")
 
 
 def report_progress(line: str) -> None:
-    """Write progress, to stderr."""
+    """Write a line to stderr."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

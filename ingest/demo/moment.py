@@ -35,7 +35,7 @@ class Moment:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the workers' last sample of the queue was empty; only Redis has the current state."""
+        """Whether the workers' last sample of the queue was empty. Only Redis has the current state."""
         waiting = ("ingest_queue_depth", "ingest_queue_pending", "ingest_retries_scheduled")
         return not any(map(self.metrics.total, waiting))
 

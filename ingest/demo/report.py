@@ -114,7 +114,7 @@ class Report:
         }
 
     def print(self, program: str) -> None:
-        """Print the report; `program` is the command that started the demo."""
+        """Print the report. `program` is the command that started the demo."""
         console = Console(highlight=False)
         # A file does not define a width.
         console.width = max(_NARROWEST, min(console.width, _WIDEST)) if console.is_terminal else _WIDEST

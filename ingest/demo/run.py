@@ -39,7 +39,7 @@ _SERVER_ERRORS = (redis.RedisError, asyncpg.PostgresError, asyncpg.InterfaceErro
 
 
 def run(plan: Plan, *, keep: bool) -> Report:
-    """Run the demo and return its report; `keep` leaves the servers and the API running.
+    """Run the demo and return its report. `keep` leaves the servers and the API running.
 
     Raises:
         LabFailed: a process did not start, or ended unexpectedly.
@@ -85,7 +85,7 @@ class _Demo:
         self._ids = plan.order_ids(self._documents)
 
     def prepare(self) -> str:
-        """Start the API, create the tables and announce the orders concurrently; return the API's URL."""
+        """Start the API, create the tables and announce the orders concurrently. Return the API's URL."""
         commands, port = self._commands, free_port()
         self._view.step(f"starting the simulated external API, announcing {self._plan.orders:,} orders ...")
         commands.configure(
@@ -147,7 +147,7 @@ class _Observer:
         self._moments = Moments(memory)
 
     def until_drained(self, plan: Plan, queue: redis.Redis, view: View) -> Moment:
-        """Show the progress until the queue is empty or has made no progress for a minute; return the last moment."""
+        """Show the progress until the queue is empty or has made no progress for a minute. Return the last moment."""
         progress, moved_at, is_first_half = 0, time.monotonic(), True
         with view:
             while True:

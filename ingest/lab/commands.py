@@ -57,7 +57,7 @@ class LoggedProcess(ChildProcess):
         return code
 
     def failed(self, reason: str) -> LabFailed:
-        """Build the error for this failure, print the end of the log, and keep a copy of the log after the caller ends."""
+        """Build the error for this failure, print the end of the log, and keep a copy of the log."""
         tail = "\n".join(f"    {line}" for line in self._logged()[-_TAIL_LINES:])
         sys.stderr.write(f"\nend of the log of {self.name}:\n{tail}\n")
         with tempfile.NamedTemporaryFile(prefix=f"ingest-{self.log.stem}-", suffix=".log", delete=False) as kept:

@@ -26,7 +26,7 @@ class Metrics:
         return cls({series: float(value) for series, _, value in samples})
 
     def total(self, name: str, label: str = "") -> float:
-        """The sum of a metric's series, or only of the series with `label`, such as `code="2xx"`; 0 without series."""
+        """The sum of a metric's series, optionally only with `label`, such as `code="2xx"`, or 0 without series."""
         return sum(
             value
             for series, value in self.series.items()

@@ -97,7 +97,7 @@ class Program(LoggedProcess):
         self.send_line(msgspec.json.encode(message).decode())
 
     def read_reply(self, kind: type[Message], within: float = TIMEOUT) -> Message:
-        """Wait for a message that the program writes with `reply`; raises the errors of `read_line`."""
+        """Wait for a message that the program writes with `reply`, and raise the errors of `read_line`."""
         return msgspec.json.decode(self.read_line(within), type=kind)
 
     def has_written(self, within: float = 0.0) -> bool:

@@ -38,7 +38,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its descendants, including ended ones; 0.0 if the process has ended."""
+    """User and system time of a process and its descendants, including ended ones, or 0.0 if the process has ended."""
     return sum(map(_cpu, family(pid)))
 
 

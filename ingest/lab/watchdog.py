@@ -101,7 +101,7 @@ class Watchdog:
 
 
 def _start_time(pid: int) -> str:
-    """The start time of a process, which distinguishes it from later processes with its PID; empty if it has ended."""
+    """The start time of a process, which distinguishes it from later ones with its PID, or an empty text."""
     try:
         # Field 22, in clock ticks since boot. The name in parentheses before it can contain any character.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
@@ -115,7 +115,7 @@ def _start_time(pid: int) -> str:
 
 
 def _keep_watch(parent: int) -> dict[int, tuple[int, str]] | None:
-    """Read the processes to watch until the parent has ended; return None if dismissed."""
+    """Read the processes to watch until the parent has ended, or return None if dismissed."""
     watched: dict[int, tuple[int, str]] = {}
     unread = b""
     poll = select.poll()

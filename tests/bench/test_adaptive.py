@@ -35,7 +35,7 @@ def test_the_optimum_uses_the_capacity_and_nothing_waits() -> None:
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    first, again = [[(run.limit, run.documents, run.refused) for run in compare(7, [STEP])] for _ in range(2)]
+    first, again = [[(run.limit, run.documents, run.rejected) for run in compare(7, [STEP])] for _ in range(2)]
 
     assert first == again
     assert [limit for limit, _, _ in first] == [BEST, "ours", "Gradient2", "ARC", "fixed"]

@@ -60,7 +60,7 @@ def test_each_way_stores_every_order_and_is_measured(bench: Cli, tmp_path: Path)
     rows = {row["name"]: row for row in table["rows"]}
     assert list(rows) == [pattern.value for pattern in Pattern]
     for name, row in rows.items():
-        assert (row["stored"], row["requests"], row["refused"], row["errors_percent"]) == (60, 60, 0, 0), name
+        assert (row["stored"], row["requests"], row["rejected"], row["errors_percent"]) == (60, 60, 0, 0), name
         assert 0 < row["peak_concurrency"] <= (PROFILES[Pattern(name)].in_flight or 60), name
         assert row["seconds"] > row["waiting_seconds"] > 0, name
         assert row["memory_mb"] > 0, name
@@ -104,8 +104,8 @@ def test_what_the_api_refuses_is_an_error_of_a_pattern_that_does_not_try_again(r
     with prepared_runs(redis_url, dsn, 100, "--latency", "0.3", "--concurrency-limit", "10") as runs:
         measured = runs.measure(Pattern.GATHER, not_shown)
 
-    assert 0 < measured["refused"] < 100
-    assert measured["stored"] == 100 - measured["refused"]
+    assert 0 < measured["rejected"] < 100
+    assert measured["stored"] == 100 - measured["rejected"]
     assert measured["requests"] == 100
 
 

@@ -55,7 +55,7 @@ def test_every_way_answers_all_clients_and_a_blocking_call_stops_them_all(bench:
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
         "select.md", "select.json", "select.svg", "select.png", "select-blocking.svg", "select-blocking.png",
     }  # fmt: skip
-    assert "minutes together" in done.stderr.splitlines()[0]
+    assert "minutes in total" in done.stderr.splitlines()[0]
 
 
 async def test_all_ways_of_reading_give_the_same_bytes(dsn: str) -> None:

@@ -1,5 +1,6 @@
-"""`ingest bench adaptive`: how close limits that adapt come to the best one, in virtual time, and our own with real workers.
+"""`ingest bench adaptive`: how close adaptive limits come to the optimum, in virtual time and with real workers.
 
-`world` simulates the API and its client; `limits` are the contenders, `formulas` two of them from what others have published;
-`scenarios` is what happens to the API; `score` compares; `live` runs real workers.
+`world` simulates the API and its client. `limits` contains the contenders and `formulas` two of them, written from
+published formulas. `scenarios` contains the changes of the API, `score` compares the limits, and `live` runs real
+workers.
 """

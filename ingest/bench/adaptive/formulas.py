@@ -1,14 +1,16 @@
-"""Two limits as others have published them, to compare ours with: Netflix's Gradient2 and Vector's ARC, with their default settings.
+"""Two published limits to compare ours with, Netflix's Gradient2 and Vector's ARC, with their default settings.
 
-Both are written from their formulas, for virtual time: they see the same attempts, and each sees what its own rule counts.
+Both are implemented from their formulas for virtual time. They observe the same attempts, and each counts the results
+that its own rule defines.
 """
 
 from math import sqrt
 
 from ingest.bench.adaptive.world import Clock, End
 
-# Gradient2Limit.java of Netflix's concurrency-limits: initial limit 20, minimum 20 (here 1, as "not desirable ... for batch
-# apps"), smoothing 0.2, queue 4, long window 600; a window of a second and the mean of its samples, as in WindowedLimit.java.
+# Gradient2Limit.java of Netflix's concurrency-limits: initial limit 20, minimum 20 (here 1, because 20 is
+# "not desirable ... for batch apps"), smoothing 0.2, queue 4, long window 600. The window is a second, with the mean
+# of its samples, like in WindowedLimit.java.
 _INITIAL = 20
 _SMOOTHING = 0.2
 _QUEUE = 4
@@ -27,9 +29,9 @@ _DEVIATIONS = 2.5
 
 
 class Gradient2:
-    """The limit follows the gradient of the mean duration of a window against a long average of it.
+    """Follows the gradient of a window's mean duration against the long-term average.
 
-    Refusals are not counted: they change this limit in no way.
+    Rejections are not counted and do not change this limit.
     """
 
     def __init__(self, most: int, clock: Clock) -> None:
@@ -87,7 +89,7 @@ class Gradient2:
 
 
 class Arc:
-    """Plus one for each round trip that takes no longer than usual, a tenth less after a longer one or any refusal."""
+    """Adds one after each round trip of usual duration, and subtracts 10 % after a longer one or a rejection."""
 
     def __init__(self, most: int, clock: Clock) -> None:
         del clock

@@ -1,4 +1,4 @@
-"""The limits that are compared: ours, those of others, a fixed one, and the best one, which knows the API."""
+"""The compared limits: ours, two published ones, a fixed one, and the optimum computed from the API's state."""
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ BEST = "optimum"
 
 
 class Ours:
-    """The limit of a worker: `AdaptiveLimit`, and with it `Pace` and `Pauses`, which answer a 429."""
+    """The limit of a worker: `AdaptiveLimit`, with `Pace` and `Pauses`, which handle a 429."""
 
     def __init__(self, most: int, clock: Clock, random: Random) -> None:
         self._adaptive = AdaptiveLimit(most, clock=clock, shared=clock)
@@ -55,7 +55,7 @@ class Ours:
 
 
 class _Unaware:
-    """Learns nothing from attempts."""
+    """A limit that does not depend on the results of attempts."""
 
     def start(self, now: float) -> None:
         """See `Limit`."""
@@ -70,7 +70,7 @@ class _Unaware:
 
 
 class Fixed(_Unaware):
-    """As many as set, whatever the API is like."""
+    """The configured limit, independent of the API."""
 
     def __init__(self, most: int, clock: Clock) -> None:
         del clock
@@ -78,7 +78,7 @@ class Fixed(_Unaware):
 
 
 class Best(_Unaware):
-    """What the API can process at each moment, and no more; with a quota, the number that uses it up."""
+    """Exactly the requests that the API can process at each moment, or that use up its quota."""
 
     def __init__(self, phases: Sequence[Phase], most: int, clock: Clock) -> None:
         self._clock = clock
@@ -96,7 +96,7 @@ def _by_rate(phase: Phase) -> int:
 
 
 def contenders(phases: Sequence[Phase], most: int, seed: int) -> Mapping[str, Callable[[Clock], Limit]]:
-    """What makes each limit, by name."""
+    """A factory for each limit, by name."""
     return {
         BEST: lambda clock: Best(phases, most, clock),
         OURS: lambda clock: Ours(most, clock, Random(seed)),

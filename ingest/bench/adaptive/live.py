@@ -1,4 +1,4 @@
-"""Runs real workers on an API whose capacity changes, and measures how soon they use what is there."""
+"""Runs real workers on an API whose capacity changes, and measures how soon they use the new capacity."""
 
 import os
 import time
@@ -17,9 +17,9 @@ from ingest.bench.stage import Stage, stage
 from ingest.bench.trial import announce, report_progress
 from ingest.lab.endpoints import ApiControl
 
-# A second's throughput is taken as reached if two seconds together have so much of what the API allows.
+# A throughput is reached when two consecutive seconds have this share of the API's limit.
 ENOUGH = 0.85
-# Seconds after a change within which it has to be reached.
+# Seconds after a change until it has to be reached.
 WITHIN = 10
 _BATCH = 1_000
 _SPARE = 1.3
@@ -29,15 +29,15 @@ _TICK = 10
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """What is run.
+    """The parameters of a run.
 
     Attributes:
-        capacities: of the API, one after the other.
-        seconds: of each.
-        latency: seconds of processing a request, at least and at most.
-        queue: requests that may wait at the API.
-        processes: of the workers.
-        concurrency: of each process, at most.
+        capacities: capacities of the API, in sequence.
+        seconds: duration of each phase.
+        latency: minimum and maximum seconds for processing a request.
+        queue: requests that can wait at the API.
+        processes: worker processes.
+        concurrency: maximum of each process.
         adaptive: whether the limit adapts.
         client: the workers' HTTP client.
     """
@@ -53,7 +53,7 @@ class LivePlan:
 
     @property
     def mean(self) -> float:
-        """Mean seconds of processing a request."""
+        """Mean seconds for processing a request."""
         return sum(self.latency) / 2
 
     def allowed(self, capacity: int) -> float:
@@ -67,7 +67,7 @@ class LivePlan:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the API had counted at a moment: documents, and other answers; and what it was processing."""
+    """A sample of the API's counters: documents, other responses and requests in progress."""
 
     at: float
     documents: int
@@ -76,28 +76,28 @@ class Sample:
 
     @classmethod
     def take(cls, api: ApiControl) -> Self:
-        """Now.
+        """Take a sample.
 
         Raises:
-            BenchFailed: the API does not answer.
+            BenchFailed: the API does not respond.
         """
         stats = api.stats()
         if stats is None:
-            raise BenchFailed("the simulated API does not answer")
+            raise BenchFailed("the simulated API does not respond")
         documents = stats.by_status.get("200", 0)
         return cls(time.monotonic(), documents, sum(stats.by_status.values()) - documents, stats.concurrency)
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseFound:
-    """What one capacity has shown.
+    """The results for one capacity.
 
     Attributes:
-        capacity: of the API.
-        allowed: orders per second that it can process.
-        reached_after: seconds until the throughput was `ENOUGH` of that; None if it never was.
+        capacity: capacity of the API.
+        allowed: orders per second that the API can process.
+        reached_after: seconds until the throughput was `ENOUGH` of `allowed`, or None if it never was.
         throughput: orders per second from `WITHIN` seconds after the change on.
-        errors: share of all answers that were no document.
+        errors: share of all responses that were not a document.
         in_flight: requests at the API at the end.
         each: orders per second in each second.
     """
@@ -112,10 +112,10 @@ class PhaseFound:
 
 
 def run(plan: LivePlan) -> list[PhaseFound]:
-    """Run all phases; the first begins when the workers have sent their first requests.
+    """Run all phases. The first phase begins when the workers have sent their first requests.
 
     Raises:
-        LabFailed: a process does not start, or ends by itself.
+        LabFailed: a process does not start, or ends unexpectedly.
     """
     announce(f"{len(plan.capacities)} capacities", plan.seconds * len(plan.capacities) + 30)
     with stage() as on:
@@ -150,7 +150,7 @@ def _enqueue(on: Stage, count: int) -> None:
 
 def _phase(plan: LivePlan, api: ApiControl, workers: ServiceContender, capacity: int) -> PhaseFound:
     if not api.behave(capacity=capacity):
-        raise BenchFailed("the simulated API does not answer")
+        raise BenchFailed("the simulated API does not respond")
     samples = [Sample.take(api)]
     while len(samples) <= plan.seconds:
         time.sleep(max(0.0, samples[0].at + len(samples) - time.monotonic()))
@@ -166,7 +166,7 @@ def _phase(plan: LivePlan, api: ApiControl, workers: ServiceContender, capacity:
 
 
 def found_in(plan: LivePlan, capacity: int, samples: Sequence[Sample]) -> PhaseFound:
-    """What the samples of one phase, taken each second, say."""
+    """The results of one phase, from samples of each second."""
     first, late, last = samples[0], samples[min(WITHIN, len(samples) - 2)], samples[-1]
     allowed = plan.allowed(capacity)
     pairs = zip(samples, samples[2:], strict=False)
@@ -191,7 +191,7 @@ _COLUMNS = (
     Column("capacity", "capacity"),
     Column("allowed", "allowed (orders/s)"),
     Column("throughput", f"from {WITHIN} s on (orders/s)"),
-    Column("share", "of what is allowed (%)", 1),
+    Column("share", "of the API's limit (%)", 1),
     Column("reached_after", f"{ENOUGH:.0%} reached after (s)"),
     Column("errors", "errors (%)", 2),
     Column("in_flight", "in flight at the end"),
@@ -199,7 +199,7 @@ _COLUMNS = (
 
 
 def measure(plan: LivePlan) -> Findings:
-    """Run it, and report it: a table, and a chart of the throughput."""
+    """Run the plan, and report a table and a chart of the throughput."""
     found = run(plan)
     rows: list[Row] = [
         {

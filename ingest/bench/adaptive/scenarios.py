@@ -1,4 +1,4 @@
-"""What happens to the simulated API: four scenarios, each for some minutes of virtual time."""
+"""Four scenarios for the simulated API, each with some minutes of virtual time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from itertools import cycle, islice
 from ingest.bench.adaptive.world import Phase
 
 MOST = 300
-"""What INGEST_CONCURRENCY would be set to in all of them."""
+"""The value of INGEST_CONCURRENCY in all scenarios."""
 _LATENCY = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One of them.
+    """One scenario.
 
     Attributes:
-        name: for people.
-        phases: one after the other.
-        queue: requests that may wait at the API; more are refused with a 503.
-        spread: sigma of the lognormal distribution of the time that a request takes.
+        name: display name.
+        phases: the phases in sequence.
+        queue: requests that can wait at the API. Further ones are rejected with a 503.
+        spread: sigma of the lognormal distribution of a request's duration.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Scenario:
 SCENARIOS = (
     Scenario("step", [Phase(60, 200, _LATENCY), Phase(60, 25, _LATENCY), Phase(60, 200, _LATENCY)]),
     Scenario(
-        "step with refusals",
+        "step with rejections",
         [Phase(60, 200, _LATENCY), Phase(60, 25, _LATENCY), Phase(60, 200, _LATENCY)],
         queue=30,
     ),
-    # Somebody else needs three quarters of the API for ten seconds out of thirty.
+    # Another client needs 75 % of the API for ten of every thirty seconds.
     Scenario("noisy neighbour", [*islice(cycle([Phase(20, 160, _LATENCY), Phase(10, 40, _LATENCY)]), 12)]),
     Scenario("429 wall", [Phase(60, 1_000, _LATENCY), Phase(120, 1_000, _LATENCY, rate=200)]),
-    # Each request takes longer and longer by itself: from 0.1 to 0.3 s, at the same capacity.
+    # The duration of a request grows from 0.1 to 0.3 s at the same capacity.
     Scenario("slow drift", [Phase(10, 100, 0.1 * 3 ** (number / 23)) for number in range(24)]),
 )

@@ -16,7 +16,7 @@ _COLUMNS = (
     Column("limit", "limit"),
     Column("throughput", "throughput (% of the optimum)", 1),
     Column("seconds", "mean duration (s)", 2),
-    Column("refused", "refused (%)", 1),
+    Column("rejected", "rejected (%)", 1),
     Column("most", "highest limit"),
 )
 _COLOURS = {
@@ -25,15 +25,15 @@ _COLOURS = {
     "Gradient2": PALETTE[1],
     "ARC": PALETTE[2],
 }
-# Solid; without a marker, a line is dashed.
+# Markers select solid lines. Lines without a marker are dashed.
 _LINE = ","
 # Seconds between numbers on the axis.
 _TICK = 30
 _NOTES = (
-    "In virtual time, with a client that always has another order; every limit sees the same seeds.",
-    f"All may use {MOST} requests at a time. The optimum knows what the API can process at each moment, and has that many in flight.",
-    "The mean duration is that of the requests that brought a document; what is above the optimum's is waiting in the API's queue.",
-    "Gradient2 and ARC are written from their published formulas, with their default settings.",
+    "All limits run in virtual time with the same seeds, and with a client that always has another order.",
+    f"All may use {MOST} concurrent requests. The optimum always has as many in flight as the API can process.",
+    "The mean duration covers requests that returned a document. Time above the optimum's is spent in the API's queue.",
+    "Gradient2 and ARC are implemented from their published formulas, with their default settings.",
 )
 
 
@@ -47,23 +47,23 @@ class Run:
 
     @property
     def documents(self) -> int:
-        """Documents in all."""
+        """Total number of documents."""
         return sum(second.documents for second in self.seconds)
 
     @property
-    def refused(self) -> float:
-        """Share of the requests that brought none."""
-        refused = sum(second.refused for second in self.seconds)
-        return refused / max(1, refused + self.documents)
+    def rejected(self) -> float:
+        """Share of the requests that did not return a document."""
+        rejected = sum(second.rejected for second in self.seconds)
+        return rejected / max(1, rejected + self.documents)
 
     @property
     def mean(self) -> float:
-        """Seconds of a request that brought one."""
+        """Mean seconds of a request that returned a document."""
         return sum(second.waited for second in self.seconds) / max(1, self.documents)
 
 
 def compare(seed: int, scenarios: Sequence[Scenario] = SCENARIOS) -> list[Run]:
-    """Run all of them."""
+    """Run all limits in all scenarios."""
     runs = []
     for scenario in scenarios:
         for name, limit in contenders(scenario.phases, MOST, seed).items():
@@ -74,7 +74,7 @@ def compare(seed: int, scenarios: Sequence[Scenario] = SCENARIOS) -> list[Run]:
 
 
 def score(seed: int, scenarios: Sequence[Scenario] = SCENARIOS) -> Findings:
-    """Compare them: a table for each scenario, and a chart of the limits."""
+    """Compare the limits in a table for each scenario and a chart."""
     runs = compare(seed, scenarios)
     by_name = {scenario.name: [run for run in runs if run.scenario is scenario] for scenario in scenarios}
     return Findings(
@@ -94,7 +94,7 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
             "limit": run.limit,
             "throughput": 100 * run.documents / best,
             "seconds": run.mean,
-            "refused": 100 * run.refused,
+            "rejected": 100 * run.rejected,
             "most": max(second.limit for second in run.seconds),
         }
         for run in runs
@@ -103,7 +103,7 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
 
 def _chart(by_name: Mapping[str, Sequence[Run]]) -> Chart:
     return Chart(
-        "What each limit is, while the API changes",
+        "The limits while the API changes",
         [[_panel(name, runs)] for name, runs in by_name.items()],
         size=(10, 2.4 * len(by_name)),
         has_legend=True,

@@ -1,4 +1,4 @@
-"""Simulates an external API, and a client that always has another order, in virtual time."""
+"""Simulates, in virtual time, an external API and a client that always has another order."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -12,15 +12,15 @@ from typing import Protocol
 from ingest.lab.upstream.faults import TokenBucket
 from ingest.lab.upstream.limits.capacity import Capacity
 
-# A refusal takes no processing.
+# A rejection does not need processing.
 _REFUSAL = 0.002
-# After a 503 a worker tries again within the slot; after a 429 it waits as long as it was told.
+# After a 503, a worker tries again within the slot. After a 429, it waits for the time in Retry-After.
 _RETRY = 0.1
 _TOLD = 1.0
 
 
 class End(Enum):
-    """How an attempt ends."""
+    """The result of an attempt."""
 
     DOCUMENT = "document"
     OVERLOADED = "503"
@@ -28,17 +28,17 @@ class End(Enum):
 
 
 class Limit(Protocol):
-    """A limit under test."""
+    """A limit to compare."""
 
     @property
     def value(self) -> int:
-        """Attempts that may be in flight."""
+        """The maximum number of attempts in flight."""
 
     def start(self, now: float) -> None:
-        """An attempt begins."""
+        """Record the beginning of an attempt."""
 
     def end(self, started_at: float, now: float, end: End) -> None:
-        """An attempt has ended."""
+        """Record the end of an attempt."""
 
     def pause(self, now: float) -> float:
         """Seconds until an attempt may begin."""
@@ -57,13 +57,13 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What the API is like for some time.
+    """The state of the API for some time.
 
     Attributes:
-        seconds: how long.
-        capacity: requests processed at a time.
-        latency: mean seconds of processing a request.
-        rate: requests per second above which 429 is the answer; 0 is no limit.
+        seconds: duration.
+        capacity: requests processed concurrently.
+        latency: mean seconds for processing a request.
+        rate: requests per second above which the response is 429, or 0 for no limit.
     """
 
     seconds: float
@@ -74,17 +74,17 @@ class Phase:
 
 @dataclass(slots=True)
 class Second:
-    """What happened in one second of a run."""
+    """The results of one second of a run."""
 
     documents: int = 0
-    refused: int = 0
+    rejected: int = 0
     waited: float = 0.0
     limit: int = 0
 
 
 @dataclass
 class World:
-    """One run: an API with its phases, and a client with a limit."""
+    """One run of an API with its phases and a client with a limit."""
 
     phases: Sequence[Phase]
     queue: int
@@ -99,7 +99,7 @@ class World:
     _asks_at: float = 0.0
 
     def run(self) -> list[Second]:
-        """Run all phases; returns what happened in each second."""
+        """Run all phases, and return the results of each second."""
         self._client = self.limit(self.clock)
         self._capacity = Capacity(queue=self.queue)
         at = 0.0
@@ -127,7 +127,7 @@ class World:
         self.seconds[number].limit = self._client.value
 
     def _ask(self) -> None:
-        """Begin as many attempts as the limit allows."""
+        """Begin the attempts that the limit allows."""
         while self._taken < self._client.value:
             if (pause := self._client.pause(self.clock.now)) > 0:
                 if self._asks_at <= self.clock.now:
@@ -158,7 +158,7 @@ class World:
             second.documents += 1
             second.waited += seconds
         else:
-            second.refused += 1
+            second.rejected += 1
         if end is End.OVERLOADED:
             self._at(now + self.random.uniform(0.0, _RETRY), self._attempt)
         elif end is End.THROTTLED and self._client.pause(now) <= 0:

@@ -1,4 +1,4 @@
-"""`ingest bench backpressure`: ways to keep a fixed number of asyncio calls in flight, their time and their memory.
+"""`ingest bench backpressure`: the time and memory of several ways to keep a fixed number of asyncio calls in flight.
 
-`ways` has them; `trial` runs one of them in a process of its own; `compare` runs and reports them all.
+`ways` contains the ways, `trial` runs one of them in a separate process, and `compare` runs and reports all.
 """

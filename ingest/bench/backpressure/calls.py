@@ -1,4 +1,4 @@
-"""The simulated calls: they sleep for seeded times, the same ones for every way of making them."""
+"""The simulated calls, which sleep for seeded times that are the same for every way."""
 
 import asyncio
 import re
@@ -12,11 +12,11 @@ _RANGE = re.compile(r"(\d+)-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a call takes, uniformly distributed.
+    """The uniformly distributed duration of a call.
 
     Attributes:
-        low: milliseconds, at least.
-        high: milliseconds, at most.
+        low: minimum in milliseconds.
+        high: maximum in milliseconds.
     """
 
     low: int
@@ -24,14 +24,14 @@ class Latency:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From `100-200`.
+        """Read a range such as `100-200`.
 
         Raises:
-            ValueError: it is not a range.
+            ValueError: the text is not a range.
         """
         match = _RANGE.fullmatch(text)
         if match is None or int(match[1]) > int(match[2]):
-            raise ValueError(f"{text!r} is no range of milliseconds such as 100-200")
+            raise ValueError(f"{text!r} is not a range of milliseconds such as 100-200")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -44,11 +44,11 @@ class Latency:
 
 
 class Calls:
-    """Calls, each to be made once, by its number; they count themselves.
+    """Numbered calls, each to be made once.
 
     Attributes:
-        done: calls that have ended.
-        most_in_flight: calls at a time.
+        done: number of finished calls.
+        most_in_flight: maximum number of concurrent calls.
     """
 
     def __init__(self, seconds: Sequence[float]) -> None:

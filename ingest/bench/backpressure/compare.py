@@ -1,4 +1,4 @@
-"""Runs every way for every range of latencies, once for the time and once for the memory, each in a new process; reports."""
+"""Runs every way for every range of latencies, once for time and once for memory, each in a new process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from ingest.lab.programs import Program
 from ingest.lab.session import orderly_exit, private_directory
 from ingest.lab.watchdog import Watchdog
 
-# For a machine that is busy with something else.
+# Allowance for a busy machine.
 _TIMEOUT_FACTOR = 20
-# Seconds that a process needs besides its calls, about.
+# Approximate seconds that a process needs in addition to its calls.
 _START = 0.5
 
-# Seconds and MB that others have measured, for these calls and this limit.
+# Published seconds and MB for these calls and this limit.
 _PUBLISHED: dict[str, Row] = {
     "batches": {"published_seconds": 41.7, "published_mb": 0.8},
     "inside": {"published_seconds": 30.9, "published_mb": 152.0},
@@ -50,28 +50,29 @@ _COLOURS = [OUR_COLOUR if name == OURS else OTHER for name in WAYS]
 
 _NOTES = (
     (
-        "Each way runs on uvloop, as the service does, in a fresh process, twice: once for time and CPU, once with tracemalloc for "
-        "the peak of memory that Python has handed out; modules and the drawn times are there before and do not count."
+        "Each way runs twice on uvloop, like the service, in a fresh process: once for time and CPU, and once with "
+        "tracemalloc for the peak of memory that Python has allocated. Modules and the drawn times exist before and "
+        "are not counted."
     ),
     "Ideal is the sum of all drawn times divided by the limit.",
-    "With the semaphore inside the task, memory grows with the calls that wait; in all other ways with the limit alone.",
+    "With the semaphore inside the task, memory grows with the waiting calls; in all other ways, only with the limit.",
     (
-        "Ours is the service's own `Worker`, with its default settings, on a queue and a table in memory and an external API that "
-        "sleeps: time, CPU and memory are of all that the flow does for a delivery (lease, JSON to a checked order, batch, ack, "
-        "metrics), which the other ways have nothing of; Redis, HTTP and PostgreSQL are not in it."
+        "Ours is the service's `Worker` with its default settings, on a queue and a table in memory and an external "
+        "API that sleeps. Its time, CPU and memory include the whole flow of a delivery (lease, JSON to a checked "
+        "order, batch, ack, metrics), which the other ways do not have. Redis, HTTP and PostgreSQL are not included."
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is compared.
+    """The parameters of the comparison.
 
     Attributes:
-        latencies: ranges, one comparison each.
-        calls: for each way.
-        limit: calls in flight.
-        seed: of the drawn times.
+        latencies: ranges, each for one comparison.
+        calls: number of calls of each way.
+        limit: maximum number of calls in flight.
+        seed: seed of the drawn times.
     """
 
     latencies: Sequence[Latency]
@@ -80,7 +81,7 @@ class Plan:
     seed: int
 
     def expected_seconds(self) -> float:
-        """What the whole bench takes, about, with the limit always used up."""
+        """Approximate seconds of the whole bench with the limit always used up."""
         ideal = [self.calls * (latency.low + latency.high) / 2000 / self.limit for latency in self.latencies]
         return 2 * len(WAYS) * sum(1.1 * seconds + _START for seconds in ideal)
 
@@ -96,11 +97,11 @@ class Pair:
 
     @property
     def peak_mb(self) -> float:
-        """The most memory at a time."""
+        """The peak memory."""
         return (self.traced.peak_bytes or 0) / 1e6
 
     def row(self) -> Row:
-        """Its row in the table."""
+        """The row of the table."""
         return {
             "way": WAYS[self.way],
             "seconds": self.timed.seconds,
@@ -111,7 +112,7 @@ class Pair:
         }
 
     def runs(self) -> list[Row]:
-        """Both runs, as they are reported."""
+        """Both runs for the report."""
         return [
             {"way": self.way, "latency_ms": str(self.latency), "traced": found.peak_bytes is not None}
             | msgspec.to_builtins(found)
@@ -120,10 +121,10 @@ class Pair:
 
 
 def run(plan: Plan) -> Findings:
-    """Run them all, one after the other.
+    """Run all ways in sequence.
 
     Raises:
-        LabFailed: a process did not end as it should, or its calls were not all made, or too many at a time.
+        LabFailed: a process failed, or did not make all calls, or made too many concurrently.
     """
     announce(f"{2 * len(WAYS) * len(plan.latencies)} runs", plan.expected_seconds())
     with orderly_exit() as stack:
@@ -147,7 +148,7 @@ def run(plan: Plan) -> Findings:
 
 
 def check(trial: Trial, found: Finding) -> None:
-    """Check that the way did what it is measured for.
+    """Check that the way made all calls within the limit.
 
     Raises:
         BenchFailed: calls are missing, or too many were in flight.
@@ -155,7 +156,7 @@ def check(trial: Trial, found: Finding) -> None:
     if found.done != trial.calls or found.most_in_flight > trial.limit:
         raise BenchFailed(
             f"{WAYS[trial.way]}: {found.done} of {trial.calls} calls were made, "
-            f"{found.most_in_flight} at a time where {trial.limit} are allowed"
+            f"with {found.most_in_flight} in flight and a limit of {trial.limit}"
         )
 
 
@@ -192,7 +193,7 @@ def _table(plan: Plan, pairs: Sequence[Pair]) -> Table:
 
 
 def _chart(plan: Plan, by_latency: Sequence[Sequence[Pair]]) -> Chart:
-    """Time and peak memory by way: a row of panels for each range of latencies."""
+    """Time and peak memory by way, in a row of panels for each range of latencies."""
     rows = []
     for pairs in by_latency:
         names, ideal = [WAYS[pair.way] for pair in pairs], pairs[0].timed.ideal_seconds
@@ -203,5 +204,5 @@ def _chart(plan: Plan, by_latency: Sequence[Sequence[Pair]]) -> Chart:
             Bars("time (s)", names, [times], heading, digits, ideal=ideal),
             Bars("peak memory (MB, log scale)", names, [peaks], digits=2, is_log=True),
         ])  # fmt: skip
-    title = f"{plan.calls:,} calls with {plan.limit:,} in flight: time, and what waits in memory"
+    title = f"Time and peak memory of {plan.calls:,} calls with {plan.limit:,} in flight"
     return Chart(title, rows, (11, 0.6 + 2.5 * len(rows)))

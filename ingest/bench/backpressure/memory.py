@@ -1,7 +1,7 @@
-"""What stands at the flow's ports in this bench: a queue and a table in memory, and an external API that sleeps.
+"""Implements the flow's ports in memory: a queue, a table, and an external API that sleeps.
 
-It is the worker's admission that is measured here. What Redis, HTTP and PostgreSQL add is not in it, while all that the flow
-does for each delivery is: its lease, the checks of its document, its batch, its ack, its metrics.
+The bench measures the worker's admission. The measurement excludes Redis, HTTP and PostgreSQL, and includes the whole
+flow of a delivery: its lease, the checks of its document, its batch, its ack and its metrics.
 """
 
 import time
@@ -34,11 +34,11 @@ _DOCUMENT = (
 
 
 class MemoryQueue:
-    """Keeps the queue's ports of `ingest.flow.ports` for deliveries that are made as they are read.
+    """Implements the queue's ports of `ingest.flow.ports`, and creates deliveries when they are read.
 
     Args:
-        count: deliveries; their order IDs are numbers from 0.
-        shutdown: asked for a stop when all of them are acked.
+        count: number of deliveries. Their order IDs are numbers from 0.
+        shutdown: requested when all deliveries are acked.
     """
 
     keeps_results = False
@@ -49,7 +49,7 @@ class MemoryQueue:
         self._shutdown = shutdown
 
     async def read(self, count: int, block: float) -> list[Delivery]:
-        """Up to `count` deliveries; at the end none, after waiting."""
+        """Return up to `count` deliveries, or an empty list after waiting at the end."""
         now = time.time()
         taken = [_delivery(str(number), now) for number in islice(self._numbers, count)]
         if not taken:
@@ -57,7 +57,7 @@ class MemoryQueue:
         return taken
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
-        """Count what is finished."""
+        """Count finished deliveries."""
         self._unfinished -= len(entries)
         if self._unfinished == 0:
             self._shutdown.request("all calls are made")
@@ -65,10 +65,10 @@ class MemoryQueue:
 
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """Results are not kept."""
-        raise NotImplementedError(f"{len(finished)} results were to be kept")
+        raise NotImplementedError(f"cannot keep {len(finished)} results")
 
     async def heartbeat(self, lifetime: float) -> Heartbeat:
-        """Our own clock will do."""
+        """Return the local time."""
         del lifetime
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
 
@@ -76,68 +76,68 @@ class MemoryQueue:
         """Not read in this bench."""
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
-        """Nothing is left behind."""
+        """Return no entries, because consumers never leave any."""
         del count, known, counted
         return []
 
     async def claim_abandoned(self, count: int) -> Abandoned:
-        """There is no other consumer."""
+        """Do nothing, because there is no other consumer."""
         del count
         return Abandoned([], [])
 
     async def reschedule(
         self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
     ) -> bool:
-        """No call fails."""
+        """Fail, because calls never fail."""
         del reason, error
-        raise NotImplementedError(f"order {delivery.order_id} was to be retried: {after=} {attempt=}")
+        raise NotImplementedError(f"cannot retry order {delivery.order_id}: {after=} {attempt=}")
 
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
-        """No order is faulty."""
-        raise NotImplementedError(f"order {delivery.order_id} was to be dead-lettered: {reason}, {error}")
+        """Fail, because orders are never faulty."""
+        raise NotImplementedError(f"cannot dead-letter order {delivery.order_id}: {reason}, {error}")
 
     async def move_due(self, most: int) -> int:
-        """No call is made again."""
+        """Return zero, because calls are never repeated."""
         del most
         return 0
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
-        """No lease is lost."""
+        """Return no lost leases."""
         del entries
         return set()
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
-        """Nothing is released before the end."""
+        """Do nothing, because deliveries are not released before the end."""
         return len(deliveries)
 
     async def sweep(self, idle: float) -> Sweep:
-        """Nothing is forgotten."""
+        """Do nothing."""
         del idle
         return Sweep(is_complete=True, released=0, restored=0)
 
     async def trim(self, most: int) -> int:
-        """Nothing is kept."""
+        """Do nothing."""
         del most
         return 0
 
     async def remove_stale(self, idle: float) -> int:
-        """There is no other consumer."""
+        """Do nothing, because there is no other consumer."""
         del idle
         return 0
 
     async def leave(self) -> int:
-        """No consumer remains."""
+        """Do nothing, because there are no other consumers."""
         return 0
 
 
 class SleepingApi:
-    """Keeps the contract of `ingest.flow.ports.Upstream`: a call, then a document of one line."""
+    """Implements `ingest.flow.ports.Upstream` with a call and a document of one line."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """Make the call of that number."""
+        """Make the call with the order's number."""
         asked_at, exchange = datetime.now(UTC), Exchange((request,), time.monotonic())
         await self._calls.make(int(request.order_id))
         return Fetched((_DOCUMENT % request.order_id).encode(), asked_at, exchange)
@@ -146,25 +146,25 @@ class SleepingApi:
 
 
 class MemoryStore:
-    """Keeps the contract of `ingest.flow.ports.Store`, and forgets the rows."""
+    """Implements `ingest.flow.ports.Store` without keeping rows."""
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        """All are new."""
+        """Report all rows as new."""
         return [Effect.INSERTED] * len(rows)
 
     upsert_unlocked = upsert
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:
-        """Return none: nobody locks any."""
+        """Return none, because orders are never locked."""
         del order_ids
         return set()
 
     async def some_stored(self, count: int) -> list[str]:
-        """Nothing is looked up."""
-        raise NotImplementedError(f"{count} stored orders were asked for")
+        """Fail, because stored orders are never read."""
+        raise NotImplementedError(f"cannot return {count} stored orders")
 
     async def would_update(self, rows: Sequence[OrderRow]) -> bool:
-        """Return true: any row is taken."""
+        """Return true, because every row is accepted."""
         del rows
         return True
 

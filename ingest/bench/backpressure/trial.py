@@ -1,6 +1,7 @@
-"""One way, once, in a process of its own: `python -m ingest.bench.backpressure.trial` reads a `Trial`, writes a `Finding`.
+"""Runs one way once in a separate process.
 
-On uvloop, as the service runs. Modules, the drawn times and the loop are there before anything is measured.
+`python -m ingest.bench.backpressure.trial` reads a `Trial` and writes a `Finding`. It uses uvloop, like the service.
+Modules, the drawn times and the loop exist before the measurement begins.
 """
 
 import time
@@ -15,13 +16,13 @@ from ingest.lab.programs import receive, reply
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What is to be run.
+    """The parameters of a run.
 
     Attributes:
-        way: its name.
-        latency: milliseconds, as `Latency` reads them.
-        limit: calls in flight.
-        traced: whether to trace memory, which takes much of the time.
+        way: name of the way.
+        latency: range of milliseconds for `Latency`.
+        limit: maximum number of calls in flight.
+        traced: whether to trace memory, which slows the run down.
     """
 
     way: str
@@ -33,13 +34,13 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What came of it.
+    """The results of a run.
 
     Attributes:
-        seconds: from the first call to the last one's end.
-        cpu_seconds: of the process in that time.
-        ideal_seconds: had there been `limit` calls in flight all the time.
-        peak_bytes: of traced memory.
+        seconds: from the first call to the end of the last one.
+        cpu_seconds: CPU time of the process during these seconds.
+        ideal_seconds: duration with `limit` calls in flight all the time.
+        peak_bytes: peak of traced memory.
     """
 
     seconds: float
@@ -51,7 +52,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 async def measure(trial: Trial) -> Finding:
-    """Run it in this process."""
+    """Run the trial in this process."""
     run = way(trial.way)
     drawn = Latency.parse(trial.latency).draws(trial.calls, trial.seed)
     calls = Calls(drawn)

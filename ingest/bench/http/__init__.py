@@ -1,5 +1,5 @@
-"""`ingest bench http`: `ingest api` under many connections, beside a handler that only answers, run directly and by gunicorn.
+"""`ingest bench http`: `ingest api` under many connections, compared with a minimal handler, with and without gunicorn.
 
-`operations` is what the clients send, `servers` what answers them, `bare` the handler that only answers; `compare` runs and
-reports them.
+`operations` contains the requests, `servers` the measured servers and `bare` the minimal handler. `compare` runs and
+reports all.
 """

@@ -1,6 +1,7 @@
-"""A handler that only answers: what aiohttp itself costs, and nothing of the service.
+"""A minimal handler that only responds, to measure the cost of aiohttp without the service.
 
-`python -m ingest.bench.http.bare PORT` serves it on uvloop; several processes may share the port. gunicorn runs `application`.
+`python -m ingest.bench.http.bare PORT` serves it on uvloop. Several processes can share the port. gunicorn runs
+`application`.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ _BACKLOG = 4096
 
 
 async def answer(request: web.Request) -> web.Response:
-    """Say that an order is accepted."""
+    """Respond that an order is accepted."""
     del request
     return web.Response(body=_ANSWER, status=202, content_type="application/json")
 

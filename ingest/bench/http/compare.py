@@ -1,4 +1,4 @@
-"""Runs each server under each operation, one after the other, and reports rates, latencies, CPU and memory."""
+"""Runs each server under each operation in sequence, and reports rates, latencies, CPU and memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +29,7 @@ CASES: Mapping[str, tuple[str, Operation]] = MappingProxyType({
 """The possible measurements by name, each a server and an operation."""
 
 _SEED = 1
-# Besides the time that is measured, a run starts processes and warms up; the bench starts servers and fills a table.
+# In addition to the measured time, a run starts processes and warms up, and the bench starts servers and fills a table.
 _BEFORE_RUN = 4.0
 _BEFORE_ALL = 8.0
 
@@ -66,14 +66,14 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured.
+    """The parameters of the bench.
 
     Attributes:
         cases: names of `CASES`.
-        clients: connections that each send the next request when the last one is answered.
-        processes: of each server.
-        seconds: for which each case is measured.
-        streamed: orders of one streamed request.
+        clients: connections that each send the next request after the response to the previous one.
+        processes: processes of each server.
+        seconds: duration of each measurement.
+        streamed: orders in one streamed request.
     """
 
     cases: Sequence[str]
@@ -87,7 +87,7 @@ def run(plan: Plan) -> Findings:
     """Measure all cases.
 
     Raises:
-        LabFailed: a server or the clients ended, or nothing was answered.
+        LabFailed: a server or the clients ended, or there was no response.
     """
     announce(f"{len(plan.cases)} runs", _BEFORE_ALL + len(plan.cases) * (plan.seconds + _BEFORE_RUN))
     with stage(durable=True) as on:
@@ -152,14 +152,14 @@ def _line(case: str, run: Row) -> str:
 
 
 def _charts(title: str, rows: Sequence[Row]) -> list[Chart]:
-    """Rates, and the distribution of the latencies; streamed requests, which take long each, are in the table alone."""
+    """Rates and the distribution of the latencies. Streamed requests take long and are only in the table."""
     shown = [row for row in rows if row["case"] in _COLOURS]
     if not shown:
         return []
     names = [f"{row['server']}: {row['operation']}" for row in shown]
     colours = [_COLOURS[row["case"]] for row in shown]
     rates = Series("", [row["requests_per_second"] for row in shown], colours)
-    # Equal steps for each further nine.
+    # Equal steps for each additional nine.
     positions = [(1 / (1 - share), f"{share * 100:g} %") for share in SHARES.values() if share != SHARES["p95"]]
     tails = [
         Series(name, [row[f"{share}_ms"] for share in SHARES if share != "p95"], colour, "o")
@@ -179,14 +179,18 @@ def _charts(title: str, rows: Sequence[Row]) -> list[Chart]:
 
 def _notes(rows: Sequence[Row]) -> list[str]:
     notes = [
-        "Each client sends its next request when it has its answer; latency is measured from when all are connected and each has been answered.",
-        "The handler that only answers reads no body, checks nothing and queues nothing; it shows what aiohttp itself takes.",
-        "With fsync, Redis runs with `appendfsync always`, and a POST is answered when its order is synced to disk.",
+        (
+            "Each client sends its next request after the previous response. The measurement begins when all clients have "
+            "connected and received a response."
+        ),
+        "The minimal handler reads no body, checks nothing and queues nothing. It shows the cost of aiohttp itself.",
+        "With fsync, Redis runs with `appendfsync always`, and a POST gets its response when its order is on disk.",
         f"Clients, server, Redis and PostgreSQL share the {Machine.here().cores} cores of this machine.",
     ]
     hot = [row["client_cores"] for row in rows if row["client_cores"] > 0.9]
     if hot:
         notes.append(
-            f"In {len(hot)} of {len(rows)} runs the clients' one process used over 90 % of a core: there the server could do more."
+            f"In {len(hot)} of {len(rows)} runs the single process of the clients used over 90 % of a core, so that "
+            "the server could do more."
         )
     return notes

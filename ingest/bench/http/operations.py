@@ -1,4 +1,4 @@
-"""What the clients send: each operation of the API as requests that are ready to be sent, with their right answers."""
+"""The operations of the API as requests that are ready to be sent, with their expected responses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ingest.lab.upstream.samples import sample_orders
 
 _DISTINCT = 10_000
 STREAMED = 100_000
-"""Orders of one streamed request, unless others are asked for."""
+"""Default number of orders in one streamed request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Operation:
     """One operation.
 
     Attributes:
-        title: for people.
+        title: display name.
         requests: makes the requests to draw from.
-        orders: that one request announces, reads or pushes.
-        clients: at a time; None for as many as are asked for.
-        limit_ms: within which 99.9 % have to be answered; None where none is set.
+        orders: orders in one request.
+        clients: number of clients, or None for the plan's number.
+        limit_ms: limit of the 99.9th percentile of the latency, or None.
     """
 
     title: str
@@ -56,7 +56,7 @@ def _put() -> list[Request]:
 
 
 def stored_ids() -> list[str]:
-    """The orders that are in the table while orders are read."""
+    """The orders in the table for operations that read."""
     return list(islice(sample_orders(), _DISTINCT))
 
 
@@ -65,7 +65,7 @@ def _json(method: str, path: str, body: bytes) -> bytes:
 
 
 def streaming(orders: int) -> Operation:
-    """Announce this many orders with each request."""
+    """Announce this number of orders with each request."""
     return Operation(f"POST, {orders:,} orders streamed", partial(_ndjson, orders), orders=orders, clients=4)
 
 

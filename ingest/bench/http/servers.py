@@ -1,4 +1,4 @@
-"""What answers the clients: the service's own command, and a handler that only answers."""
+"""The measured servers, which are the service's own command and a minimal handler."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,17 +9,17 @@ from ingest.lab.http_api import wait_until_served
 from ingest.lab.servers.server import free_port
 
 SERVERS = {
-    "bare": "aiohttp, only answers",
+    "bare": "minimal aiohttp handler",
     "gunicorn": "the same under gunicorn",
     "service": "ingest api",
     "service-fsync": "ingest api, fsync",
 }
-"""What each is, by its name."""
+"""The title of each server, by name."""
 
 
 @contextmanager
 def serving(on: Stage, server: str, processes: int) -> Iterator[tuple[int, Sequence[LoggedProcess]]]:
-    """Run a server of that name; yields its port and the roots of its process trees."""
+    """Run the server with this name, and yield its port and the roots of its process trees."""
     port = free_port()
     parts = _start(on, server, processes, port)
     try:
@@ -38,7 +38,7 @@ def _start(on: Stage, server: str, processes: int, port: int) -> list[LoggedProc
         address = ("--bind", f"127.0.0.1:{port}", "--log-level", "warning")
         return [on.program("gunicorn", *worker, *address, "ingest.bench.http.bare:application")]
     durability = "fsync" if server == "service-fsync" else "memory"
-    # Redis answers a write when it is synced, so that a confirmation need not wait for the next second.
+    # Redis responds to a write when it is synced, so that a confirmation does not wait for the next second.
     on.redis.config_set("appendfsync", "always" if durability == "fsync" else "everysec")
     on.commands.configure(
         {

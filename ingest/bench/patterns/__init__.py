@@ -1,6 +1,6 @@
-"""`ingest bench patterns`: usual ways to fetch ten thousand orders, compared with the service.
+"""`ingest bench patterns`: common ways to fetch ten thousand orders, compared with the service.
 
-The programs, to be read as examples: `gather`, `semaphore`, `processes`, `threads`, `streams`; what all of them do with one
-order is in `job`. The bench itself, in this order: `plan` (what is asked for), `contenders` (how each pattern is started, and
-which of its processes is killed), `run` (one run), `compare` (all of them, and the report).
+The programs `gather`, `semaphore`, `processes`, `threads` and `streams` are written to be read as examples. They share
+the handling of one order in `job`. Read the bench itself in this order: `plan` (the options), `contenders` (the start
+of each pattern, and the process to kill), `run` (one run) and `compare` (all runs and the report).
 """

@@ -1,4 +1,4 @@
-"""Runs each pattern undisturbed, then again with one of its processes killed half-way, and reports both."""
+"""Runs each pattern undisturbed and then with one process killed half-way, and reports both."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,14 +24,14 @@ _MEASURED = (
     Column("errors_percent", "Errors, %", 2),
     Column("published_errors_percent", "published", 2),
     Column("cpu_percent", "CPU, % of a core"),
-    Column("peak_concurrency", "Most requests at once"),
+    Column("peak_concurrency", "Peak concurrency"),
     Column("requests", "Requests"),
 )
 _KILLED = (
     Column("pattern", "Pattern"),
     Column("killed", "Killed when half was stored"),
-    Column("stored_before", "Stored by then"),
-    Column("stored", "Stored in the end"),
+    Column("stored_before", "Stored before the kill"),
+    Column("stored", "Stored at the end"),
     Column("seconds_after", "Last row after, s", 1),
     Column("lost", "Lost"),
     Column("pending", "Pending indefinitely"),
@@ -45,7 +45,7 @@ def run(plan: Plan, progress: Progress) -> Findings:
     """Run the plan.
 
     Raises:
-        LabFailed: a part of it did not start, or did not end.
+        LabFailed: a part did not start, or did not end.
     """
     runs = len(plan.patterns) * (2 if plan.kill else 1)
     announce(f"{runs} runs of {plan.orders:,} orders", plan.expected_in_all())
@@ -108,14 +108,14 @@ def _killed_row(run: Row) -> Row:
         **run,
         "name": run["pattern"],
         "pattern": profile.title,
-        "killed": run["process"] or "nothing: it was done before",
+        "killed": run["process"] or "none, because it had finished",
         "seconds_after": run["seconds_after"] if profile.survives else None,
         "why": profile.why if run["process"] else "",
     }
 
 
 def _chart(plan: Plan, tables: Sequence[Table]) -> Chart:
-    """Time, memory and loss, side by side."""
+    """Time, memory and losses, side by side."""
     colours = [OURS if pattern is Pattern.SERVICE else OTHER for pattern in plan.patterns]
     names = [PROFILES[pattern].title for pattern in plan.patterns]
 
@@ -127,5 +127,5 @@ def _chart(plan: Plan, tables: Sequence[Table]) -> Chart:
         panel(tables[0], "memory_mb", "MB at the peak, all processes", "Memory"),
         *(panel(table, "lost", "orders lost after a kill half-way", "Loss") for table in tables[1:]),
     ]
-    title = f"{plan.orders:,} orders from an API that answers in {plan.latency:g} s, side by side"
+    title = f"{plan.orders:,} orders from an API with a latency of {plan.latency:g} s"
     return Chart(title, [panels], (4 + 2.6 * len(panels), 1.5 + 0.36 * len(names)))

@@ -1,4 +1,4 @@
-"""Starts each pattern, sees when it has finished, and kills one of its processes."""
+"""Starts each pattern, detects its end, and kills one of its processes."""
 
 import signal
 from abc import abstractmethod
@@ -15,33 +15,33 @@ from ingest.lab.usage import descendants
 
 
 class PatternContender(Contender):
-    """One pattern, on a cleared stage with its orders where it expects them.
+    """One pattern on a cleared stage, with its orders in place.
 
     Attributes:
-        stream: of its queue; empty where it has none.
+        stream: the stream of its queue, or empty without a queue.
     """
 
     stream = ""
 
     @abstractmethod
     def has_finished(self) -> bool:
-        """Whether it has nothing left to do."""
+        """Whether the pattern has finished."""
 
     @abstractmethod
     def kill_one(self) -> str | None:
-        """Kill one of its processes; say which, None if all have ended. A program that ends with it is not started again."""
+        """Kill one process without restarting a program, and return its description, or None if all have ended."""
 
     def waiting(self) -> set[str]:
-        """The orders that the same program, if it ran on or was started again, would take from its queue."""
+        """The orders that the same program, if it kept running or was restarted, would take from its queue."""
         entries: Any = self._stage.redis.xrange(self.stream, min=self._first_waiting()) if self.stream else []
         return {fields[b"order_id"].decode() for _, fields in entries}
 
     def pending(self) -> int:
-        """Entries of its queue that were delivered to any consumer, dead or alive, and not acked."""
+        """The number of delivered entries that are not acked, including entries of dead consumers."""
         return sum(int(group["pending"]) for group in self._groups())
 
     def _first_waiting(self) -> str:
-        """From which entry on those of its queue wait: from the first."""
+        """The entry ID from which on entries wait, which is the first."""
         return "-"
 
     def _groups(self) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ class PatternContender(Contender):
 
 
 def contender(pattern: Pattern, stage: Stage, url: str, order_ids: Sequence[str]) -> PatternContender:
-    """The pattern, with its orders where it expects them; the API is at `url`."""
+    """The pattern with its orders in place, for the API at `url`."""
     match pattern:
         case Pattern.SERVICE:
             return Service(stage, url, order_ids)
@@ -63,7 +63,7 @@ def contender(pattern: Pattern, stage: Stage, url: str, order_ids: Sequence[str]
 
 
 class Single(PatternContender):
-    """A program of one process, without a queue outside of it: started again, it would begin with a list that others keep."""
+    """A program with one process and without an external queue, which a restart would begin with the whole list."""
 
     def __init__(self, stage: Stage, url: str, order_ids: Sequence[str], name: str, count: int = 1) -> None:
         super().__init__(stage, url)
@@ -73,12 +73,12 @@ class Single(PatternContender):
         self._is_disturbed = False
 
     def start(self) -> None:
-        """Start as many of its programs as belong to it."""
+        """Start its programs."""
         for _ in range(self._count):
             self._start_one()
 
     def has_finished(self) -> bool:
-        """Whether all its programs have ended, which they do by themselves."""
+        """Whether all programs have ended."""
         if not all(program.has_ended() for program in self.parts):
             return False
         for program in self.parts:
@@ -102,12 +102,12 @@ class Pool(Single):
     def kill_one(self) -> str | None:
         """Kill a process of the pool."""
         self._is_disturbed = True
-        # The youngest: what multiprocessing may need for itself is older.
+        # The youngest, because multiprocessing's own processes are older.
         return "1 process of the pool" if kill(descendants(self.pids[0])[-1:]) else None
 
 
 class Streams(Single):
-    """Several equal programs on one stream."""
+    """Several identical programs on one stream."""
 
     stream = streams.STREAM
 
@@ -122,7 +122,7 @@ class Streams(Single):
             pipe.execute()
 
     def kill_one(self) -> str | None:
-        """Kill the program with the most entries in flight, and start another, as its supervisor would."""
+        """Kill the program with the most entries in flight, and start a new one, as a supervisor would."""
         self._is_disturbed = True
         max(self.parts, key=self._held_by).kill()
         self._start_one()
@@ -134,7 +134,7 @@ class Streams(Single):
         self._redis.delete(streams.STREAM)
 
     def _first_waiting(self) -> str:
-        """What was delivered is not asked for again."""
+        """The last delivered entry ID, because delivered entries are never read again."""
         (group,) = self._groups()
         return f"({group['last-delivered-id'].decode()}"
 
@@ -145,7 +145,7 @@ class Streams(Single):
 
 
 class Service(ServiceContender, PatternContender):
-    """`ingest worker`, with a /metrics that is not scraped. When it has finished nothing waits: a dead letter counts as lost."""
+    """`ingest worker` with an unused /metrics. At the end, no order waits, and a dead letter counts as lost."""
 
     def __init__(self, stage: Stage, url: str, order_ids: Sequence[str]) -> None:
         sizes = {"INGEST_PROCESSES": SERVICE_PROCESSES, "INGEST_CONCURRENCY": SERVICE_CONCURRENCY}
@@ -155,7 +155,7 @@ class Service(ServiceContender, PatternContender):
         stage.enqueue(order_ids)
 
     def has_finished(self) -> bool:
-        """Whether its queue is empty: its processes run on."""
+        """Whether the queue is empty, because the processes keep running."""
         self.check()
         return not any(self._stage.queued())
 
@@ -165,7 +165,7 @@ class Service(ServiceContender, PatternContender):
         return f"1 of {SERVICE_PROCESSES} worker processes" if self._has_killed else None
 
     def close(self) -> None:
-        """Stop it as a user would. If the stop comes before the killed process is replaced, its death is an error of the command."""
+        """Stop the service like a user. The exit code may be 1 if the killed process has not been replaced before."""
         running = [part for part in self.parts if not part.has_ended()]
         if any(code != 0 for code in self.stop()) and running and not self._has_killed:
-            raise running[0].failed("did not stop when asked")
+            raise running[0].failed("did not stop after SIGTERM")

@@ -1,7 +1,7 @@
-"""Pattern 1: `asyncio.gather` of everything at once.
+"""Pattern 1: one `asyncio.gather` for all orders.
 
-All orders are tasks from the first moment, so memory and open connections grow with their number. What is to be done, and
-what has been fetched but not stored, is in this process alone.
+All orders are tasks from the beginning, so that memory and open connections grow with their number. The remaining
+orders, and orders that are fetched but not stored, exist only in this process.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ async def process(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.P
 
 
 async def gather(process: Process, connections: int) -> None:
-    """Fetch and store all orders, over at most `connections` to the API; 0: no limit."""
+    """Fetch and store all orders over at most `connections` to the API, or 0 for no limit."""
     ids = order_ids()
     connector, timeout = aiohttp.TCPConnector(limit=connections), aiohttp.ClientTimeout(TIMEOUT)
     async with (

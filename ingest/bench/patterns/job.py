@@ -1,7 +1,7 @@
-"""What every pattern does with an order: the same answer decoded by the same code, into the same row by the same statement.
+"""The handling of one order in all patterns, with the same response, decoder, row and statement.
 
-Only the concurrency differs. A program is told what to do by `INGEST_UPSTREAM_URL`, `INGEST_POSTGRES_DSN` and, where it
-has a queue, `INGEST_REDIS_URL`; its argument is a file with an order ID on each line:
+Only the concurrency differs. A program reads `INGEST_UPSTREAM_URL`, `INGEST_POSTGRES_DSN` and, if it uses a queue,
+`INGEST_REDIS_URL`. Its argument is a file with an order ID on each line:
 
     python -m ingest.bench.patterns.gather ids.txt
 """
@@ -18,11 +18,11 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.store.orders.columns import SENT, arguments, made_from, named
 
 TIMEOUT = 30.0
-"""Seconds for one request, as the service allows."""
+"""Seconds for one request, as in the service."""
 
 
 def _insert(parameters: Iterable[str]) -> str:
-    """The statement that inserts a row; existing rows stay."""
+    """The statement that inserts a row. Existing rows stay."""
     values = ", ".join(
         f"{parameter}::{column.argument_type} AS {column.name}"
         for parameter, column in zip(parameters, SENT, strict=True)
@@ -44,22 +44,22 @@ def order_ids() -> list[str]:
 
 
 def url_of(order_id: str) -> str:
-    """Where an order is fetched."""
+    """The URL of an order."""
     return os.environ["INGEST_UPSTREAM_URL"].replace("{order_id}", order_id)
 
 
 def postgres_dsn() -> str:
-    """Where rows are stored."""
+    """The DSN of PostgreSQL."""
     return os.environ["INGEST_POSTGRES_DSN"]
 
 
 def redis_url() -> str:
-    """Where the queue is."""
+    """The URL of Redis."""
     return os.environ["INGEST_REDIS_URL"]
 
 
 def row_of(body: bytes, order_id: str) -> list[Any]:
-    """The values for an INSERT, from the API's answer."""
+    """The values for an INSERT, from the API's response."""
     now = datetime.now(UTC)
     row = OrderRow.of(decode_order(body, order_id), now, 1, now.timestamp())
     return [value for (value,) in arguments([row])]

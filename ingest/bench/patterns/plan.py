@@ -1,4 +1,4 @@
-"""Describes what is compared, under which conditions, and how long that takes."""
+"""Describes the compared patterns, the conditions and the expected duration."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,13 +7,13 @@ from math import ceil
 SERVICE_PROCESSES = 2
 SERVICE_CONCURRENCY = 250
 
-# Of one program on one core, roughly: what bounds those that wait for nothing.
+# Approximate orders per second of one program on one core, which limit patterns without waits.
 _ROWS_PER_SECOND = 1000
 _SECONDS_TO_START = 2.0
 
 
 class Pattern(StrEnum):
-    """A pattern, by the name that `--only` takes."""
+    """A pattern by the name for `--only`."""
 
     GATHER = "gather"
     SEMAPHORE = "semaphore"
@@ -25,15 +25,15 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a pattern before it runs.
+    """The properties of a pattern.
 
     Attributes:
-        title: for people.
-        in_flight: most orders at a time; None for all of them.
-        published: the figures of a well-known comparison for 10,000 orders: seconds, peak memory in MB (1.2 GB counted as
-            1,200 MB), percentage of failed orders; None for the service.
-        why: what happens to the orders that were not stored when one of its processes was killed.
-        survives: whether others go on when one of its processes is killed.
+        title: display name.
+        in_flight: maximum number of orders in flight, or None for all of them.
+        published: seconds, peak memory in MB (1.2 GB counted as 1,200 MB) and percentage of failed orders in a
+            well-known comparison with 10,000 orders, or None for the service.
+        why: what happens to the remaining orders after one of its processes was killed.
+        survives: whether other processes continue after one was killed.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Profile:
 
 PROFILES = {
     Pattern.GATHER: Profile(
-        "gather, no bound", None, (34.2, 1200, 0.2), "IDs and answers were in the memory of its only process"
+        "gather, no bound", None, (34.2, 1200, 0.2), "IDs and responses were in the memory of its only process"
     ),
     Pattern.SEMAPHORE: Profile(
         "gather, semaphore of 100", 100, (52.8, 480, 0.0), "IDs were in the memory of its only process"
@@ -60,14 +60,14 @@ PROFILES = {
         "naive Redis Streams, 4 x 5",
         20,
         (28.4, 520, 0.02),
-        "what it had read stays pending: no worker asks for it again",
+        "entries that it had read stay pending, and no worker claims them",
         survives=True,
     ),
     Pattern.SERVICE: Profile(
         f"ingest worker, {SERVICE_PROCESSES} x {SERVICE_CONCURRENCY}",
         SERVICE_PROCESSES * SERVICE_CONCURRENCY,
         None,
-        "what it had read was pending, and is claimed",
+        "entries that it had read were pending, and are claimed",
         survives=True,
     ),
 }
@@ -78,11 +78,11 @@ class Plan:
     """One run of the bench.
 
     Attributes:
-        orders: to fetch and store, by each pattern.
-        latency: seconds until the simulated API answers.
-        throttle: requests being answered above which it says 429; 0 for no limit.
-        kill: whether each pattern runs a second time, and has a process killed half-way.
-        patterns: those that run.
+        orders: number of orders for each pattern.
+        latency: seconds until the simulated API responds.
+        throttle: concurrent requests above which the response is 429, or 0 for no limit.
+        kill: whether each pattern runs a second time with a process killed half-way.
+        patterns: the patterns to run.
     """
 
     orders: int
@@ -92,25 +92,25 @@ class Plan:
     patterns: tuple[Pattern, ...]
 
     def ideal(self, pattern: Pattern) -> float:
-        """Seconds that waiting for the API alone takes, with all that the pattern has in flight."""
+        """Seconds of waiting for the API with the pattern's maximum in flight."""
         at_once = PROFILES[pattern].in_flight or self.orders
         return self.latency * ceil(self.orders / at_once)
 
     def expected(self, pattern: Pattern) -> float:
-        """Seconds of one undisturbed run, roughly."""
+        """Approximate seconds of one undisturbed run."""
         return _SECONDS_TO_START + self.ideal(pattern) + self.orders / _ROWS_PER_SECOND
 
     def expected_killed(self, pattern: Pattern) -> float:
-        """Seconds of a run with a kill, roughly; one that ends with its process takes half."""
+        """Approximate seconds of a run with a kill, which is half of it for a program that ends with its process."""
         return self.expected(pattern) * (1.0 if PROFILES[pattern].survives else 0.5)
 
     def expected_in_all(self) -> float:
-        """Seconds of the whole bench, roughly."""
+        """Approximate seconds of the whole bench."""
         kills = self.patterns if self.kill else ()
         return sum(map(self.expected, self.patterns)) + sum(map(self.expected_killed, kills))
 
     @property
     def api_options(self) -> list[str]:
-        """Of `ingest upstream`."""
+        """The options of `ingest upstream`."""
         limit = ["--concurrency-limit", str(self.throttle)] if self.throttle else []
         return ["--latency", str(self.latency), *limit]

@@ -1,7 +1,7 @@
 """Pattern 3: a pool of processes with blocking calls.
 
-Each process waits for one answer at a time, so eight processes are eight orders in flight, and each has an interpreter of
-its own in memory. When one of them dies, the pool abandons everything (`BrokenProcessPool`).
+Each process waits for one response and has its own interpreter in memory, so that eight processes have eight orders in
+flight. If one of them dies, the pool abandons all orders (`BrokenProcessPool`).
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -13,7 +13,7 @@ import requests
 from ingest.bench.patterns.job import INSERT_PSYCOPG, TIMEOUT, log_failure, order_ids, postgres_dsn, row_of, url_of
 
 PROCESSES = 8
-CHUNK = 5  # orders handed to a process at a time
+CHUNK = 5  # orders in one message to a process
 
 
 @cache
@@ -42,7 +42,7 @@ def main() -> None:
     """Fetch and store all orders."""
     with ProcessPoolExecutor(PROCESSES) as pool:
         for _ in pool.map(process, order_ids(), chunksize=CHUNK):
-            pass  # what broke in a process is raised here
+            pass  # raises the exception of a process
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One run of one pattern: undisturbed and measured, or with a process killed half-way and every order looked for."""
+"""Runs one pattern, either undisturbed and measured, or with a process killed half-way and all orders reconciled."""
 
 import resource
 import time
@@ -14,7 +14,7 @@ from ingest.lab.simulated_api import RunningApi
 from ingest.lab.usage import PeakMemory
 
 Show = Callable[[int], None]
-"""Told now and then how many orders are stored."""
+"""Called repeatedly with the number of stored orders."""
 
 _SAMPLE_EVERY = 0.25
 _SAMPLE_EVERY_BEFORE_KILL = 0.01
@@ -26,7 +26,7 @@ class Runs:
     Args:
         stage: servers and commands, with the service's tables.
         api: the simulated external API.
-        order_ids: what each run fetches.
+        order_ids: IDs of the orders for each run.
     """
 
     def __init__(self, stage: Stage, api: RunningApi, order_ids: Sequence[str]) -> None:
@@ -37,18 +37,19 @@ class Runs:
     def measure(self, pattern: Pattern, show: Show) -> Row:
         """Run a pattern undisturbed.
 
-        Time is from the start of its first process to its last row, None without a row; memory is the most bytes at a time
-        of all its processes, and CPU theirs from start to end. What the API answered otherwise than with 200 is refused.
+        Time is from the start of the first process to the last row, or None without a row. Memory is the peak of all
+        processes in bytes, and CPU covers all processes from start to end. Rejected requests got a status other than
+        200.
 
         Raises:
-            LabFailed: it fails, or makes no progress.
+            LabFailed: the pattern fails, or makes no progress.
         """
         with self._prepared(pattern) as running:
             cpu_before, started = _cpu_of_children(), time.time()
             running.start()
             with PeakMemory(running.pids) as memory:
                 self._wait_until_finished(running, pattern, show)
-            # Its children's times are known when it has been waited for.
+            # The times of children are available after the process has been waited for.
             running.close()
             cpu, stats, last, stored = (
                 _cpu_of_children() - cpu_before,
@@ -64,19 +65,19 @@ class Runs:
             "memory": memory.peak,
             "stored": stored,
             "requests": stats.requests,
-            "refused": stats.failures,
+            "rejected": stats.failures,
             "peak_concurrency": stats.peak_concurrency,
         }
 
     def kill(self, pattern: Pattern, show: Show) -> Row:
-        """Run a pattern, and kill a process of it when half of the orders are stored.
+        """Run a pattern, and kill one of its processes when half of the orders are stored.
 
-        Of the orders without a row in the end, waiting are those that the same program would take from a queue, and lost
-        those that nothing would take. Pending are entries of its queue that were delivered and never acked. The time of the
-        last row is counted from the kill; None if there was none after it, or no kill.
+        Orders without a row at the end are waiting if the same program would take them from a queue, else lost. Pending
+        entries were delivered and not acked. The time of the last row is measured from the kill, or None without a kill
+        or without a later row.
 
         Raises:
-            LabFailed: as `measure`.
+            LabFailed: the pattern fails, or makes no progress.
         """
         with self._prepared(pattern) as running:
             running.start()
@@ -106,7 +107,7 @@ class Runs:
 
     @contextmanager
     def _prepared(self, pattern: Pattern) -> Iterator[PatternContender]:
-        """The pattern on a cleared stage, ended when the block is left."""
+        """The pattern on a cleared stage, which is ended at the end of the block."""
         self._stage.clear()
         running = contender(pattern, self._stage, self._api.url, self._ids)
         self._api.reset()
@@ -130,12 +131,12 @@ class Runs:
         return int(self._stage.sql("SELECT count(*) FROM orders")[0][0])
 
     def _last_row(self) -> float | None:
-        """Unix time of the last row, by PostgreSQL's clock, which is ours."""
+        """Unix time of the last row by the clock of PostgreSQL, which runs on this machine."""
         ((last,),) = self._stage.sql("SELECT extract(epoch FROM max(ingested_at))::float8 FROM orders")
         return None if last is None else float(last)
 
 
 def _cpu_of_children() -> float:
-    """CPU seconds of all processes that this one has started and waited for, and of theirs."""
+    """CPU seconds of all children that this process has waited for, including their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,7 +1,7 @@
-"""Pattern 2: `asyncio.gather` with a semaphore, so that only a hundred orders are worked on at a time.
+"""Pattern 2: `asyncio.gather` with a semaphore, so that at most a hundred orders are in flight.
 
-The API is spared and few connections are open, but every order is a task from the first moment, and what is to be done is
-in this process alone.
+This protects the API and keeps few connections open. Still, every order is a task from the beginning, and the remaining
+orders exist only in this process.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ AT_ONCE = 100
 
 
 async def main() -> None:
-    """Fetch and store all orders, each when it is its turn."""
+    """Fetch and store all orders, limited by the semaphore."""
     semaphore = asyncio.Semaphore(AT_ONCE)
 
     async def process_in_turn(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:

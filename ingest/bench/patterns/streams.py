@@ -1,8 +1,8 @@
-"""Pattern 5: workers of a Redis Streams consumer group as tutorials show them; this is one process of several.
+"""Pattern 5: workers of a Redis Streams consumer group as in tutorials. This is one of several processes.
 
-The queue outlives its workers. But each worker handles what it has read one order after the other, stores row by row, and
-asks only for new entries (`>`): what was delivered to a worker that was killed, or failed once, stays pending indefinitely, as
-nothing here claims it.
+The queue survives its workers. However, each worker handles its entries one by one, stores row by row, and reads only
+new entries (`>`). Entries that were delivered to a killed worker, or that failed once, stay pending indefinitely,
+because no worker claims them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ BLOCK = 500  # ms
 
 
 async def work(consumer: str, queue: Redis, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:
-    """Handle entries until there is no new one: others run indefinitely, but a bench has to end."""
+    """Handle entries until there is no new one, because a bench has to end."""
     read: Any = queue.xreadgroup
     while reply := await read(GROUP, consumer, {STREAM: ">"}, count=COUNT, block=BLOCK):
         for _, entries in reply:
@@ -49,7 +49,7 @@ async def main() -> None:
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT)) as session,
         asyncpg.create_pool(postgres_dsn(), min_size=WORKERS, max_size=WORKERS) as pool,
     ):
-        with suppress(ResponseError):  # another process has made it
+        with suppress(ResponseError):  # another process has created the group
             await queue.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
         names = (f"{socket.gethostname()}-{os.getpid()}-{number}" for number in range(WORKERS))
         await asyncio.gather(*(work(name, queue, session, pool) for name in names))

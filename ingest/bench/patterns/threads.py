@@ -1,6 +1,7 @@
 """Pattern 4: a hundred threads and a queue in memory.
 
-A thread waits for one answer at a time, and all of them share one interpreter. What is to be done is in this process alone.
+Each thread waits for one response, and all threads share one interpreter. The remaining orders exist only in this
+process.
 """
 
 from queue import Empty, Queue
@@ -16,7 +17,7 @@ CONNECTIONS = 10
 
 
 def work(todo: Queue[str], pool: ConnectionPool) -> None:
-    """Fetch and store orders until none is left."""
+    """Fetch and store orders until the queue is empty."""
     with requests.Session() as session:
         while True:
             try:

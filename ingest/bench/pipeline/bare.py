@@ -1,8 +1,9 @@
-"""The bare loop: the least code that does the same job, as an expert would write it, without any safety.
+"""The bare loop, which is the least code that an expert would write for the same job, without any safety.
 
-It reads through a consumer group, fetches, decodes the same document, stores batches in the same table, acks and deletes.
-It has no retries, leases, reclaims, dead letters, versions, limits or metrics, and does not wait for servers. One process has
-everything in flight. It shares no code with the service but the order's type and the columns of the table.
+It reads through a consumer group, fetches, decodes the same document, stores batches in the same table, acks and
+deletes. It does not support retries, leases, reclaims, dead letters, versions, limits or metrics, and does not wait for
+servers. One process holds all orders in flight. It only shares the order's type and the table's columns with the
+service.
 
     python -m ingest.bench.pipeline.bare STREAM_KEY IN_FLIGHT
 """
@@ -74,13 +75,13 @@ class BareLoop:
             body = await response.read()
         self._free += 1
         self._freed.set()
-        # An entry's ID begins with the time, in ms, at which it was added.
+        # An entry ID begins with the time in ms at which the entry was added.
         added_at = int(entry_id.partition(b"-")[0]) / 1000
         self._fetched[entry_id] = OrderRow.of(decode_plain(body, order_id), asked_at, 1, added_at)
         self._some_fetched.set()
 
     async def _store_all(self) -> None:
-        """Store in batches: what was fetched while one was being stored is the next one."""
+        """Store in batches. Orders that are fetched while a batch is being stored form the next batch."""
         while True:
             await self._some_fetched.wait()
             self._some_fetched.clear()

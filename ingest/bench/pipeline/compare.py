@@ -14,16 +14,16 @@ from ingest.bench.stage import Servers
 
 
 def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -> Findings:
-    """Run the service, and each rival beside it, in turn; report the medians.
+    """Run the service and its rivals in turn, and report the medians.
 
     Args:
-        plan: for all of them.
-        rivals: names of other contenders.
-        runs: of each.
-        servers: where.
+        plan: the plan for all contenders.
+        rivals: names of the other contenders.
+        runs: number of runs of each contender.
+        servers: the servers to use.
     """
     if {GO, GO_JSON} & {*rivals}:
-        built_program()  # before anything is started, and any time is measured
+        built_program()  # before servers are started and times are measured
     with session(servers) as on:
         done, rows = on.run([Case(name, plan) for name in (SERVICE, *rivals)], runs)
     queued = rows[0]["redis_bytes_per_queued_order"]
@@ -38,7 +38,7 @@ def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -
 
 
 def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers) -> Findings:
-    """Run the service at each value; report a row each, the medians of `runs` runs."""
+    """Run the service at each value, and report a row for each with the medians of `runs` runs."""
     cases = [Case(SERVICE, at_value, value) for value, at_value in zip(sweep.values, sweep.plans, strict=True)]
     with session(servers) as on:
         done, rows = on.run(cases, runs)

@@ -1,4 +1,4 @@
-"""The contenders of the pipeline bench: the service by its own command, and the bare loops in Python and in Go."""
+"""The contenders of the pipeline bench, which are the service's own command and the bare loops in Python and in Go."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,11 +13,11 @@ from ingest.queue.layout.keys import DEFAULT_GROUP
 
 
 class Service(ServiceContender):
-    """`ingest worker`, in one command or two.
+    """`ingest worker` in one or two commands.
 
     Attributes:
         group: its consumer group.
-        consumers: how many read once all are ready.
+        consumers: number of consumers when all are ready.
     """
 
     group = DEFAULT_GROUP
@@ -29,7 +29,7 @@ class Service(ServiceContender):
 
 
 class Bare(Contender):
-    """The bare loop, one process; attributes as those of `Service`."""
+    """The bare loop in one process, with the attributes of `Service`."""
 
     group = BARE_GROUP
     consumers = 1
@@ -44,10 +44,10 @@ class Bare(Contender):
 
 
 class BareGo(Contender):
-    """The bare loop in Go, one process; attributes as those of `Service`.
+    """The bare loop in Go in one process, with the attributes of `Service`.
 
     Attributes:
-        codec: what decodes JSON, as BENCH_JSON; empty for the standard library.
+        codec: the JSON decoder as BENCH_JSON, or empty for the standard library.
     """
 
     group = "go"
@@ -67,7 +67,7 @@ class BareGo(Contender):
 
 
 class BareGoJson(BareGo):
-    """The same with go-json, which needs a third of the standard library's time for a document."""
+    """The bare loop in Go with go-json, which decodes a document in about 33 % of the standard library's time."""
 
     codec = "go-json"
 

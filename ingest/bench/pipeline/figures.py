@@ -1,4 +1,4 @@
-"""Computes the figures of a run from what was measured, each by a name that ends with its unit."""
+"""Computes the figures of a run from the measurements. The name of each figure ends with its unit."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -11,18 +11,18 @@ from ingest.bench.pipeline.readings import Reading
 from ingest.lab.endpoints import ApiStats
 
 Figures = dict[str, Any]
-"""Rounded to the precision of the measurement; None where something could not be measured."""
+"""Rounded to the precision of the measurement, or None if a value could not be measured."""
 
 Sent = Mapping[str, tuple[float, float]]
-"""When each order was due to be announced, and when it was; Unix time; empty where all were announced at once."""
+"""Unix times at which each order was due and was announced, or empty if all were announced together."""
 
 SHARES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
-_REFUSED = ("429", "503")
+_REJECTED = ("429", "503")
 _WORST = {"lost", "dead_letters", "still_queued", "wrong", "load_late_p99_ms", "other_busy_cores"}
 
 
 def medians(runs: Sequence[Figures]) -> Figures:
-    """One row for several runs: medians; the worst of what should be 0; what is no number from the first run."""
+    """One row for several runs, with medians, the worst value of losses, and texts from the first run."""
     found = dict(runs[0])
     for name, first in found.items():
         values = [run[name] for run in runs if run[name] is not None]
@@ -32,12 +32,12 @@ def medians(runs: Sequence[Figures]) -> Figures:
 
 
 def worst(runs: Sequence[Figures], name: str) -> float:
-    """The largest value of a figure in any run; 0 where it was not measured."""
+    """The largest value of a figure in any run, or 0 if it was not measured."""
     return max(run[name] or 0.0 for run in runs)
 
 
 def speed(plan: Plan, api: ApiStats, outcome: Outcome) -> Figures:
-    """From the first request that the API received to the last commit."""
+    """The speed from the first request at the API to the last commit."""
     last, first, stored = outcome.last_commit, api.first_request, len(outcome.rows)
     seconds = last - first if last is not None and first is not None else None
     return {
@@ -54,9 +54,9 @@ def cost(startup_cpu: float, used: Reading, orders: int) -> Figures:
     """CPU time and round trips per order.
 
     Args:
-        startup_cpu: CPU seconds of the contender until all of it had begun to read.
-        used: from then until the queue was empty.
-        orders: that were stored.
+        startup_cpu: CPU seconds of the contender until all of its processes had begun to read.
+        used: usage from then until the queue was empty.
+        orders: number of stored orders.
     """
     return {
         "own_cpu_us_per_order": _per_order(startup_cpu + used.contender, orders),
@@ -70,7 +70,7 @@ def cost(startup_cpu: float, used: Reading, orders: int) -> Figures:
 
 
 def latencies(plan: Plan, sent: Sent, outcome: Outcome) -> Figures:
-    """From the announcement to the commit, and from the last request for the order to the commit, in milliseconds."""
+    """Milliseconds from an order's announcement, and from its last request, to its commit."""
     rows = outcome.rows
     whole = sorted(row.committed - (sent[name][1] if sent else row.enqueued) for name, row in rows.items())
     request = sorted(row.committed - row.asked for row in rows.values())
@@ -86,9 +86,9 @@ def latencies(plan: Plan, sent: Sent, outcome: Outcome) -> Figures:
 
 
 def reconciled(api: ApiStats, outcome: Outcome) -> Figures:
-    """Results of the orders, and the number of their requests."""
+    """The results of the orders and the number of their requests."""
     report, sample, status = outcome.report, outcome.sample, api.by_status
-    refused = sum(status.get(code, 0) for code in _REFUSED)
+    rejected = sum(status.get(code, 0) for code in _REJECTED)
     repeated = sum(api.by_id.values()) - len(api.by_id)
     return {
         "lost": report.lost.count,
@@ -97,14 +97,14 @@ def reconciled(api: ApiStats, outcome: Outcome) -> Figures:
         "wrong": sample.wrong.count,
         "compared": sample.compared,
         "requests": api.requests,
-        "duplicate_fetches": max(0, repeated - refused),
-        "refused_requests": refused,
+        "duplicate_fetches": max(0, repeated - rejected),
+        "rejected_requests": rejected,
         "answers": dict(status),
     }
 
 
 def recovery(killed_at: float, api: ApiStats, outcome: Outcome) -> Figures:
-    """How long after the kill everything was stored, and the last of what the killed process had in flight."""
+    """Seconds from the kill until all orders, and all orders in flight in the killed process, were stored."""
     rows, last = outcome.rows, outcome.last_commit
     again = [rows[name].committed for name, count in api.by_id.items() if count > 1 and name in rows]
     return {
@@ -114,7 +114,7 @@ def recovery(killed_at: float, api: ApiStats, outcome: Outcome) -> Figures:
 
 
 def surroundings(used: Reading, load_cpu: float, seconds: float) -> Figures:
-    """What else used the machine in these seconds, which affects the figures; the load's CPU seconds are ours."""
+    """The use of the machine by other processes, which affects the figures. The load's CPU seconds are not others'."""
     other = used.machine - used.known - load_cpu
     return {
         "wall_seconds": round(seconds, 3),

@@ -1,6 +1,7 @@
-"""Builds the bare loop in Go (the folder `go` beside this file) where a Go toolchain is on PATH, once for each version of it.
+"""Builds the bare loop in Go (the folder `go` next to this file) if a Go toolchain is on PATH, once for each version.
 
-The program is kept in `~/.cache/order-ingest/bench`, or below XDG_CACHE_HOME. Its name has a hash of the sources and of Go's version.
+The program is kept in `~/.cache/order-ingest/bench`, or below XDG_CACHE_HOME. Its name contains a hash of the sources
+and of Go's version.
 """
 
 import hashlib
@@ -17,17 +18,17 @@ from ingest.domain.errors import ConfigError
 SOURCES = Path(__file__).with_name("go")
 
 _TAIL_LINES = 10
-# No C compiler, and no workspace around the sources.
+# Without a C compiler and without a workspace around the sources.
 _SETTINGS = {"CGO_ENABLED": "0", "GOWORK": "off"}
-# Exactly the modules that go.sum names, and nothing of this folder in the program.
+# Only modules in go.sum, and no paths of this folder in the program.
 _OPTIONS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 
 
 def check_toolchain() -> str:
-    """Return where `go` is.
+    """Return the path of `go`.
 
     Raises:
-        ConfigError: it is not on PATH.
+        ConfigError: `go` is not on PATH.
     """
     go = shutil.which("go")
     if go is None:
@@ -36,11 +37,11 @@ def check_toolchain() -> str:
 
 
 def built_program() -> Path:
-    """Return the program, which is built unless that was done before.
+    """Return the path of the program, and build it if it does not exist.
 
     Raises:
         ConfigError: there is no Go toolchain.
-        BenchFailed: it cannot be built.
+        BenchFailed: the build failed.
     """
     go = check_toolchain()
     program = _program(go)
@@ -48,14 +49,14 @@ def built_program() -> Path:
         report_progress("building the bare loop in Go ...")
         program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            # Others may build it at the same time: the last one replaces what the first has made.
+            # Other processes may build it concurrently, and the last one replaces the program.
             _run(go, "build", *_OPTIONS, "-o", f"{folder}/{program.name}", ".")
             (Path(folder) / program.name).replace(program)
     return program
 
 
 def is_built() -> bool:
-    """Return whether there is a Go toolchain, and it has built the program before."""
+    """Return whether there is a Go toolchain that has built the program before."""
     go = shutil.which("go")
     return go is not None and _program(go).exists()
 

@@ -1,4 +1,4 @@
-"""Computes the mean and quantiles of the external API's latency from its setting, and quantiles of measurements."""
+"""Computes mean and quantiles of the external API's configured latency, and quantiles of measurements."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ingest.lab.upstream.behaviour import parse_latency
 
 
 def mean_of(latency: str) -> float:
-    """The mean of a latency as `ingest upstream` takes it, in seconds."""
+    """The mean in seconds of a latency in the format of `ingest upstream`."""
     median, sigma = _lognormal(latency)
     if sigma is not None:
         return median * math.exp(sigma**2 / 2)
@@ -18,7 +18,7 @@ def mean_of(latency: str) -> float:
 
 
 def quantile_of(latency: str, share: float) -> float:
-    """A quantile of it, in seconds."""
+    """A quantile of the latency in seconds."""
     median, sigma = _lognormal(latency)
     if sigma is not None:
         return median * math.exp(sigma * NormalDist().inv_cdf(share))
@@ -27,10 +27,10 @@ def quantile_of(latency: str, share: float) -> float:
 
 
 def check_latency(latency: str) -> None:
-    """Check that it can be read.
+    """Check the format.
 
     Raises:
-        ValueError: naming the three forms.
+        ValueError: the text does not have one of the three forms.
     """
     draw = parse_latency(latency)
     if draw is not None:
@@ -38,7 +38,7 @@ def check_latency(latency: str) -> None:
 
 
 def quantile(sorted_values: Sequence[float], share: float) -> float | None:
-    """A quantile of sorted values, interpolated between neighbours; None of none."""
+    """A quantile of sorted values, interpolated between neighbours, or None without values."""
     if not sorted_values:
         return None
     position = share * (len(sorted_values) - 1)

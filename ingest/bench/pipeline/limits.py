@@ -1,4 +1,4 @@
-"""Tells where something other than a contender limited its throughput: the simulated API, or all of the machine."""
+"""Finds contenders whose throughput was limited by the simulated API or by the whole machine."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ import psutil
 from ingest.bench.pipeline.figures import Figures
 
 _BUSY = 0.9
-"""A share of what it has from which on the API, or the machine, can hardly do more."""
+"""The used share of its cores from which on the API or the machine can hardly do more."""
 
 
 def limit_notes(rows: Sequence[Figures], cores: int | None = None) -> list[str]:
     """A sentence for each limit that some rows of a table have reached.
 
     Args:
-        rows: of contenders, or of swept values.
-        cores: of the machine; by default of this one.
+        rows: rows of contenders or of swept values.
+        cores: cores of the machine, by default of this one.
     """
     cores = cores or psutil.cpu_count() or 1
     api = [row for row in rows if (row["api_busy_cores"] or 0.0) >= _BUSY]
@@ -24,12 +24,12 @@ def limit_notes(rows: Sequence[Figures], cores: int | None = None) -> list[str]:
     if api:
         most = max(row["api_busy_cores"] for row in api)
         found.append(
-            f"The simulated API, which has one core, was the limit of {_names(api)}: it used {most:.2f} of it."
+            f"The simulated API was the limit of {_names(api)}, because it used {most:.2f} of its single core."
         )
     if machine:
         found.append(
-            f"All {cores} cores were busy during the runs of {_names(machine)}: the throughput depends on whatever ran beside "
-            "the contender; compare own CPU per order."
+            f"All {cores} cores were busy during the runs of {_names(machine)}, so that the throughput depends on "
+            "other processes. Compare own CPU per order instead."
         )
     return found
 

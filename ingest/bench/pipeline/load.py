@@ -1,9 +1,9 @@
-"""The load: a program that announces orders as they would arrive.
+"""The load: a program that announces orders at a rate.
 
-`python -m ingest.bench.pipeline.load` reads a line of JSON (`Load`), writes `ready` when everything is imported and Redis
-answers, waits for a line, and writes a line of JSON (`Announced`). Arrivals are a Poisson process on a schedule made beforehand:
-what is due is sent together, and one delay does not delay what follows. The notes have a line for each order: its ID, when it
-was due, and when it was sent.
+`python -m ingest.bench.pipeline.load` reads a line of JSON (`Load`), writes `ready` when modules are imported and Redis
+responds, waits for a line, and writes a line of JSON (`Announced`). Arrivals are a Poisson process on a schedule made
+beforehand. Due orders are sent together, and a delay does not delay later orders. The notes contain a line for each
+order with its ID and the times at which it was due and was sent.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class Load(msgspec.Struct, frozen=True):
     """The orders to be announced.
 
     Attributes:
-        ids_file: an order ID on each line.
-        notes_file: written at the end.
+        ids_file: file with an order ID on each line.
+        notes_file: file for the notes, written at the end.
         stream: the queue's name.
         rate: orders per second.
-        seed: of the arrivals.
+        seed: seed of the arrivals.
     """
 
     ids_file: str
@@ -42,7 +42,7 @@ class Load(msgspec.Struct, frozen=True):
     seed: int
 
     async def send(self, producer: Producer, ids: list[str]) -> tuple[int, list[str]]:
-        """Announce all of them; return in how many batches, and the notes."""
+        """Announce all orders, and return the number of batches and the notes."""
         draw = random.Random(self.seed)
         begin = time.time()
         arrivals = [begin + gaps for gaps in accumulate(draw.expovariate(self.rate) for _ in ids)]
@@ -61,7 +61,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Announced(msgspec.Struct, frozen=True):
-    """That all are sent: in how many batches, and the CPU seconds that this took."""
+    """The number of batches in which all orders were sent, and the used CPU seconds."""
 
     batches: int
     cpu_seconds: float
@@ -77,7 +77,7 @@ async def _main(load: Load, ids: list[str]) -> None:
             return
         started = time.process_time()
         batches, notes = await load.send(Producer(client, load.stream), ids)
-    Path(load.notes_file).write_text("".join(notes))  # noqa: ASYNC240  nothing else goes on
+    Path(load.notes_file).write_text("".join(notes))  # noqa: ASYNC240  no other task is running
     reply(Announced(batches, time.process_time() - started))
 
 

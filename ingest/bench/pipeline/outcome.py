@@ -1,4 +1,4 @@
-"""Finds out what became of the orders, from PostgreSQL and Redis themselves, when the contender has ended."""
+"""Reads the outcome of the orders from PostgreSQL and Redis after the contender has ended."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ FROM orders
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """When an order was announced, requested and committed; Unix time."""
+    """Unix times at which an order was announced, requested and committed."""
 
     enqueued: float
     asked: float
@@ -30,13 +30,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is there at the end.
+    """The state at the end of a run.
 
     Attributes:
-        rows: the times of each order that has a row.
-        commit_clock: where the times of the commits come from.
-        report: where the announced orders are.
-        sample: the same for bundled orders, a thousand at most, compared with the documents that the API serves.
+        rows: the times of each order with a row.
+        commit_clock: the source of the commit times.
+        report: the locations of the announced orders.
+        sample: a report for up to a thousand bundled orders, compared with the documents that the API serves.
     """
 
     rows: Mapping[str, Row]
@@ -46,12 +46,12 @@ class Outcome:
 
     @property
     def last_commit(self) -> float | None:
-        """Unix time; None without a row."""
+        """Unix time of the last commit, or None without a row."""
         return max((row.committed for row in self.rows.values()), default=None)
 
 
 def find_outcome(stage: Stage, group: str, enqueued: Sequence[str], documents: Mapping[str, bytes]) -> Outcome:
-    """Look for every announced order; `documents` are those of the bundled orders."""
+    """Find every announced order. `documents` are the documents of the bundled orders."""
     bundled = [order_id for order_id in enqueued if order_id in documents]
     sample = {order_id: documents[order_id] for order_id in bundled[:: max(1, len(bundled) // _COMPARED)]}
     backends = Backends(stage.redis_url, stage.postgres_dsn, stage.stream, group)

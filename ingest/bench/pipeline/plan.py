@@ -1,4 +1,4 @@
-"""Describes what a run is asked to do."""
+"""Describes the options of a run."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +12,7 @@ BARE = "bare"
 GO = "go"
 GO_JSON = "go-json"
 RIVALS = (BARE, GO, GO_JSON)
-"""The alternatives to compare the service with."""
+"""The alternatives that the service is compared with."""
 
 Kill = Literal["worker", "command"]
 
@@ -22,22 +22,22 @@ class Plan:
     """One run, the same for every contender.
 
     Attributes:
-        orders: to enqueue, all different.
-        latency: of the external API, as `ingest upstream` takes it.
-        order_bytes: approximate length of the documents of orders that are not bundled; 0: that of any bundled one.
-        in_flight: most orders in flight, over all processes.
+        orders: number of different orders to enqueue.
+        latency: latency of the external API in the format of `ingest upstream`.
+        order_bytes: approximate length of the documents of orders that are not bundled, or 0 for the bundled lengths.
+        in_flight: maximum number of orders in flight in all processes.
         processes: worker processes of the service.
-        rate: orders per second that arrive, as a Poisson process; 0 for all of them at once.
-        kill_at: share of stored orders at which a process is killed with SIGKILL; None for never.
-        kill: one worker process, which its supervisor replaces; or a whole `ingest worker` command of two.
-        client: INGEST_UPSTREAM_CLIENT; None for the default.
-        batch_rows: INGEST_BATCH_ROWS; None for the default.
-        bulk: orders in one request of the service, to the list endpoint; 0 for one request for each.
-        api_limit: requests at a time above which the external API answers 429; 0 for never.
-        api_retry_after: seconds to wait that such an answer demands.
+        rate: arriving orders per second as a Poisson process, or 0 for all orders immediately.
+        kill_at: share of stored orders at which a process is killed with SIGKILL, or None for never.
+        kill: one worker process, which its supervisor replaces, or one of two `ingest worker` commands.
+        client: INGEST_UPSTREAM_CLIENT, or None for the default.
+        batch_rows: INGEST_BATCH_ROWS, or None for the default.
+        bulk: orders in one request of the service to the list endpoint, or 0 for a request for each order.
+        api_limit: concurrent requests above which the external API responds with 429, or 0 for no limit.
+        api_retry_after: the seconds in Retry-After of such a response.
         tls: whether the external API serves HTTPS.
-        metrics: whether the service serves /metrics, as it does by default.
-        seed: of the arrivals and of the latencies.
+        metrics: whether the service serves /metrics, as by default.
+        seed: seed of the arrivals and of the latencies.
     """
 
     orders: int = 10_000
@@ -61,7 +61,7 @@ class Plan:
         """Check options that depend on each other.
 
         Raises:
-            ConfigError: naming the options.
+            ConfigError: options contradict each other.
         """
         try:
             check_latency(self.latency)
@@ -72,11 +72,13 @@ class Plan:
         if self.kill == "command" and self.processes % 2:
             raise ConfigError("--kill command needs an even number of --processes, half of them in each command")
         if self.metrics and self.commands > 1:
-            raise ConfigError("--metrics does not go with --kill command: two commands cannot serve it on one port")
+            raise ConfigError(
+                "--metrics cannot be used with --kill command, because two commands cannot share its port"
+            )
 
     @property
     def commands(self) -> int:
-        """How many `ingest worker` commands run beside each other."""
+        """The number of concurrent `ingest worker` commands."""
         return 2 if self.kill_at is not None and self.kill == "command" else 1
 
     @property
@@ -86,7 +88,7 @@ class Plan:
 
     @property
     def ideal(self) -> float | None:
-        """Seconds if every slot fetched without a pause; None where that is not meaningful."""
+        """Seconds if every slot fetched without a pause, or None if that is not meaningful."""
         slots = min(self.in_flight, self.api_limit or self.in_flight)
         ideal = mean_of(self.latency) * max(1.0, self.orders / slots)
         return ideal if ideal > 0 and not self.rate else None
@@ -102,7 +104,7 @@ class Plan:
         return [*options, f"--any-bytes={self.order_bytes}"] if self.order_bytes else options
 
     def worker_settings(self) -> dict[str, Any]:
-        """The settings of `ingest worker`; None for the default."""
+        """The settings of `ingest worker`, with None for a default."""
         return {
             "INGEST_PROCESSES": self.processes // self.commands,
             "INGEST_CONCURRENCY": self.concurrency,

@@ -1,4 +1,4 @@
-"""Reads, while a run goes on: the CPU time of all parts, Redis' round trips, and how much of the queue is left."""
+"""Samples the CPU time of all parts, Redis' round trips and the remaining queue during a run."""
 
 import time
 from dataclasses import astuple, dataclass
@@ -15,14 +15,14 @@ from ingest.lab.usage import cpu_seconds
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything that only grows, at one moment; seconds of CPU.
+    """A sample of monotonic counters, mostly CPU seconds.
 
     Attributes:
-        postgres: None if it runs on another machine.
-        api: of the external API.
-        bench: of this very process.
-        machine: of all processes on the machine.
-        reads: how often Redis has read from a socket of others: one for each round trip, more for large ones.
+        postgres: CPU of PostgreSQL, or None if it runs on another machine.
+        api: CPU of the external API.
+        bench: CPU of this process.
+        machine: CPU of all processes on the machine.
+        reads: Redis' reads from sockets of other clients, which are one or more for each round trip.
     """
 
     contender: float
@@ -34,18 +34,18 @@ class Reading:
     reads: int
 
     def __sub__(self, earlier: "Reading") -> "Reading":
-        """What has been used since then."""
+        """The usage since then."""
         pairs = zip(astuple(self), astuple(earlier), strict=True)
         return Reading(*(None if now is None or then is None else now - then for now, then in pairs))  # type: ignore[arg-type]
 
     @property
     def known(self) -> float:
-        """CPU seconds of all that belongs to the bench, as far as they are known."""
+        """The known CPU seconds of all parts of the bench."""
         return self.contender + self.redis + (self.postgres or 0.0) + self.api + self.bench
 
 
 class Readings:
-    """Reads Redis over one connection, and counts its own round trips, so that they can be subtracted."""
+    """Reads Redis over one connection, and counts its own round trips to subtract them."""
 
     def __init__(self, stage: Stage, contender: Contender, api: RunningApi) -> None:
         self._api = api
@@ -55,9 +55,9 @@ class Readings:
         self._asked = 0
 
     def read(self) -> Reading:
-        """All of it now."""
+        """Take a sample."""
         redis, postgres = self._stage.cpu()
-        self._asked += 2  # for its CPU time, too
+        self._asked += 2  # including the command for the CPU time
         said: Any = self._stage.redis.info("stats")
         times = psutil.cpu_times()
         busy = sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
@@ -72,18 +72,18 @@ class Readings:
         )
 
     def left(self) -> tuple[int, int]:
-        """How many entries are in the stream, and how many wait for a retry, at one moment."""
+        """The number of entries in the stream and of orders in the retry set at the same moment."""
         self._asked += 1
         return self._stage.queued()
 
     def added(self) -> int:
-        """How many entries the stream has ever had."""
+        """The number of entries ever added to the stream."""
         self._asked += 1
         said: Any = self._stage.redis.xinfo_stream(self._keys.stream)
         return int(said["entries-added"])
 
     def consumers(self, group: str) -> int:
-        """How many consumers have begun to read."""
+        """The number of consumers that have begun to read."""
         self._asked += 1
         try:
             consumers: Any = self._stage.redis.xinfo_consumers(self._keys.stream, group)

@@ -1,4 +1,4 @@
-"""Observes one contender from its start to its end: CPU time, memory, and the kill if one is planned."""
+"""Observes the CPU time and memory of one contender from its start to its end, including a planned kill."""
 
 import time
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from ingest.bench.trial import wait_until_done
 from ingest.lab.programs import Program
 from ingest.lab.usage import PeakMemory
 
-# Each sample costs Redis some 30 us.
+# Each sample costs Redis about 30 us.
 _SAMPLE_EVERY = 0.025
-_SAMPLE_SELDOM = 0.1  # while orders arrive one by one, and Redis has little else to do
-# Reading it takes a lock in the measured process for a third of a millisecond.
+_SAMPLE_SELDOM = 0.1  # while orders arrive one by one and Redis is mostly idle
+# Reading it takes a lock in the measured process for 0.3 ms.
 _MEMORY_EVERY = 0.5
 
 
@@ -22,12 +22,12 @@ class Observed:
     """A contender, observed from its start to its end.
 
     Attributes:
-        startup_cpu: CPU seconds of the contender until all of it had begun to read.
-        used: from then until the queue was empty.
-        seconds: that this took.
-        killed_at: Unix time of the kill, None without one.
+        startup_cpu: CPU seconds of the contender until all of its processes had begun to read.
+        used: usage from then until the queue was empty.
+        seconds: duration of that time.
+        killed_at: Unix time of the kill, or None.
         peak_memory: bytes.
-        exit_codes: of the contender's parts; None for one that had to be killed.
+        exit_codes: exit codes of the contender's parts, with None for a part that had to be killed.
     """
 
     startup_cpu: float
@@ -63,7 +63,7 @@ def _wait_until_ready(running: PipelineContender, readings: Readings) -> None:
 
 
 def _wait(plan: Plan, running: PipelineContender, readings: Readings, load: Program | None) -> float | None:
-    """Wait until all is sent and nothing is left, killing on the way if the plan says so; the time of the kill."""
+    """Wait until all orders are sent and the queue is empty, and return the time of the kill if there is one."""
     killed_at: float | None = None
 
     def sample() -> str | None:
@@ -87,7 +87,7 @@ def _wait(plan: Plan, running: PipelineContender, readings: Readings, load: Prog
 def _kill(running: PipelineContender, plan: Plan) -> None:
     """Kill one worker process, or the first command with all of its processes."""
     if not isinstance(running, Service):
-        raise TypeError("only the service finishes what a killed process leaves behind")
+        raise TypeError("only the service finishes the orders of a killed process")
     if plan.kill == "worker":
         running.kill_worker()
     else:

@@ -1,8 +1,8 @@
-"""Runs cases on the same servers, one run after the other, each run in the same way.
+"""Runs cases on the same servers in sequence, each in the same way.
 
-clear ──▶ orders are queued ──▶ contender starts, until all of it reads ──▶ (sample until the queue is empty) ──▶ stop ──▶ reconcile
+clear ──▶ queue orders ──▶ start the contender ──▶ (sample until the queue is empty) ──▶ stop ──▶ reconcile
 
-With a rate, orders arrive only when the contender is ready.
+With a rate, orders arrive when the contender is ready.
 """
 
 import os
@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What gets a row in the table: a contender, or the service at a swept value."""
+    """A row in the table, which is a contender or the service at a swept value."""
 
     contender: str
     plan: Plan
@@ -52,7 +52,7 @@ class Case:
 
 @contextmanager
 def session(servers: Servers, contenders: Mapping[str, Contend] = CONTENDERS) -> "Iterator[Session]":
-    """Start the servers, with tables; `contenders` by the names that cases have."""
+    """Start the servers with tables. `contenders` are keyed by the names in cases."""
     if None in (servers.redis_url, servers.postgres_dsn):
         report_progress("starting PostgreSQL and Redis ...")
     if servers.redis_url is not None:
@@ -63,7 +63,7 @@ def session(servers: Servers, contenders: Mapping[str, Contend] = CONTENDERS) ->
 
 
 class Session:
-    """Servers that several runs share, one after the other."""
+    """Servers that several runs share in sequence."""
 
     def __init__(self, on: Stage, contenders: Mapping[str, Contend]) -> None:
         self._stage = on
@@ -73,7 +73,7 @@ class Session:
         self._api_options: tuple[list[str], bool] | None = None
 
     def run(self, cases: Sequence[Case], runs: int) -> tuple[list[Figures], list[Figures]]:
-        """Run each case several times, in turn; return the figures of all runs, and for each case the medians."""
+        """Run each case several times in turn, and return the figures of all runs and the medians for each case."""
         order = in_turn(cases, runs)
         done = run_trials(order, self._run_once, _line)
         return done, [medians([run for of, run in zip(order, done, strict=True) if of is case]) for case in cases]
@@ -82,7 +82,7 @@ class Session:
         """Run a case.
 
         Raises:
-            LabFailed: a part of it ended unexpectedly, or makes no progress.
+            LabFailed: a part ended unexpectedly, or makes no progress.
         """
         plan, stage, api = case.plan, self._stage, self._api_for(case.plan)
         stage.clear()
@@ -94,8 +94,8 @@ class Session:
         queued = None if load else round((self._used_memory() - empty) / plan.orders, 1)
         with closing(self._contenders[case.contender](stage, plan, api)) as running:
             seen = observe(plan, running, Readings(stage, running, api), load)
-        meanwhile = load.read_reply(Announced) if load else Announced(0, 0.0)
-        used = replace(seen.used, reads=seen.used.reads - meanwhile.batches)
+        announced = load.read_reply(Announced) if load else Announced(0, 0.0)
+        used = replace(seen.used, reads=seen.used.reads - announced.batches)
         stats, outcome = api.stats(), find_outcome(stage, running.group, ids, self._documents)
         return {
             **({} if case.swept is None else {"swept": case.swept}),
@@ -109,13 +109,13 @@ class Session:
             **reconciled(stats, outcome),
             "exit_codes": seen.exit_codes,
             **({} if seen.killed_at is None else recovery(seen.killed_at, stats, outcome)),
-            **surroundings(used, meanwhile.cpu_seconds, seen.seconds),
+            **surroundings(used, announced.cpu_seconds, seen.seconds),
             "redis_bytes_per_queued_order": queued,
             "load_before": round(load_before, 2),
         }
 
     def _load(self, plan: Plan, ids: Sequence[str]) -> Program | None:
-        """Announce all orders at once, or return what is ready to announce them at the plan's rate."""
+        """Announce all orders, or return a program that is ready to announce them at the plan's rate."""
         stage = self._stage
         if not plan.rate:
             stage.enqueue(ids)
@@ -144,7 +144,7 @@ class Session:
 
 
 def in_turn(cases: Sequence[Item], runs: int) -> list[Item]:
-    """Each of them `runs` times, alternating in direction: slow changes of the machine affect all of them alike."""
+    """All cases `runs` times in alternating direction, so that slow changes of the machine affect all cases."""
     return [case for number in range(runs) for case in (cases if number % 2 == 0 else cases[::-1])]
 
 

@@ -1,4 +1,4 @@
-"""Builds the tables and the chart of a comparison, and the notes below them."""
+"""Builds the tables, the chart and the notes of a comparison."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ _SPEED = (
     Column("orders_per_s", "orders/s"),
     Column("seconds", "first request to last commit, s", 2),
     Column("ratio_to_ideal", "x ideal", 3),
-    Column("peak_concurrency", "at once at the API"),
+    Column("peak_concurrency", "peak concurrency at the API"),
     Column("lost", "lost"),
     Column("dead_letters", "dead letters"),
     Column("wrong", "wrong rows"),
     Column("duplicate_fetches", "duplicate fetches"),
-    Column("refused_requests", "429 and 503"),
+    Column("rejected_requests", "429 and 503"),
 )
 _COST = (
     _CONTENDER,
@@ -56,7 +56,7 @@ _RATIOS = (
 
 
 def tables(plan: Plan, rows: Sequence[Figures]) -> list[Table]:
-    """All tables, a row for each contender."""
+    """All tables, with a row for each contender."""
     found = [
         Table("Speed and reconciliation", _SPEED, rows),
         Table("Cost", _COST, rows),
@@ -70,7 +70,7 @@ def tables(plan: Plan, rows: Sequence[Figures]) -> list[Table]:
 
 
 def comparison_chart(plan: Plan, rows: Sequence[Figures]) -> Chart:
-    """The speed of each contender, what it costs, and the servers on its behalf."""
+    """The speed and cost of each contender, including its cost in the servers."""
     names = [_TITLES[row["contender"]] for row in rows]
     colours = [OURS if row["contender"] == SERVICE else OTHER for row in rows]
 
@@ -80,10 +80,10 @@ def comparison_chart(plan: Plan, rows: Sequence[Figures]) -> Chart:
     service, *rivals = (row["latency_p99_ms" if plan.rate else "orders_per_s"] or 0.0 for row in rows)
     if plan.rate:
         key, label, unit = "latency_p99_ms", "announced to committed, p99, ms", " ms"
-        said = f"At {plan.rate:,.0f} orders a second, 99 % are stored within {service:,.0f} ms of their announcement"
+        title = f"At {plan.rate:,.0f} orders a second, 99 % are stored within {service:,.0f} ms of their announcement"
     else:
         key, label, unit = "orders_per_s", "orders per second", ""
-        said = f"The service stores {service:,.0f} orders a second with {plan.in_flight:,} in flight"
+        title = f"The service stores {service:,.0f} orders a second with {plan.in_flight:,} in flight"
     compared = [f"{name}: {value:,.0f}{unit}" for name, value in zip(names[1:], rivals, strict=True)]
     costs = [series(*part) for part in _COST_PARTS]
     panels = [
@@ -91,36 +91,38 @@ def comparison_chart(plan: Plan, rows: Sequence[Figures]) -> Chart:
         Bars("CPU time per order, \N{MICRO SIGN}s", names, costs),
         Bars("peak memory (PSS), MB", names, [series("peak_pss_mb", colours)]),
     ]
-    return Chart("; ".join([said, *compared]), [panels], (11.0, 1.75 + 0.55 * len(rows)))
+    return Chart("; ".join([title, *compared]), [panels], (11.0, 1.75 + 0.55 * len(rows)))
 
 
 def notes(plan: Plan, runs: Sequence[Figures], queued: float | None) -> list[str]:
-    """What the tables do not say."""
+    """Notes below the tables."""
     clock = (
         "PostgreSQL's commit timestamps"
         if "commit" in runs[0]["commit_clock"]
-        else "ingested_at, which is a little earlier"
+        else "ingested_at, which is slightly earlier"
     )
     count = sum(run["contender"] == SERVICE for run in runs)
     stopped = {code for run in runs for code in run["exit_codes"]} - {0}
     found = {
-        f"Medians of {count} runs each, contenders in turn; of lost, dead letters and wrong rows the worst.": count > 1,
-        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s, {_size(plan)}{_transport(plan)}.": True,
+        f"Medians of {count} runs each. Losses, dead letters and wrong rows are of the worst run.": count > 1,
+        f"{plan.orders:,} orders, {_arrival(plan)}; the external API responds in {plan.latency} s, "
+        f"{_size(plan)}{_transport(plan)}.": True,
         f"The service: {', '.join(_service(plan))}.": True,
-        f"Moments of commits are {clock}.": True,
-        "Start-up is the CPU time that the contender used until all of it had begun to read; the servers' is counted from there.": True,
+        f"Commit times are {clock}.": True,
+        "Start-up is the contender's CPU time until all of its processes had begun to read. The servers' CPU time is "
+        "counted from then on.": True,
         f"Others on the machine used {worst(runs, 'other_busy_cores'):.2f} cores in the worst run.": True,
-        f"The ideal, every slot fetching without a pause, is {plan.ideal or 0:.2f} s.": plan.ideal is not None,
-        "Latency counts from the moment at which the announcement was sent; the load was late by "
+        f"The ideal, with every slot fetching without a pause, is {plan.ideal or 0:.2f} s.": plan.ideal is not None,
+        "Latency is measured from the moment at which the announcement was sent. The load was late by "
         f"{worst(runs, 'load_late_p99_ms'):.1f} ms at p99 in the worst run.": plan.rate > 0,
-        f"An order that waits takes {queued or 0:.0f} bytes in Redis.": queued is not None,
+        f"A queued order takes {queued or 0:.0f} bytes in Redis.": queued is not None,
         f"Not every process stopped with exit code 0: {sorted(map(str, stopped))}.": bool(stopped),
     }
     return [note for note, holds in found.items() if holds]
 
 
 def _latency_columns(plan: Plan) -> tuple[Column, ...]:
-    # With a backlog, the age of an order at its commit says how long the backlog was.
+    # With a backlog, the age of an order at its commit would only show the length of the backlog.
     kind = "latency" if plan.rate else "request_to_commit"
     name = "announced to committed" if plan.rate else "requested to committed"
     shown = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
@@ -154,7 +156,10 @@ def _divided(one: float | None, other: float | None) -> float | None:
 
 def _service(plan: Plan) -> list[str]:
     found = [
-        f"{plan.processes} {'process' if plan.processes == 1 else 'processes'}, {plan.concurrency} orders in flight in each"
+        (
+            f"{plan.processes} {'process' if plan.processes == 1 else 'processes'}, "
+            f"{plan.concurrency} orders in flight in each"
+        )
     ]
     if plan.commands > 1:
         found.append(f"in {plan.commands} commands")
@@ -167,15 +172,15 @@ def _service(plan: Plan) -> list[str]:
 
 def _size(plan: Plan) -> str:
     if not plan.order_bytes or plan.orders <= len(sample_orders()):
-        return "with real orders, 2 KB in the mean"
+        return "with real orders of 2 KB on average"
     return (
-        f"with {len(sample_orders()):,} real orders, 2 KB in the mean, and others of about {plan.order_bytes:,} bytes"
+        f"with {len(sample_orders()):,} real orders of 2 KB on average, and others of about {plan.order_bytes:,} bytes"
     )
 
 
 def _transport(plan: Plan) -> str:
-    return ", over HTTPS with connections that stay open" if plan.tls else ""
+    return ", over HTTPS with persistent connections" if plan.tls else ""
 
 
 def _arrival(plan: Plan) -> str:
-    return f"arriving at {plan.rate:g} a second (Poisson)" if plan.rate else "all queued at once"
+    return f"arriving at {plan.rate:g} a second (Poisson)" if plan.rate else "all queued beforehand"

@@ -1,4 +1,4 @@
-"""Runs the service once with a sampler, and says where the CPU time of a delivery went."""
+"""Runs the service once with a sampler, and reports the CPU time of each stage of a delivery."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -21,10 +21,10 @@ _COLUMNS = (
 
 
 def run(plan: Plan) -> Findings:
-    """Run it, and report the stages.
+    """Run the service, and report the stages.
 
     Raises:
-        BenchFailed: not every order was stored, or there is no sample.
+        BenchFailed: not all orders were stored, or there is no sample.
     """
     with TemporaryDirectory(prefix="ingest-profile-") as directory:
         samples = Path(directory)
@@ -44,9 +44,12 @@ def run(plan: Plan) -> Findings:
         tables=[Table("One delivery, stage by stage", _COLUMNS, rows)],
         charts=[],
         notes=(
-            f"{sum(counts.values()):,} samples of CPU time, from the first delivery on; other programs do not distort the shares.",
-            f"CPU per order is the share of {cpu:,.0f} us, which all processes of the service used, without start-up.",
-            "A stage includes what it calls; compiled code, also the event loop's, counts for the Python code that is executed next.",
+            f"{sum(counts.values()):,} samples of CPU time from the first delivery on, which other programs do not affect.",
+            f"CPU per order is the share of {cpu:,.0f} us, which all processes of the service used after start-up.",
+            (
+                "A stage includes the functions that it calls. Compiled code, including the event loop's, counts for the "
+                "Python code that is executed next."
+            ),
         ),
         runs=[figures],
     )

@@ -1,4 +1,4 @@
-"""The service, with a sampler in its worker processes."""
+"""The service with a sampler in its worker processes."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from ingest.lab.simulated_api import RunningApi
 
 
 class SampledService(Service):
-    """`ingest worker`, whose processes write samples of themselves into a folder.
+    """`ingest worker`, whose processes write samples of themselves to a folder.
 
     Args:
         samples: the folder.
@@ -24,5 +24,5 @@ class SampledService(Service):
 
 
 def sampled(samples: Path) -> Contend:
-    """A contender of the pipeline bench that writes its samples there."""
+    """A contender of the pipeline bench that writes its samples to the folder."""
     return partial(SampledService, samples)

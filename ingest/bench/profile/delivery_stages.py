@@ -1,4 +1,4 @@
-"""Which part of the code belongs to which stage of a delivery."""
+"""Assigns parts of the code to the stages of a delivery."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ BOOKKEEPING = "bookkeeping"
 REST = "event loop and the rest"
 
 STAGES = (READ, CLIENT, HTTP, DECODE, ROW, BATCH, UPSERT, ACK, BOOKKEEPING, REST)
-"""In the order of a delivery."""
+"""The stages in the order of a delivery."""
 
-# Beginnings of `module:qualname`; of several that fit, the first counts. What has none counts for its caller: the connection to
-# Redis for the read, the ack or the heartbeat that uses it.
+# Prefixes of `module:qualname`, of which the first match counts. A function without a match counts for its caller. For
+# example, the connection to Redis counts for the read, the ack or the heartbeat that uses it.
 _PREFIXES: dict[str, str | None] = {
     "ingest.flow.read.": READ,
     "ingest.flow.deliver.scheduler:Scheduler.wait": READ,
@@ -52,7 +52,7 @@ _PREFIXES: dict[str, str | None] = {
 
 
 def stage_of(names: Sequence[str]) -> str:
-    """The stage of a stack: that of the innermost function that belongs to one.
+    """The stage of a stack, which is the stage of the innermost function that belongs to one.
 
     Args:
         names: `module:qualname` of each function, from the innermost outwards.

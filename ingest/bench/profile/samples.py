@@ -1,4 +1,4 @@
-"""Reads the samples of all worker processes, and counts them by stage."""
+"""Reads the samples of all worker processes and counts them by stage."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ def count_by_stage(directory: Path) -> dict[str, int]:
         for names, count in json.loads(file.read_text()):
             counts[stage_of(names)] += count
     if not counts:
-        raise BenchFailed("the workers used too little CPU time for a sample: give it more --orders")
+        raise BenchFailed("the workers used too little CPU time for a sample; use more --orders")
     return {stage: counts[stage] for stage in STAGES}
 
 

@@ -1,4 +1,4 @@
-"""Runs one setting after the other: servers, clients, and what each of them used; reports all of them."""
+"""Runs servers and clients for each setting in sequence, and reports rates, latencies and CPU."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ _SEED = 1
 _PAUSE_SECONDS = 0.1
 _SPARE_CONNECTIONS = 20
 _NEARLY_ALL = 0.9
-# Besides the time that is measured, a run starts processes and warms up; the bench starts servers and fills a table.
+# In addition to the measured time, a run starts processes and warms up, and the bench starts servers and fills a table.
 _BEFORE_RUN = 3.0
 _BEFORE_ALL = 8.0
 
@@ -45,14 +45,14 @@ _PAUSE_COLOURS = {"none": OTHER, "blocking": WARN, "awaited": OURS, "thread": PA
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One run.
+    """The setting of one run.
 
     Attributes:
-        kind: of reading.
-        processes: of the server.
+        kind: way of reading.
+        processes: server processes.
         pool: connections of each process.
-        clients: at a time.
-        pause: how a slow call is made.
+        clients: concurrent clients.
+        pause: way of making a slow call.
     """
 
     kind: str
@@ -68,16 +68,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is compared.
+    """The parameters of the bench.
 
     Attributes:
-        clients: at a time, reading.
-        pools: connections of each process.
-        processes: of the server.
-        seconds: for which each run is measured.
+        clients: concurrent clients.
+        pools: numbers of connections of each process.
+        processes: numbers of server processes.
+        seconds: duration of each measurement.
         orders: rows in the table.
-        blocking_every: requests; one of them has a slow call.
-        blocking_clients: at a time, where slow calls are compared.
+        blocking_every: number of requests of which one makes a slow call.
+        blocking_clients: concurrent clients in the comparison of slow calls.
     """
 
     clients: int
@@ -89,14 +89,14 @@ class Plan:
     blocking_clients: int
 
     def reading(self) -> list[Setting]:
-        """The runs that compare ways to read; the ways of each setting next to each other."""
+        """The runs that compare ways to read, with the ways of each setting next to each other."""
         return [
             Setting(kind, processes, pool, self.clients)
             for processes, pool, kind in product(self.processes, self.pools, KINDS)
         ]
 
     def pausing(self) -> list[Setting]:
-        """The runs that compare slow calls, in one process."""
+        """The runs that compare slow calls in one process."""
         return [Setting("async_in_turn", 1, max(self.pools), self.blocking_clients, pause) for pause in PAUSES]
 
 
@@ -104,7 +104,7 @@ def run(plan: Plan) -> Findings:
     """Run all settings of both comparisons.
 
     Raises:
-        LabFailed: a server or the clients ended, or nothing was answered.
+        LabFailed: a server or the clients ended, or there was no response.
     """
     settings = [*plan.reading(), *plan.pausing()]
     announce(f"{len(settings)} runs", _BEFORE_ALL + len(settings) * (plan.seconds + _BEFORE_RUN))
@@ -121,12 +121,12 @@ def run(plan: Plan) -> Findings:
         settings=asdict(plan),
         tables=[
             Table(
-                f"Reading stored orders, {plan.clients:,} clients at a time",
+                f"Reading stored orders with {plan.clients:,} concurrent clients",
                 (*_SETTING, *_MEASURED),
                 [run | {"kind": KINDS[run["kind"]]} for run in reading],
             ),
             Table(
-                f"A call of 0.1 s in one of {plan.blocking_every:,} requests, {plan.blocking_clients:,} clients at a time",
+                f"A call of 0.1 s in one of {plan.blocking_every:,} requests, {plan.blocking_clients:,} clients",
                 (Column("pause", "the call"), *_MEASURED),
                 [run | {"pause": PAUSES[run["pause"]]} for run in pausing],
             ),
@@ -138,8 +138,8 @@ def run(plan: Plan) -> Findings:
 
 
 def _measure(on: Stage, plan: Plan, order_ids: list[str], setting: Setting) -> Row:
-    """One run: the setting, what the clients have measured, and CPU in cores used."""
-    # All at once: they import much before they read what they are told.
+    """Run one setting, and return it with the clients' measurements and the used cores."""
+    # Started concurrently, because they import many modules before they read their parameters.
     servers = [on.program("ingest.bench.select.server") for _ in range(setting.processes)]
     clients = on.program("ingest.bench.clients")
     try:
@@ -170,7 +170,7 @@ def _measure(on: Stage, plan: Plan, order_ids: list[str], setting: Setting) -> R
 
 
 def request_of(order_id: str) -> Request:
-    """Asks for an order."""
+    """Requests an order."""
     return Request(http_request("GET", f"/orders/{order_id}"), 200, b'{"order_id":"%s",' % order_id.encode())
 
 
@@ -179,7 +179,7 @@ def _cpu(on: Stage, servers: Sequence[Program]) -> tuple[float, float]:
 
 
 def _reading_chart(plan: Plan, runs: Sequence[Row]) -> Chart:
-    """Rate, tail and longest wait, each with a column for each number of processes; in it, bars by pool size."""
+    """Rate, tail and longest wait by pool size, with a column for each number of processes."""
 
     def panel(key: str, label: str, processes: int) -> GroupedBars:
         is_first, is_top, is_last = processes == plan.processes[0], key == "requests_per_second", key == "longest_ms"
@@ -198,7 +198,7 @@ def _reading_chart(plan: Plan, runs: Sequence[Row]) -> Chart:
 
     panels = {
         "requests_per_second": "requests/s",
-        "p95_ms": "p95 of the answers (ms)",
+        "p95_ms": "p95 of the responses (ms)",
         "longest_ms": "longest wait (ms)",
     }
     return Chart(
@@ -231,27 +231,29 @@ def _pausing_chart(plan: Plan, runs: Sequence[Row]) -> Chart:
 def _notes(plan: Plan, runs: Sequence[Row]) -> list[str]:
     notes = [
         (
-            "All ways serve `GET /orders/ID` by the same aiohttp server on uvloop and send the same JSON; they differ only in how "
-            "the handler reads: `await pool.fetchrow(...)` of asyncpg, the same behind an `asyncio.Semaphore` of the pool's size "
-            "(in turn), or `await loop.run_in_executor(...)` of a psycopg pool's read, with a thread for each connection. All "
-            "prepare their statement and need one round trip for a read. Slow calls are compared with the pool in turn."
+            "All ways serve `GET /orders/ID` with the same aiohttp server on uvloop and send the same JSON. They only "
+            "differ in the handler's read, which is asyncpg's `await pool.fetchrow(...)`, the same behind an "
+            "`asyncio.Semaphore` of the pool's size (in turn), or `await loop.run_in_executor(...)` of a psycopg "
+            "pool's read, with a thread for each connection. All prepare their statement and need one round trip. "
+            "Slow calls are compared with the pool in turn."
         ),
         (
-            "asyncpg's pool lets new requests overtake those that wait for a connection: some clients are served at once, again "
-            "and again, and others not for seconds, so percentiles of the answers look too good. The longest wait includes "
-            "requests that were still unanswered at the end. In turn, no request is overtaken."
+            "asyncpg's pool lets new requests overtake requests that wait for a connection. Some clients are always "
+            "served immediately while others wait for seconds, so that percentiles of the responses look too good. "
+            "The longest wait includes requests without a response at the end. In turn, no request is overtaken."
         ),
         (
-            f"{plan.orders:,} real orders, asked for at random. Each client sends its next request when it has its answer, so "
-            "latency is about clients divided by requests/s; it is measured from when all are connected and each has been answered."
+            f"Clients request {plan.orders:,} real orders at random. Each client sends its next request after the "
+            "previous response, so that latency is about clients divided by requests/s. The measurement begins when "
+            "all clients have connected and received a response."
         ),
         f"Clients, server and PostgreSQL share the {Machine.here().cores} cores of this machine.",
-        "Published for 2,000 clients: async 2,008 requests/s, p95 1,120 ms; sync pool in threads 1,124 requests/s, p95 2,030 ms.",
+        "Published for 2,000 clients: async 2,008 requests/s, p95 1,120 ms. Sync in threads 1,124 requests/s, p95 2,030 ms.",
     ]
     hot = [run["client_cores"] for run in runs if run["client_cores"] > _NEARLY_ALL]
     if hot:
         notes.append(
-            f"In {len(hot)} of {len(runs)} runs the clients' one process used over {_NEARLY_ALL:.0%} of a core (up to {max(hot):.0%}): "
-            "there the server could do more."
+            f"In {len(hot)} of {len(runs)} runs the single process of the clients used over {_NEARLY_ALL:.0%} of a "
+            f"core (up to {max(hot):.0%}), so that the server could do more."
         )
     return notes

@@ -1,4 +1,4 @@
-"""Fills the table with real orders, through the service's own store."""
+"""Fills the table with real orders through the service's own store."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ _BATCH = 500
 
 
 def fill(dsn: str, count: int) -> list[str]:
-    """Store `count` of the bundled orders; return their IDs."""
+    """Store `count` bundled orders and return their IDs."""
     documents = dict(islice(sample_orders().items(), count))
     now = datetime.now(UTC)
     rows = [OrderRow.of(decode_order(body, order_id), now, 1, now.timestamp()) for order_id, body in documents.items()]

@@ -1,4 +1,4 @@
-"""A slow call in some of the requests, made in three ways: what is measured is its effect on all other requests."""
+"""Makes a slow call in some requests in three ways, to measure the effect on all other requests."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ PAUSES = {
     "awaited": "await asyncio.sleep",
     "thread": "await to_thread(time.sleep)",
 }
-"""What each is, by its name."""
+"""The title of each way, by name."""
 
 
 async def _none(seconds: float) -> None:
@@ -21,7 +21,7 @@ async def _none(seconds: float) -> None:
 
 
 async def _blocking(seconds: float) -> None:
-    time.sleep(seconds)  # noqa: ASYNC251  the mistake that is measured
+    time.sleep(seconds)  # noqa: ASYNC251  the measured mistake
 
 
 async def _thread(seconds: float) -> None:
@@ -46,6 +46,6 @@ class Pause:
         self._requests = count(1)
 
     async def __call__(self) -> None:
-        """Called once for each request."""
+        """Count a request, and make the call if it is due."""
         if next(self._requests) % self._every == 0:
             await self._call(self._seconds)

@@ -1,4 +1,4 @@
-"""The ways to read an order: the only thing in which the compared servers differ."""
+"""The ways to read an order, which are the only difference between the compared servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +14,7 @@ from ingest.store.orders.columns import ORDER, named
 
 Row = tuple[Any, ...]
 Read = Callable[[str], Awaitable[Row | None]]
-"""Reads the row of an order; None if there is none."""
+"""Reads the row of an order, or None if it does not exist."""
 
 
 KINDS = {
@@ -22,26 +22,26 @@ KINDS = {
     "async_plain": "async pool (asyncpg)",
     "threads": "threads, sync pool (psycopg)",
 }
-"""What each is, by the name of its function below."""
+"""The title of each way, by the name of its function below."""
 
 _SQL = f"SELECT {named('{}', ORDER[:-1])}, lines::text FROM orders WHERE order_id = "  # noqa: S608  our own names
 _NAMES = [column.name for column in ORDER]
 
 
 def open_reader(kind: str, dsn: str, size: int) -> AbstractAsyncContextManager[Read]:
-    """A reader of that kind with up to `size` connections."""
+    """A reader of this kind with up to `size` connections."""
     return {"async_in_turn": async_in_turn, "async_plain": async_plain, "threads": threads}[kind](dsn, size)
 
 
 def encode(row: Row) -> bytes:
-    """A row as JSON, money as text."""
+    """A row as JSON, with money as text."""
     named = dict(zip(_NAMES, row, strict=True))
     return msgspec.json.encode(named | {"lines": msgspec.Raw(named["lines"])})
 
 
 @asynccontextmanager
 async def async_plain(dsn: str, size: int) -> AsyncIterator[Read]:
-    """The event loop speaks to PostgreSQL itself, and waits in asyncpg's own pool."""
+    """Read in the event loop with asyncpg's own pool."""
     query = f"{_SQL}$1"
     async with asyncpg.create_pool(dsn, min_size=size, max_size=size) as pool:
 
@@ -54,11 +54,11 @@ async def async_plain(dsn: str, size: int) -> AsyncIterator[Read]:
 
 @asynccontextmanager
 async def async_in_turn(dsn: str, size: int) -> AsyncIterator[Read]:
-    """Asyncpg's pool, but a request waits for its turn in a semaphore of the pool's size before it asks the pool.
+    """Read with asyncpg's pool behind a semaphore of the pool's size, in which requests wait in turn.
 
-    The pool lets a newcomer overtake waiting requests: a connection that is released wakes the first of them, but a
-    request that asks before that one runs gets it; the first then waits again, behind all others (asyncpg 0.32, on
-    `asyncio.Queue`). `asyncio.Semaphore` serves in order.
+    In the pool, a new request can overtake waiting ones. A released connection wakes the first waiting request, but a
+    request that acquires a connection before the first one runs gets it. The first one then waits again behind all
+    others (asyncpg 0.32, on `asyncio.Queue`). `asyncio.Semaphore` serves in order.
     """
     turns = asyncio.Semaphore(size)
     async with async_plain(dsn, size) as read_plain:
@@ -72,9 +72,9 @@ async def async_in_turn(dsn: str, size: int) -> AsyncIterator[Read]:
 
 @asynccontextmanager
 async def threads(dsn: str, size: int) -> AsyncIterator[Read]:
-    """Threads speak to PostgreSQL: psycopg, one thread for each connection of its pool."""
+    """Read in threads with psycopg, with one thread for each connection of its pool."""
     query = f"{_SQL}%s"
-    # Without autocommit each read would be three round trips, for which asyncpg needs one.
+    # Without autocommit, each read would need three round trips, while asyncpg needs one.
     pool = ConnectionPool(dsn, min_size=size, max_size=size, kwargs={"autocommit": True}, open=False)
     with ThreadPoolExecutor(size, "read") as executor, pool:
 

@@ -1,7 +1,6 @@
-"""One process of the HTTP server: `GET /orders/{order_id}` by aiohttp on uvloop, with any way of reading.
+"""One process of the HTTP server, which serves `GET /orders/{order_id}` with aiohttp on uvloop and any way of reading.
 
-`python -m ingest.bench.select.server` reads a line of JSON (`Serve`), writes the port that it listens on, and runs until it is
-killed.
+`python -m ingest.bench.select.server` reads a line of JSON (`Serve`), writes its port, and runs until it is killed.
 """
 
 import asyncio
@@ -18,16 +17,16 @@ _BACKLOG = 4096
 
 
 class Serve(msgspec.Struct, frozen=True):
-    """What to serve.
+    """The parameters of the server.
 
     Attributes:
-        kind: of reading.
-        dsn: of PostgreSQL.
-        pool: connections.
-        port: shared with other processes; 0 for any.
-        pause: how a slow call is made.
-        pause_every: requests.
-        pause_seconds: of the call.
+        kind: way of reading.
+        dsn: DSN of PostgreSQL.
+        pool: number of connections.
+        port: port shared with other processes, or 0 for any.
+        pause: way of making a slow call.
+        pause_every: number of requests of which one makes a slow call.
+        pause_seconds: duration of the call.
     """
 
     kind: str
@@ -40,7 +39,7 @@ class Serve(msgspec.Struct, frozen=True):
 
 
 async def serve(wanted: Serve) -> None:
-    """Listen, say where, and serve until cancelled."""
+    """Listen, write the port, and serve until cancelled."""
     pause = Pause(wanted.pause, wanted.pause_every, wanted.pause_seconds)
     async with open_reader(wanted.kind, wanted.dsn, wanted.pool) as read:
 

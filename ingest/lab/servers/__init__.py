@@ -91,7 +91,7 @@ def embedded_servers(
 
     Args:
         directory: directory for all files, which is kept. By default, a private directory is created and removed.
-        durable: whether data survives a crash, as in production; otherwise both servers run as fast as possible.
+        durable: whether data survives a crash, as in production. Otherwise both servers run as fast as possible.
         valkey_options: options of `ValkeyServer`.
         postgres_settings: settings of `PostgresServer`.
 

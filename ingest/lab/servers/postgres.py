@@ -39,7 +39,7 @@ _DEFAULTS = {
     "dynamic_shared_memory_type": "mmap",
 }
 _INITDB_SECONDS_TO_END = 5.0
-_SOCKET_PATH_BYTES = 103  # on macOS; the limit on Linux is 107
+_SOCKET_PATH_BYTES = 103  # the limit on macOS, lower than the 107 on Linux
 
 
 class PostgresServer(Server):
@@ -50,7 +50,7 @@ class PostgresServer(Server):
     Args:
         directory: directory for all files, which is created if it does not exist and never removed.
         settings: settings for postgresql.conf, which override the defaults here.
-        watchdog: ends the server if this process ends; by default a new one.
+        watchdog: ends the server if this process ends, by default a new one.
         ports: proposes ports for the first start until one is free.
     """
 

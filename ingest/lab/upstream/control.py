@@ -30,7 +30,7 @@ class Control:
         }
 
     def response(self, method: bytes, path: bytes, query: bytes, body: bytes) -> Response:
-        """Handle a request; the path is percent-decoded."""
+        """Handle a request. The path is percent-decoded."""
         handlers = self._order_routes(path) if path.startswith(ORDERS) else self._routes.get(path)
         if handlers is None:
             return uncounted(problem(HTTPStatus.NOT_FOUND, "this route does not exist"))

@@ -39,7 +39,7 @@ class Authority:
         self.behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Use this behaviour from the next request on; issued tokens keep their lifetime."""
+        """Use this behaviour from the next request on. Issued tokens keep their lifetime."""
         self._behaviour = behaviour
 
     def accepts(self, authorization: bytes | None) -> bool:

@@ -60,7 +60,7 @@ class TokenBucket:
         return self.burst - self._tokens
 
     def take(self, now: float) -> bool:
-        """Take a token if there is one; `now` is in seconds and monotonic."""
+        """Take a token if there is one. `now` is in seconds and monotonic."""
         if self._filled_at is not None:
             self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
@@ -96,7 +96,7 @@ class FaultPlan:
         return TokenBucket(behaviour.rate_limit, behaviour.rate_burst or max(1.0, behaviour.rate_limit))
 
     def refuse(self, authorization: bytes | None, concurrency: int, now: float) -> Fault | None:
-        """Return why a request is rejected before processing, or None; only needed if the plan is `guarded`.
+        """Return why a request is rejected before processing, or None. This is only needed if the plan is `guarded`.
 
         `concurrency` is the number of requests in progress, including this one.
         """
@@ -111,7 +111,7 @@ class FaultPlan:
         return None
 
     def draw(self, key: bytes, keys: Sequence[bytes] = ()) -> Fault | None:
-        """Return the fault that this request for `key` draws, or None; only needed if the plan is `faulty`.
+        """Return the fault that this request for `key` draws, or None. This is only needed if the plan is `faulty`.
 
         `keys` are the orders of a request to the list endpoint.
         """

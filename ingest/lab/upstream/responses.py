@@ -22,7 +22,7 @@ class Ending(Enum):
 
 
 class Response(NamedTuple):
-    """The payload of a response, and what happens to the connection afterwards; a reset has no payload.
+    """The payload of a response, and what happens to the connection afterwards. A reset has no payload.
 
     `label` is the key in the statistics, or None for a response that is not counted.
     """
@@ -39,7 +39,7 @@ PROBLEM = "application/problem+json"
 
 
 def response(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> Response:
-    """Build a response; underscores in a header's name stand for hyphens."""
+    """Build a response. Underscores in a header's name stand for hyphens."""
     lines = [f"HTTP/1.1 {status} {_phrase(status)}"]
     if body:
         lines.append(f"Content-Type: {content_type}")
@@ -79,7 +79,7 @@ def with_connection(given: Response, option: bytes) -> Response:
 
 
 class FaultyResponses:
-    """The response to each fault under one behaviour; `right` is the response without the fault."""
+    """The response to each fault under one behaviour. `right` is the response without the fault."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour

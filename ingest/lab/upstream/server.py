@@ -36,11 +36,11 @@ class SimulatedApi:
     ```
 
     Attributes:
-        seed: seed of the random generator; the same seed draws the same faults.
-        url_template: URL of an order with `{order_id}`, in the initial shape; set at the start.
-        list_template: URL of several orders with `{order_ids}`; set at the start.
-        token_url: URL of the authorization server; set at the start.
-        base_url: URL of the control routes; set at the start.
+        seed: seed of the random generator. The same seed draws the same faults.
+        url_template: URL of an order with `{order_id}`, in the initial shape, set at the start.
+        list_template: URL of several orders with `{order_ids}`, set at the start.
+        token_url: URL of the authorization server, set at the start.
+        base_url: URL of the control routes, set at the start.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Site:
         self.behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Use this behaviour from the next request on; requests in flight keep the previous behaviour."""
+        """Use this behaviour from the next request on. Requests in flight keep the previous behaviour."""
         self.behaviour = behaviour
         self.authority.behave(behaviour)
         self.credentials = Credentials(behaviour, self.authority)

@@ -22,10 +22,10 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         requests: received requests for orders.
-        orders: requested orders; a request to the list endpoint is for several.
+        orders: requested orders. A request to the list endpoint is for several.
         by_status: requests by HTTP status, `reset`, or `abandoned` if the client disconnected before the response.
             The sum is `requests` less `concurrency` if no request was in flight at the last reset.
-        by_id: requests by order ID, including requests to the list endpoint; omitted on request.
+        by_id: requests by order ID, including requests to the list endpoint, or empty on request.
         concurrency: requests in progress.
         peak_concurrency: maximum of `concurrency`.
         busiest_second: maximum number of requests received within any second.
@@ -110,7 +110,7 @@ class Stats:
         self.by_status["abandoned"] += 1
 
     def sample(self, now: float) -> None:
-        """Record the number of responses; to be called every `SAMPLE_INTERVAL`."""
+        """Record the number of responses, every `SAMPLE_INTERVAL`."""
         self._samples.append((now, self._answered))
 
     def report(self, by_id: dict[str, int]) -> StatsReport:

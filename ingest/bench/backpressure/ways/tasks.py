@@ -1,4 +1,4 @@
-"""Ways that asyncio itself offers; each makes all calls, at most `limit` at a time."""
+"""Ways with the means of asyncio, each of which makes all calls, at most `limit` of them concurrently."""
 
 import asyncio
 
@@ -6,13 +6,13 @@ from ingest.bench.backpressure.calls import Calls
 
 
 async def batches(calls: Calls, limit: int) -> None:
-    """A batch as large as the limit; the next begins when the slowest call of this one has ended."""
+    """Make batches as large as the limit. A batch begins when the slowest call of the previous one has ended."""
     for first in range(0, len(calls), limit):
         await asyncio.gather(*(calls.make(number) for number in range(first, min(first + limit, len(calls)))))
 
 
 async def inside(calls: Calls, limit: int) -> None:
-    """All tasks at once; each waits for the semaphore itself."""
+    """Create all tasks immediately. Each task waits for the semaphore."""
     slots = asyncio.Semaphore(limit)
 
     async def call(number: int) -> None:
@@ -25,7 +25,7 @@ async def inside(calls: Calls, limit: int) -> None:
 
 
 async def callback(calls: Calls, limit: int) -> None:
-    """A slot is taken before the task is created; the task's done callback releases it."""
+    """Take a slot before creating a task. The task's done callback releases it."""
     slots = asyncio.Semaphore(limit)
     async with asyncio.TaskGroup() as tasks:
         for number in range(len(calls)):
@@ -34,7 +34,7 @@ async def callback(calls: Calls, limit: int) -> None:
 
 
 async def ending(calls: Calls, limit: int) -> None:
-    """A slot is taken before the task is created; the function that runs in it releases it as it ends."""
+    """Take a slot before creating a task. The task's function releases it at the end."""
     slots = asyncio.Semaphore(limit)
 
     async def call(number: int) -> None:

@@ -1,6 +1,6 @@
-"""The service's own worker, on a queue, an external API and a table in memory: it reads as many as it has free slots.
+"""The service's own worker, which reads as many entries as it has free slots.
 
-Everything between the ports is the real flow, with the service's default settings.
+Queue, external API and table are in memory. Between these ports, the real flow runs with the default settings.
 """
 
 from ingest.bench.backpressure.calls import Calls
@@ -16,9 +16,9 @@ from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 
 async def run(calls: Calls, limit: int) -> None:
-    """Make all calls, as fetches of orders; done when the last is acked and the worker has stopped."""
+    """Make all calls as fetches of orders, and return when the last is acked and the worker has stopped."""
     setup_logs("json", "error")
-    # The defaults, whatever the environment says.
+    # The defaults, independent of the environment.
     settings = Settings.model_construct(concurrency=limit)
     shutdown = Shutdown(settings.shutdown_grace)
     queue = MemoryQueue(len(calls), shutdown)

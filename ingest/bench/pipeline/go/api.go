@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// api fetches orders over HTTP/1.1 connections that are kept alive, as many as there are orders in flight.
+// api fetches orders over persistent HTTP/1.1 connections, one for each order in flight.
 type api struct {
 	client  *http.Client
 	before  string

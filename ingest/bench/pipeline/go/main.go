@@ -1,14 +1,14 @@
-// Command bare is the bare loop in Go: the least code that does the service's work, without any safety.
+// Command bare is the bare loop in Go, which is the least code that does the service's work, without any safety.
 //
-// It does what ingest/bench/pipeline/bare.py does: it reads through a consumer group, fetches, decodes the same document, stores
-// batches in the same table, acks and deletes. It has no retries, leases, reclaims, dead letters, versions, limits or metrics,
-// does not wait for servers, and ends at the first error.
+// Like ingest/bench/pipeline/bare.py, it reads through a consumer group, fetches, decodes the same document, stores batches
+// in the same table, acks and deletes. It does not support retries, leases, reclaims, dead letters, versions, limits or
+// metrics, does not wait for servers, and ends at the first error.
 //
 //	bare STREAM_KEY IN_FLIGHT
 //
-// The environment says where everything is: INGEST_REDIS_URL, INGEST_POSTGRES_DSN, INGEST_UPSTREAM_URL, for HTTPS
-// INGEST_UPSTREAM_CA_FILE, in BENCH_UPSERT the statement that stores a batch, and in BENCH_JSON "go-json" for that decoder
-// instead of encoding/json.
+// It reads INGEST_REDIS_URL, INGEST_POSTGRES_DSN, INGEST_UPSTREAM_URL and, for HTTPS, INGEST_UPSTREAM_CA_FILE from the
+// environment. BENCH_UPSERT contains the statement that stores a batch, and BENCH_JSON can select "go-json" instead of
+// encoding/json.
 package main
 
 import (
@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 	return work(ctx, queue, api, store, inFlight)
 }
 
-// work runs until the context ends or something fails: one goroutine reads, inFlight of them fetch, one stores and acks.
+// work runs until the context ends or a step fails. One goroutine reads, inFlight of them fetch, one stores and acks.
 func work(ctx context.Context, queue *queue, api *api, store *store, inFlight int) error {
 	entries := make(chan entry, mostAtOnce)
 	fetched := newGathered()
@@ -89,14 +89,14 @@ func fetch(ctx context.Context, api *api, entries <-chan entry, fetched *gathere
 	}
 }
 
-// storeAll stores in batches: what was fetched while one was being stored is the next one.
+// storeAll stores in batches. Orders that are fetched while a batch is being stored form the next batch.
 func storeAll(ctx context.Context, fetched *gathered, store *store, queue *queue) error {
 	for {
 		rows, err := fetched.take(ctx)
 		if err != nil {
 			return err
 		}
-		if len(rows) == 0 { // the last batch had them already
+		if len(rows) == 0 { // the last batch contained them already
 			continue
 		}
 		if err := store.upsert(ctx, rows); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/govalues/decimal"
 )
 
-// codec decodes documents and encodes lines: the standard library's, or go-json's where BENCH_JSON says so.
+// codec decodes documents and encodes lines, with the standard library or, depending on BENCH_JSON, with go-json.
 var codec = struct {
 	decode func(document []byte, into any) error
 	encode func(value any) ([]byte, error)
@@ -25,7 +25,7 @@ func init() {
 	}
 }
 
-// An order as the external API describes it; amounts are exact.
+// An order in the format of the external API, with exact amounts.
 type order struct {
 	ID         string          `json:"id"`
 	Status     string          `json:"status"`
@@ -45,7 +45,7 @@ type line struct {
 	Description *string         `json:"description"`
 }
 
-// A row is an order with what is known about its delivery, ready to be stored.
+// A row is an order with the times of its delivery, ready to be stored.
 type row struct {
 	order      order
 	total      decimal.Decimal

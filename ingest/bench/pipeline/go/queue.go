@@ -24,7 +24,7 @@ type entry struct {
 	orderID string
 }
 
-// addedAt is in Unix seconds: an entry's ID begins with the time, in ms, at which it was added.
+// addedAt is in Unix seconds. An entry ID begins with the time in ms at which the entry was added.
 func (e entry) addedAt() (float64, error) {
 	milliseconds, _, _ := strings.Cut(e.id, "-")
 	added, err := strconv.ParseInt(milliseconds, 10, 64)
@@ -53,7 +53,7 @@ func newQueue(ctx context.Context, url, stream string) (*queue, error) {
 
 func (q *queue) close() { _ = q.redis.Close() }
 
-// read fills the channel. The next entries are read while the last ones wait in it, so that a read is never of a few.
+// read fills the channel. It reads the next entries while the last ones wait in it, so that reads are large.
 func (q *queue) read(ctx context.Context, entries chan<- entry) error {
 	arguments := &redis.XReadGroupArgs{
 		Group: group, Consumer: consumer, Streams: []string{q.stream, ">"}, Count: mostAtOnce, Block: time.Second,
@@ -80,7 +80,7 @@ func (q *queue) read(ctx context.Context, entries chan<- entry) error {
 	}
 }
 
-// ack acknowledges and deletes what was stored.
+// ack acknowledges and deletes stored entries.
 func (q *queue) ack(ctx context.Context, rows []row) error {
 	ids := make([]string, len(rows))
 	for index := range rows {

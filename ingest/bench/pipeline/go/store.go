@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// gathered holds what was fetched and is not being stored yet.
+// gathered holds fetched rows that are not being stored yet.
 type gathered struct {
 	mutex sync.Mutex
 	rows  []row
@@ -28,7 +28,7 @@ func (g *gathered) add(fetched row) {
 	}
 }
 
-// take waits until a row was added, and returns all that are there: none if the last call had them already.
+// take waits until a row was added, and returns all rows, or none if the last call returned them already.
 func (g *gathered) take(ctx context.Context) ([]row, error) {
 	select {
 	case <-g.some:
@@ -64,7 +64,7 @@ func (s *store) upsert(ctx context.Context, rows []row) error {
 	return err
 }
 
-// arguments are the columns that ingest/store/orders/columns.py declares as sent, in its order.
+// arguments are the columns that ingest/store/orders/columns.py declares as sent, in the same order.
 func arguments(rows []row) []any {
 	return []any{
 		column(rows, func(of *row) string { return of.order.ID }),

@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH: Python imports `sitecustomize` from it when it starts. Nothing else imports it."""
+"""A folder for PYTHONPATH, from which Python imports `sitecustomize` when it starts."""

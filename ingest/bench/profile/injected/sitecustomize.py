@@ -1,9 +1,9 @@
-"""Samples what a worker process executes, by its CPU time; the service itself knows nothing of it.
+"""Samples the executed code of a worker process by its CPU time, without code in the service.
 
-Python imports this module when it starts, from PYTHONPATH. Each process that is forked by a command samples itself, from its
-first delivery on, and writes its samples into the folder that BENCH_PROFILE names: `PID.json`, a list of [frames, count], frames
-as `module:qualname` from the innermost outwards. Without that variable nothing happens. What Python's own thread executes is
-counted; a sample that is due in compiled code is taken at the next step of Python code.
+Python imports this module from PYTHONPATH when it starts. Each process that is forked by a command samples itself from
+its first delivery on, and writes its samples to `PID.json` in the folder BENCH_PROFILE. The file is a list of [frames,
+count], with frames as `module:qualname` from the innermost outwards. Without that variable, there are no samples. Only
+the main thread is sampled. A sample that is due in compiled code is taken at the next step of Python code.
 """
 
 import json
@@ -15,18 +15,18 @@ from types import FrameType
 
 VARIABLE = "BENCH_PROFILE"
 
-# The kernel's clock ticks less often on most machines, and then that is the interval.
+# On most machines, the interval is a tick of the kernel's clock, which is longer.
 _EVERY = 0.001
 _WRITE_EVERY = 200
 _DELIVERING = ("ingest.flow.read.reader:", "ingest.flow.deliver.executor:")
-_OUTERMOST = ("asyncio.runners", "uvloop")  # what is outside of them is the same in all samples
+_OUTERMOST = ("asyncio.runners", "uvloop")  # outer frames are the same in all samples
 
 
 class Sampler:
     """Counts the stacks of this process.
 
     Args:
-        directory: where its file goes.
+        directory: folder for the file.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -42,7 +42,7 @@ class Sampler:
         signal.setitimer(signal.ITIMER_PROF, _EVERY, _EVERY)
 
     def _on_time(self, _: int, frame: FrameType | None) -> None:
-        if self._is_busy:  # the time for writing is no delivery's
+        if self._is_busy:  # the time for writing does not belong to a delivery
             return
         self._is_busy = True
         try:
@@ -52,7 +52,7 @@ class Sampler:
 
     def _count(self, names: tuple[str, ...]) -> None:
         if not self._total and not any(name.startswith(_DELIVERING) for name in names):
-            return  # it still starts, or is no worker
+            return  # the process is starting, or is not a worker
         self._counts[names] += 1
         self._total += 1
         is_power_of_two = not self._total & (self._total - 1)
@@ -60,7 +60,7 @@ class Sampler:
             self._write()
 
     def _write(self) -> None:
-        """Replace the file: a reader, and a kill, find the old one or the new one."""
+        """Replace the file atomically, so that it is complete even after a kill."""
         file = self._directory / f"{os.getpid()}.json"
         unfinished = file.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(list(self._counts.items())))

@@ -1,7 +1,7 @@
-"""Limits how many requests the API processes concurrently; other requests wait in a queue, and excess ones are rejected.
+"""Limits the concurrent requests of the API. Others wait in a queue, and excess requests are rejected.
 
-The time of each response is computed when the request arrives, so that requests do not need their own tasks or timers. A
-change of the capacity applies to requests that arrive later; accepted requests keep their times.
+The time of each response is computed when the request arrives, so that requests do not need their own tasks or timers.
+A change of the capacity applies to requests that arrive later. Accepted requests keep their times.
 """
 
 from bisect import bisect_right, insort
@@ -21,7 +21,7 @@ class Capacity:
         self._ends: list[float] = []
 
     def take(self, now: float, seconds: float) -> float | None:
-        """Accept a request that takes `seconds`; return the seconds until its response, or None if it is rejected."""
+        """Accept a request that takes `seconds`, and return the seconds until its response, or None if rejected."""
         ends = self._ends
         del ends[: bisect_right(ends, now)]
         if len(ends) >= self.capacity + self.queue:

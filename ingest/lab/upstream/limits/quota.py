@@ -22,7 +22,7 @@ class QuotaWindow:
         self._left = 0
 
     def take(self, now: float) -> Response | None:
-        """Count a request, and return a 429 if the quota is used up; `now` is in seconds and monotonic."""
+        """Count a request, and return a 429 if the quota is used up. `now` is in seconds and monotonic."""
         if now >= self._ends_at:
             self._ends_at, self._left = now + self._seconds, self._requests
         if self._left:

@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(Posted).decode
 
 
 def posted_query(body: bytes) -> PostedQuery:
-    """Read the body of a request; an unreadable body contains no order."""
+    """Read the body of a request. An unreadable body contains no order."""
     try:
         posted = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
