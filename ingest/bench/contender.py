@@ -93,7 +93,7 @@ class ServiceContender(Contender):
         ca_file: the CA of the API's certificate, or None for plain HTTP.
 
     Attributes:
-        environment: variables to set in addition to the ones that every process needs.
+        environment: variables to set in addition to PATH and LC_ALL.
     """
 
     environment: Mapping[str, str] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""Reports the result of the demo, as a table on a terminal and as an object for scripts."""
+"""Reports the result of the demo in a table on a terminal, or in a JSON object for scripts."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

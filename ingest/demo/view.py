@@ -1,4 +1,4 @@
-"""Shows the demo's progress on stderr, as a live view on a terminal or else as a line every two seconds."""
+"""Shows the demo's progress on stderr in a live view on a terminal, or else in a line every two seconds."""
 
 import sys
 import time

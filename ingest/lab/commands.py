@@ -77,7 +77,7 @@ class Command(LoggedProcess):
         home: working directory with its `.env` file.
         log: file for its output, by default named after the command.
         watchdog: ends the command if this process ends.
-        environment: variables to set in addition to the ones that every process needs.
+        environment: variables to set in addition to PATH and LC_ALL.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class Program(LoggedProcess):
     Args:
         module: name of the module.
         arguments: command-line arguments. All users can read them, so they must not contain secrets.
-        environment: variables to set in addition to the ones that every process needs.
+        environment: variables to set in addition to PATH and LC_ALL.
         home: working directory, which also contains the log.
         watchdog: ends the program if this process ends.
     """

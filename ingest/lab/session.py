@@ -50,6 +50,6 @@ def allow_open_files(wanted: int = OPEN_FILES) -> None:
 
 
 def order_ids(count: int, bundled: Collection[str], prefix: str) -> list[str]:
-    """Return `count` IDs, first the bundled ones in their order and then generated ones that begin with `prefix`."""
+    """Return `count` IDs, first the bundled ones in their order and then generated IDs that begin with `prefix`."""
     made_up = (f"{prefix}-{number:07}" for number in range(1, count - len(bundled) + 1))
     return [*islice(bundled, count), *made_up]

@@ -1,6 +1,9 @@
 """Texts use the terms of docs/reference/glossary.md, and none of the words that those terms replace."""
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +46,7 @@ REPLACED = {
 }
 FORBIDDEN = re.compile("|".join(rf"\b(?:{words})\b" for words in REPLACED).replace(" ", r"\s+"), re.IGNORECASE)
 
-# Habits of a text that reads as translated, and the folders that are free of them.
+# Habits of a text that reads as translated, and what to write instead.
 HABITS = {
     r"somebody|nobody|everybody|someone": "the actor: operator, another session, client",
     r", as (it|they|there|a|an|each|no|we|its)": "because",
@@ -53,28 +56,48 @@ HABITS = {
     r"(, too|also)\.": "including, even, only",
 }
 HABIT = re.compile("|".join(rf"(?:\b|(?=,))(?:{words})(?:\b|(?<=\.))" for words in HABITS).replace(" ", r"\s+"))
-FREE = (
-    "ingest/api",
-    "ingest/cli",
-    "ingest/client",
-    "ingest/domain",
-    "ingest/files",
-    "ingest/flow",
-    "ingest/mapping",
-    "ingest/operations",
-    "ingest/probes",
-    "ingest/process",
-    "ingest/queue",
-    "ingest/services",
-    "ingest/settings",
-    "ingest/sources",
-    "ingest/store",
-    "ingest/telemetry",
-    "ingest/upstream",
-)
 
-# A command of Alertmanager, an argument of Redis', a stored key, and the reserved name of an API key.
-ALLOWED = ("silence add job=ingest", '"SILENT"', "'SILENT'", ":receipt:", "letters, digits", '"nobody"', "`nobody`")
+# The packages that are free of them: all.
+FREE = "ingest/"
+
+# Habits that a pattern can find only in docstrings and comments, what to write instead, and the packages that are not
+# free of them yet.
+PROSE_HABITS: dict[str, tuple[str, set[str]]] = {
+    r"(?:(?:^|[.:(] )What|(?:[,:(] |\b(?:of|with|than|by|from|for|and|to|after|before|as|is) )what) "
+    r"(?:is|was|are|were|has|have|had|comes|goes|came|waits|they|it)\b": ("the name of the thing", {"cli", "queue"}),
+    r";\s+[`a-z]": (
+        "a new sentence",
+        {"api", "cli", "client", "flow", "mapping", "queue", "store", "telemetry", "upstream", "worker_command.py"},
+    ),
+    r"\b(?:that of|those of|one that|of (?:its|their|an?) own)\b": (
+        "the noun again, separate",
+        {"api", "cli", "client", "domain", "flow", "process", "queue", "store", "upstream"},
+    ),
+    r"(?:^|[.:] )(?:Nothing|Nowhere)\b|\b(?:no|nothing|none) \w+ but\b": (
+        "an affirmative sentence",
+        {"api", "queue", "upstream"},
+    ),
+    r"\bpeople\b|\ba person\b": ("the actor: operator, user", {"api", "cli"}),
+    r"\ba (?:third|fifth|sixth|seventh|eighth|ninth|tenth) (?:of|less|more)\b": ("33 %", {"flow", "queue", "store"}),
+    r"\b(?:beside|besides)\b": ("next to, in addition to", {"cli"}),
+    r"(?:^|[.] )Also\b|, too\b": ("including, even, only", {"cli", "queue", "store", "upstream"}),
+    r"\b(?:knows|learns|refuses)\b": (
+        "detect, reject, deny",
+        {"api", "cli", "flow", "process", "queue", "settings", "store", "upstream"},
+    ),
+}
+
+# A command of Alertmanager, an argument of Redis', a stored key, and a reserved name of an API key, which is also a user.
+ALLOWED = (
+    "silence add job=ingest",
+    '"SILENT"',
+    "'SILENT'",
+    ":receipt:",
+    "letters, digits",
+    '"nobody"',
+    "'nobody'",
+    "`nobody`",
+)
 
 
 def texts() -> Iterator[Path]:
@@ -101,9 +124,10 @@ def test_a_text_uses_the_terms_of_the_glossary(path: Path) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in texts() if path.as_posix().startswith(tuple(f"{ROOT}/{free}" for free in FREE))], ids=str
-)
+FREE_TEXTS = [path for path in texts() if path.relative_to(ROOT).as_posix().startswith(FREE)]
+
+
+@pytest.mark.parametrize("path", FREE_TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_text_reads_as_if_it_was_written_in_english(path: Path) -> None:
     text = re.sub(r" *\n[ #]+", NEWLINE, path.read_text(encoding="utf-8"))
     for phrase in ALLOWED:
@@ -112,3 +136,34 @@ def test_a_text_reads_as_if_it_was_written_in_english(path: Path) -> None:
     found = [f"{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]}" for match in HABIT.finditer(text)]
 
     assert found == []
+
+
+@pytest.mark.parametrize("path", FREE_TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_and_comments_read_as_if_they_were_written_in_english(path: Path) -> None:
+    text, package = prose(path), path.relative_to(ROOT).parts[1]
+
+    found = [
+        f"{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]!r}, write {instead}"
+        for pattern, (instead, not_yet) in PROSE_HABITS.items()
+        if package not in not_yet
+        for match in re.finditer(pattern.replace(" ", r"\s+"), text, re.MULTILINE)
+    ]
+
+    assert found == []
+
+
+def prose(path: Path) -> str:
+    """The docstrings and comments of a file, on the lines where they are."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    if path.suffix != ".py":
+        return NEWLINE.join(line.partition("-- ")[2] for line in lines)
+    found = dict.fromkeys(range(1, len(lines) + 1), "")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            found[token.start[0]] = token.string.lstrip("# ")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            first, last = node.lineno, node.end_lineno or node.lineno
+            found.update({number: lines[number - 1].strip() for number in range(first, last + 1)})
+    return NEWLINE.join(found.values())

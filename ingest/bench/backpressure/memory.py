@@ -64,7 +64,7 @@ class MemoryQueue:
         return len(entries)
 
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
-        """Results are not kept."""
+        """Fail, because results are never kept."""
         raise NotImplementedError(f"cannot keep {len(finished)} results")
 
     async def heartbeat(self, lifetime: float) -> Heartbeat:
@@ -73,7 +73,7 @@ class MemoryQueue:
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
 
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        """Not read in this bench."""
+        """Do nothing."""
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Return no entries, because consumers never leave any."""
@@ -81,7 +81,7 @@ class MemoryQueue:
         return []
 
     async def claim_abandoned(self, count: int) -> Abandoned:
-        """Do nothing, because there is no other consumer."""
+        """Return no entries, because there is no other consumer."""
         del count
         return Abandoned([], [])
 

@@ -122,7 +122,7 @@ class Streams(Single):
             pipe.execute()
 
     def kill_one(self) -> str | None:
-        """Kill the program with the most entries in flight, and start a new one, as a supervisor would."""
+        """Kill the program with the most entries in flight, and start a new one like a supervisor."""
         self._is_disturbed = True
         max(self.parts, key=self._held_by).kill()
         self._start_one()

@@ -77,7 +77,7 @@ class PostgresServer(Server):
 
     @property
     def dsn(self) -> str:
-        """The DSN for clients, as a superuser and including the password."""
+        """The DSN for clients, with the name and password of a superuser."""
         return f"postgresql://{_USER}:{self.password}@127.0.0.1:{self.port}/postgres"
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", *, timeout: float = STOP_SECONDS) -> None:

@@ -132,7 +132,7 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Prepare the first start; called before each start."""
+        """Prepare the first start. `start` calls this before each start."""
 
     @abstractmethod
     def _command(self, port: int) -> Sequence[str | Path]:

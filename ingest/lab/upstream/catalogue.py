@@ -24,7 +24,7 @@ def order_id_of(key: bytes) -> str:
 
 
 class Catalogue:
-    """The document of each order, which is the bundled one, a replacement or none."""
+    """The documents of all orders, which are bundled, replaced or deleted."""
 
     def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour) -> None:
         self._samples = samples

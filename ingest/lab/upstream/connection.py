@@ -140,7 +140,7 @@ class Connection(Protocol):
         """Collect the body, up to a limit."""
         self._body += part
         if len(self._body) > BODY_LIMIT:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {BODY_LIMIT} bytes")
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {BODY_LIMIT} bytes")
 
     def on_message_complete(self) -> None:
         """Find and write the response to the request."""

@@ -61,7 +61,7 @@ def not_found(order_id: str) -> Response:
 
 
 def uncounted(given: Response) -> Response:
-    """Return the response as one that is not counted."""
+    """Exclude the response from the statistics."""
     return given._replace(label=None)
 
 

@@ -1,6 +1,6 @@
 """Serves the orders in the shapes of three shops, with their paths, credential headers and documents.
 
-The documents contain the peculiarities of the real ones that can break a mapping: envelopes, texts and numbers for the
+The documents contain the peculiarities of real documents that can break a mapping: envelopes, texts and numbers for the
 same kind of value, empty and null values, times without a zone, and lines that have to be requested separately.
 """
 
