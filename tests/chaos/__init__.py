@@ -1,7 +1,7 @@
-"""The chaos run: the real commands on real servers, while everything that may fail fails, and an account at the end.
+"""The chaos run: the real commands on real servers under random faults, with a reconciliation at the end.
 
-Read in this order: `plan` (which faults, when: pure, from a seed), `stage` (servers, proxies and commands), `faults` (how each
-fault is done), `producer` (announces orders, and remembers what was accepted), `check` (the account), `run` (all of it in
-its order), `report` (what is said about it). `python -m chaos --help` shows the options; the folder is found with
+Read in this order: `plan` (the faults and their times, drawn from a seed), `stage` (servers, proxies and commands),
+`faults` (the actions), `producer` (announces orders and records accepted ones), `check` (the reconciliation), `run` (the
+sequence of a run) and `report` (the printed report). `python -m chaos --help` shows the options and needs
 PYTHONPATH=tests.
 """

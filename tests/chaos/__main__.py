@@ -13,7 +13,7 @@ from ingest.lab.servers import sigterm_raises
 
 
 def main() -> int:
-    """Run it; the exit code is 1 unless every order is accounted for."""
+    """Run it. The exit code is 1 unless every order is accounted for."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long faults strike (1)")
     parser.add_argument("--seed", type=int, default=None, help="decides which faults strike when (random)")
@@ -23,7 +23,12 @@ def main() -> int:
         "--redis-server", type=Path, default=None, help="the program to use for Redis (embedded Valkey)"
     )
     parser.add_argument(
-        "--with", dest="features", action="append", choices=FEATURES, default=[], help="use this, too; repeatable"
+        "--with",
+        dest="features",
+        action="append",
+        choices=FEATURES,
+        default=[],
+        help="also use this feature (repeatable)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--keep", action="store_true", help="keep logs and data, also if all is well")

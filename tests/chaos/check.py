@@ -1,4 +1,4 @@
-"""What is looked at when all is over: the account, and what PostgreSQL, Redis, the API and the logs say beside it."""
+"""Checks the state after a run: the reconciliation, PostgreSQL, Redis, the API and the logs."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -33,19 +33,19 @@ CREATE TRIGGER witness_change AFTER UPDATE ON orders FOR EACH ROW
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found.
+    """The results of the check.
 
     Attributes:
-        account: of all orders.
-        dead_lettered_twice: orders with more than one dead letter; none is announced again after it failed.
-        nameless: dead letters of entries without an order; there should be at least N and at most M.
+        account: the reconciliation of all orders.
+        dead_lettered_twice: orders with more than one dead letter, although failed orders are not announced again.
+        nameless: dead letters of entries without an order, with their expected minimum and maximum.
         went_back: rows that an older version has replaced.
         written_often: orders that were written more often than they have versions.
-        requests: that the API saw.
-        answers: of them by status.
-        fetched_again: whole orders that the API sent beyond one for each announcement.
-        redeliveries: entries that were reclaimed, by reason.
-        events: the workers' log, by event.
+        requests: requests at the API.
+        answers: responses by status.
+        fetched_again: whole orders that the API sent in addition to one for each announcement.
+        redeliveries: reclaimed entries by reason.
+        events: the workers' log by event.
         bugs: tracebacks and failed deliveries in the log.
     """
 
@@ -63,7 +63,7 @@ class Findings:
 
     @property
     def complaints(self) -> list[str]:
-        """What is not as it should be, a line each; none if the run is sound."""
+        """A line for each violation, or an empty list for a sound run."""
         account, letters = self.account, self.account.dead_letters
         dead_lettered, least, most = self.nameless
         checks = {
@@ -99,7 +99,7 @@ async def prepare(dsn: str) -> None:
 
 
 async def find(stage: Stage, orders: Orders) -> Findings:
-    """Look everywhere; ask when the workers have ended."""
+    """Check everything after the workers have ended."""
     servers = stage.servers
     account = await reconcile(
         orders.accepted,
@@ -134,7 +134,7 @@ async def find(stage: Stage, orders: Orders) -> Findings:
 
 
 async def _letters(redis_url: str) -> Counter[str]:
-    """Dead letters by order; those without one under the empty text."""
+    """Dead letters by order, with the empty text for dead letters without an order."""
     async with Redis.from_url(redis_url) as client:
         letters: Any = await client.xrange(Keys.of(STREAM).dead)
     return Counter(_order_id(fields.get(b"order_id", b"").decode(errors="replace")) for _, fields in letters)
@@ -167,7 +167,7 @@ def _redeliveries(events: list[dict[str, Any]]) -> dict[str, int]:
 
 def _is_bug(event: dict[str, Any]) -> bool:
     if event["event"] == "unreadable":
-        # A line may break off where a process is killed; a traceback is another thing.
+        # A line may be incomplete after a kill, in contrast to a traceback.
         return "Traceback" in event["line"]
     return event["event"] in {"delivery_failed", "refused"} or "exception" in event
 

@@ -1,4 +1,4 @@
-"""The chaos run takes longer than any other test: it begins first, and the others go on beside it."""
+"""Starts the chaos run first, because it takes longer than any other test, which run concurrently."""
 
 import pytest
 

@@ -20,7 +20,7 @@ from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.redis.connection import control_client
 
 T = TypeVar("T")
-# A stop takes the grace period and the supervisor's margin (5 + 12 s), if servers are unavailable meanwhile; and a busy machine longer.
+# While servers are unavailable, a stop takes the grace period and the supervisor's margin (5 + 12 s), and longer on a busy machine.
 STOP_SECONDS = 40.0
 _SLOW = 0.15
 # In long runs the API may be down, and nothing pending, for a minute.
@@ -45,12 +45,12 @@ _PLAUSIBLE: list[dict[str, object]] = [
 
 
 class Faults:
-    """Strikes a stage.
+    """Applies faults to a stage.
 
     Args:
-        stage: what is struck.
-        orders: where it is noted what foreign producers have added.
-        say: told what happens, as it happens.
+        stage: the stage.
+        orders: records entries that foreign producers have added.
+        say: called with a description of each event.
     """
 
     def __init__(self, stage: Stage, orders: Orders, say: Callable[[str], None]) -> None:
@@ -94,7 +94,7 @@ class Faults:
         }
 
     async def strike(self, fault: Fault) -> None:
-        """Do one fault, and undo it; returns when it is over."""
+        """Apply one fault, undo it, and return."""
         lasting = f" for {fault.seconds:.1f} s" if fault.seconds else ""
         self._say(f"{fault.kind}{lasting}")
         result = await self._ways[fault.kind](fault)
@@ -141,7 +141,7 @@ class Faults:
         return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"
 
     def _choose_command(self, fault: Fault) -> WorkerCommand:
-        """One that should be running; from now on it should not."""
+        """Remove a command from the workers that should be running, and return it."""
         command = _pick(self._stage.workers, fault)
         self._stage.workers.remove(command)
         return command
@@ -162,13 +162,13 @@ class Faults:
         return "goes on"
 
     async def _fail_over(self, _: Fault) -> str:
-        """Only new connections are led to the new primary; those that are open stay at the old one."""
+        """Lead only new connections to the new primary, while open connections stay at the old one."""
         await self._stage.change_roles()
         self._stage.redis.lead()
         return f"port {self._stage.redis.primary.port} is the primary"
 
     async def _demote(self, fault: Fault) -> str:
-        """The proxy leads to the replica meanwhile."""
+        """Let the proxy lead to the replica for some time."""
         await self._stage.change_roles()
         await asyncio.sleep(fault.seconds)
         await self._stage.change_roles()
@@ -181,7 +181,7 @@ class Faults:
         return f"{name.decode()}, which held {entries}"
 
     async def _deleted(self, fault: Fault) -> tuple[bytes, int] | None:
-        """The live consumer that was deleted, and how much it held; None if none holds anything."""
+        """The deleted live consumer with the number of its entries, or None if all consumers are empty."""
         keys = Keys.of(STREAM)
         with suppress(RedisError, OSError):
             async with control_client(self._stage.straight_redis_url) as redis:
@@ -196,7 +196,7 @@ class Faults:
         return None
 
     async def _add_wide(self, fault: Fault) -> str:
-        """As somebody would who puts a whole document into fields; every other one names no order, or none that could be."""
+        """Entries with a whole document in fields. Every other entry names no order or an impossible one."""
         random = Random(fault.choice)
         widths = []
         for number in range(_WIDE_AT_ONCE):
@@ -263,7 +263,7 @@ def _pick(victims: Sequence[T], fault: Fault) -> T:
 
 @contextmanager
 def _frozen(processes: Iterable[psutil.Process]) -> Iterator[None]:
-    """Processes that may die meanwhile."""
+    """Processes that may die during the fault."""
     processes = list(processes)
     for process in processes:
         with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""What is queued still when a run's queue does not become empty, for whoever looks for the cause."""
+"""Describes the remaining queue if a run's queue does not become empty, to find the cause."""
 
 from pprint import pformat
 

@@ -1,8 +1,8 @@
-"""Which faults strike when: pure, drawn from a seed.
+"""Draws the times of all faults from a seed, in pure code.
 
-Faults come in lanes, each of which goes its own way, so that faults of different lanes overlap. A lane deals its kinds like
-cards: each comes once before any comes again, in an order of its own each time. So the same seed gives the same plan, every
-kind occurs in a short run, and a long one has its share of each.
+Faults are divided into independent lanes, so that faults of different lanes overlap. A lane deals its kinds like cards.
+Each kind occurs once before any kind occurs again, in a random order each time. Therefore, the same seed gives the same
+plan, a short run contains every kind, and a long run contains its share of each.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _QUIET = 2.0
 
 
 class Kind(StrEnum):
-    """What strikes; the value is what is said about it."""
+    """The kinds of faults. The value is the description."""
 
     KILL_PROCESS = "kill -9 a worker process"
     KILL_COMMAND = "kill -9 a worker command, supervisor and all"
@@ -52,7 +52,7 @@ class Kind(StrEnum):
     FOREIGN_WIDE = "entries of thousands of fields"
 
 
-# Seconds that each lasts: at least, and at most. A restart is down for so long.
+# Minimum and maximum duration of each fault in seconds. For a restart, this is the downtime.
 SECONDS = {
     Kind.KILL_PROCESS: (0.0, 0.0),
     Kind.KILL_COMMAND: (0.5, 3.0),
@@ -93,8 +93,8 @@ class Lane:
     """Kinds that never overlap each other.
 
     Attributes:
-        gap: seconds of peace between two of them, at least and at most.
-        short_gap: the same, in a short run.
+        gap: minimum and maximum seconds between two faults.
+        short_gap: the same in a short run.
     """
 
     name: str
@@ -137,7 +137,7 @@ GROUPS = {
     "wide entries": (Kind.FOREIGN_WIDE,),
     "slow networks": (Kind.REDIS_SLOW, Kind.POSTGRES_SLOW, Kind.API_SLOW),
 }
-"""What the report counts together; every kind is in one of them."""
+"""Groups of kinds that the report counts together. Every kind is in one group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class Fault:
 
     Attributes:
         at: seconds after the start of the run.
-        seconds: that it lasts.
-        choice: picks the victim, where there are several: from 0 to below 1.
+        seconds: duration.
+        choice: a number from 0 to below 1 that selects one of several victims.
     """
 
     at: float

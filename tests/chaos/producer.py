@@ -1,8 +1,8 @@
-"""Announces orders all the time, and remembers what was accepted and what should become of it.
+"""Announces orders during the whole run, and records accepted orders with their expected results.
 
-Only what `enqueue` has returned for counts as accepted. An announcement that is given up is unconfirmed: it may have arrived.
-Most orders are as the API has them anyway; some do not exist, some are broken, some change after they were announced, and are
-then announced again. Foreign producers add entries that name no order.
+An order is accepted when `enqueue` has returned. An announcement that is given up is unconfirmed, because it may have
+arrived. Most orders are unchanged bundled ones. Some do not exist, some are broken, and some change after their
+announcement and are announced again. Foreign producers add entries that do not name an order.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ _GIVES_UP_AFTER = 3.0
 _OTHER = b'{"id":"other"}'
 _BROKEN = (b"<html>502</html>", b'{"id": oops}', b"[]")
 _SHARES = {"_plain": 0.81, "_missing": 0.02, "_broken": 0.02, "_changing": 0.03, "_change": 0.12}
-# Of the orders that change, these change over and over, so that several versions of each are on their way at once.
+# Some of the changing orders change repeatedly, so that several versions are on their way concurrently.
 _RESTLESS = 5
 _NAMELESS = 0.05  # of all ticks
 
 
 class Orders:
-    """What was announced.
+    """The announced orders.
 
     Attributes:
-        accepted: for certain.
-        unconfirmed: perhaps.
-        versions: how many versions each changing order has had.
-        nameless: entries without an order, or with an ID that none can have: accepted ones, and how many there may be besides.
+        accepted: orders that were accepted for certain.
+        unconfirmed: orders that may have been accepted.
+        versions: number of versions of each changing order.
+        nameless: number of accepted and of unconfirmed entries without an order or with an invalid ID.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Orders:
         return f"WIDE-{next(self._wide)}"
 
     def note_foreign(self, name: str, *, certain: bool) -> None:
-        """Remember an entry of a foreign producer; one that names no order that could be counts as nameless."""
+        """Record an entry of a foreign producer, as nameless if it does not name a possible order."""
         if name.startswith("WIDE-"):
             (self.accepted if certain else self.unconfirmed).add(name)
         else:
@@ -69,11 +69,11 @@ class Orders:
             self.nameless = (accepted + certain, perhaps + (not certain))
 
     def expect(self, order_id: str, outcome: Expected) -> None:
-        """Set what should become of an order that is not as usual."""
+        """Set the expected result of an unusual order."""
         self._special[order_id] = outcome
 
     async def expected(self, order_id: str) -> Expected:
-        """What should become of an order."""
+        """The expected result of an order."""
         if order_id in self._special:
             return self._special[order_id]
         return self._usual.response(ORDERS + order_id.encode()).payload.partition(b"\r\n\r\n")[2]
@@ -86,10 +86,10 @@ class Announcer:
         in_lists: whether workers request orders in lists.
 
     Args:
-        redis_url: by way of the proxy.
-        api: where orders are changed before they are announced.
+        redis_url: URL of Redis through the proxy.
+        api: the API, in which orders are changed before they are announced.
         rate: orders per second.
-        say: told when it gives up.
+        say: called with a description when an announcement is given up.
     """
 
     def __init__(self, redis_url: str, api: Api, rate: float, seed: int, say: Callable[[str], None]) -> None:
@@ -105,7 +105,7 @@ class Announcer:
         self.in_lists = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Announce until stopped; what changed has then been announced."""
+        """Announce until stopped, including all changed orders."""
         async with Producer.connect(self._url, STREAM) as producer:
             buffer = 0.0
             while not stop.is_set():
@@ -164,14 +164,14 @@ class Announcer:
 
     async def _broken(self) -> str:
         name = f"BROKEN-{next(self._numbers)}"
-        # What becomes of an order that has another's name in a list depends on which others are requested with it.
+        # The result of an order with another order's name in a list depends on the other requested orders.
         document = self._random.choice(_BROKEN if self.in_lists else (*_BROKEN, _OTHER))
         await self._api.put(name, document)
         self.orders.expect(name, DeadReason.INVALID_ORDER)
         return name
 
     async def _changing(self) -> str:
-        """An order that will change; its changes have a time of their own, or none, as its name says."""
+        """An order that will change. Its name determines whether its changes have a separate time."""
         name = f"{self._random.choice(['DATED', 'UNDATED'])}-{next(self._numbers)}"
         await self._put_version(name, 1)
         return name

@@ -1,4 +1,4 @@
-"""What is said at the end: for people a text, for scripts an object."""
+"""Reports the run at the end, as a text or as an object for scripts."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -14,12 +14,12 @@ class Report:
     """One run.
 
     Attributes:
-        seconds: that faults struck for.
-        struck: the faults that were done, by kind.
-        drained_after: seconds from the last fault until the queue was empty; None if it never was.
-        exits: how worker commands have ended that were not killed.
-        accidents: what happened that nobody had planned.
-        logs: where they are; None if they are removed.
+        seconds: duration of the faults.
+        struck: number of applied faults by kind.
+        drained_after: seconds from the last fault until the queue was empty, or None if it never was.
+        exits: exits of the worker commands that were not killed.
+        accidents: unplanned events.
+        logs: folder of the logs, or None if they are removed.
     """
 
     seed: int
@@ -33,7 +33,7 @@ class Report:
 
     @property
     def complaints(self) -> list[str]:
-        """What is not as it should be, a line each."""
+        """A line for each violation."""
         stuck = ["the queue was not empty in time"] if self.drained_after is None else []
         unwilling = [f"workers that did not stop when asked: {self.exits[KILLED]}"] if KILLED in self.exits else []
         return [*stuck, *unwilling, *self.accidents, *self.findings.complaints]
@@ -44,7 +44,7 @@ class Report:
 
     @property
     def groups(self) -> dict[str, int]:
-        """The faults, counted together as people think of them."""
+        """The number of faults by group."""
         return {group: sum(self.struck[kind] for kind in kinds) for group, kinds in GROUPS.items()}
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run in its order: start everything, let the faults strike, lift them, wait for the queue to be empty, look."""
+"""The sequence of a run: start, apply faults, lift them, wait until the queue is empty, check."""
 
 import asyncio
 import secrets
@@ -25,7 +25,7 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client
 
 _COMMANDS = 2
-# The longest retry delay is five minutes; beyond that, what is left does not move.
+# Beyond the longest retry delay of five minutes, remaining orders are stuck.
 _DRAIN_SECONDS = 420.0
 _LOOK_EVERY = 0.25
 _TELL_EVERY = 5.0
@@ -33,15 +33,15 @@ _TELL_EVERY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked for.
+    """The options of a run.
 
     Attributes:
-        seconds: that faults strike for.
+        seconds: duration of the faults.
         rate: orders announced per second.
-        processes: worker processes, over all commands.
-        redis_server: the program to use for Redis; None for the embedded one.
-        keep: whether data and logs stay, however it ends.
-        features: what the workers use, of `chaos.stage.FEATURES`.
+        processes: worker processes of all commands.
+        redis_server: the program to use for Redis, or None for the embedded one.
+        keep: whether data and logs are always kept.
+        features: the features of `chaos.stage.FEATURES` that the workers use.
     """
 
     seed: int
@@ -54,7 +54,7 @@ class Options:
 
 
 def run(options: Options) -> Report:
-    """Do it all; data and logs stay behind if the run is not sound."""
+    """Perform a run. Data and logs are kept if the run is not sound."""
     home = Path(tempfile.gettempdir()) / f"ingest-chaos-{options.seed}-{secrets.token_hex(3)}"
     keep = True
     try:
@@ -131,13 +131,13 @@ class _Run:
 
     async def _go(self, faults: Faults, lane: Sequence[Fault]) -> None:
         for fault in lane:
-            # A lane that is late skips nothing: each kind is to occur.
+            # A late lane does not skip faults, because each kind has to occur.
             await asyncio.sleep(max(0.0, self._started + fault.at - time.monotonic()))
             await faults.strike(fault)
             self._struck[fault.kind] += 1
 
     async def _watch_commands(self) -> None:
-        """A worker command ends only if it is told to."""
+        """Record worker commands that end without a request."""
         while True:
             for command in list(self._stage.workers):
                 if command.has_ended():
@@ -160,7 +160,7 @@ class _Run:
     # -- the queue ------------------------------------------------------------------------------------------
 
     async def _drained(self) -> bool:
-        """Wait until nothing is queued; False, with what is left written down, if that takes too long."""
+        """Wait until the queue is empty, or return False and log the remaining queue if that takes too long."""
         until = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < until:
             if await self._queued() == (0, 0):
@@ -172,7 +172,7 @@ class _Run:
         return False
 
     async def _queued(self) -> tuple[int, int] | None:
-        """Entries in both lanes and in the retry set, at one moment; None while Redis does not say."""
+        """Entries in both lanes and the retry set at one moment, or None while Redis does not respond."""
         keys = Keys.of(STREAM)
         for _ in range(2):  # a connection from before a restart fails once
             with suppress(RedisError, OSError, TimeoutError):
@@ -184,7 +184,7 @@ class _Run:
                     return sum(lanes), retry
         return None
 
-    # -- what is seen ---------------------------------------------------------------------------------------
+    # -- observations ---------------------------------------------------------------------------------------
 
     async def _tell(self) -> None:
         while True:

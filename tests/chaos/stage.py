@@ -1,7 +1,8 @@
-"""What a chaos run plays on: real servers behind proxies, the simulated API, and the service's own commands as processes.
+"""The stage of a chaos run: real servers behind proxies, the simulated API, and the service's own commands as processes.
 
-The workers reach Redis, PostgreSQL and the API through a proxy each; so does the producer. The check at the end, what sets the
-API, and the foreign clients go straight: to Redis by a proxy of their own, which does nothing but lead to the primary.
+The workers and the producer reach Redis, PostgreSQL and the API through a proxy for each. The final check, the control of
+the API and foreign clients connect directly. Their connections to Redis use a separate proxy, which only leads to the
+primary.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from ingest.lab.watchdog import Watchdog
 STREAM, GROUP = "orders", "ingest"
 TOKEN = "chaos"
 KILLED = "killed, as it did not stop"
-# Shorter than anybody would set them: what takes minutes otherwise happens in seconds.
+# Much shorter than in production, so that events take seconds instead of minutes.
 SETTINGS = {
     "INGEST_STREAM": STREAM,
     "INGEST_GROUP": GROUP,
@@ -46,13 +47,13 @@ SETTINGS = {
     "INGEST_METRICS_PORT": "0",
     "INGEST_LOG_FORMAT": "json",
 }
-# What a run may use beside that. The quota leaves room to catch up after a fault.
+# Optional features of a run. The quota leaves room to catch up after a fault.
 FEATURES = {
     "quota": {"INGEST_UPSTREAM_RATE": "400", "INGEST_UPSTREAM_CONCURRENCY": "60"},
     "bulk": {"INGEST_UPSTREAM_BULK_SIZE": "20"},
     "https": {},
 }
-# A usual day of the API; none of it is an order's own fault.
+# The faults of the API on a usual day, none of which is the fault of an order.
 USUAL = {
     "latency": "0.02-0.1",
     "error_rate": 0.01,
@@ -69,13 +70,13 @@ _TREE = "PYTHONPATH"
 
 
 class WorkerCommand(Command):
-    """One `ingest worker` as a process, with all its children; its output goes to a file of its own."""
+    """One `ingest worker` process with all its children and its own log file."""
 
     def ask_to_stop(self) -> None:
         self.signal(signal.SIGTERM)
 
     def children(self) -> list[psutil.Process]:
-        """Its worker processes, in a fixed order; not the one that reads its settings before, without which it cannot start."""
+        """Its worker processes in a fixed order, without the process that reads the settings at the start."""
         started = {event["pid"] for event in events_of(self.log) if event["event"] == "process_started"}
         try:
             children = psutil.Process(self.pid).children()
@@ -86,12 +87,12 @@ class WorkerCommand(Command):
 
 @dataclass
 class Stage:
-    """Everything that can be seen or struck.
+    """All parts that can be observed or damaged.
 
     Attributes:
         home: the folder of all data and logs.
         workers: the worker commands that should be running.
-        exits: how worker commands have ended that were not killed as a fault, as they say themselves.
+        exits: the number of exits of worker commands by description, without commands killed as a fault.
     """
 
     home: Path
@@ -122,13 +123,13 @@ class Stage:
         return _by_way_of(self.redis_straight, self.redis.url)
 
     async def change_roles(self) -> None:
-        """Hand over to the replica, so that nothing that was confirmed is lost; the workers' proxy stays as it is."""
+        """Hand over to the replica without losing confirmed writes. The workers' proxy is unchanged."""
         await self.redis.hand_over()
         self.redis_straight.lead_to(self.redis.primary.port)
         await asyncio.to_thread(self.redis_straight.cut)
 
     def prepare(self, seed: int, features: Collection[str] = ()) -> None:
-        """Make the tables, and start the API; the workers use these features."""
+        """Create the tables and start the API. The workers use these features."""
         self._configure(
             {
                 **SETTINGS,
@@ -152,14 +153,14 @@ class Stage:
             self._configure({"INGEST_UPSTREAM_BULK_URL": order_url.replace("/{order_id}", "?ids={order_ids}")})
 
     def start_worker(self) -> WorkerCommand:
-        """Start a worker command, beside those that run."""
+        """Start an additional worker command."""
         number = len(list(self.logs.glob("worker-*.log"))) + 1
         command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}")
         self.workers.append(command)
         return command
 
     def await_end(self, command: WorkerCommand, within: float) -> str:
-        """How a worker command ends that was asked to stop, or whose supervisor is gone; it is killed if it does not."""
+        """Wait for a worker command to end after a stop request or without its supervisor, or else kill it."""
         if not command.has_ended(within):
             command.kill()
             how = KILLED
@@ -171,7 +172,7 @@ class Stage:
         return how
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """All that the workers have logged; a line that is no event has the name `unreadable`."""
+        """All log events of the workers. A line that is not an event is named `unreadable`."""
         for log in sorted(self.logs.glob("worker-*.log")):
             yield from events_of(log)
 
@@ -189,7 +190,7 @@ class Stage:
             log=self.logs / f"{log}.log",
             home=self.logs,
             watchdog=self._watchdog,
-            # The tree that this is run from; nothing else of the environment reaches the commands.
+            # The commands get the path of this source tree, and no other variable of the environment.
             environment={name: os.environ[name] for name in (_TREE,) if name in os.environ},
         )
         self._commands.callback(command.kill)
@@ -203,7 +204,7 @@ class Stage:
 
 
 def events_of(log: Path) -> Iterator[dict[str, Any]]:
-    """All that one command has logged; a line that is no event has the name `unreadable`."""
+    """All log events of one command. A line that is not an event is named `unreadable`."""
     for line in log.read_text(errors="replace").splitlines():
         try:
             yield json.loads(line) | {"log": log.name}
@@ -212,7 +213,7 @@ def events_of(log: Path) -> Iterator[dict[str, Any]]:
 
 
 class Api:
-    """Sets the simulated API and asks it; what it does to orders is nobody's fault here."""
+    """Controls the simulated API and reads its counters."""
 
     def __init__(self, url: str, ca_file: Path | None) -> None:
         self._url = url
@@ -241,7 +242,7 @@ class Api:
         await self._ask("DELETE", f"/orders/{order_id}")
 
     async def stats(self) -> dict[str, Any]:
-        """What it counts."""
+        """Its counters."""
         return json.loads(await self._ask("GET", "/stats"))
 
     async def _ask(self, method: str, path: str, **options: Any) -> bytes:
@@ -254,12 +255,12 @@ class Api:
 
 @contextmanager
 def open_stage(home: Path, processes: int, redis_server: Path | None) -> Iterator[Stage]:
-    """The stage, with its servers running; nothing of it but the folder outlives the block, whatever ends this process.
+    """The stage with running servers. At the end of the block, only the folder remains, however this process ends.
 
     Args:
         home: a folder that does not exist yet.
         processes: worker processes of each command.
-        redis_server: the program to use for Redis; by default the embedded Valkey.
+        redis_server: the program to use for Redis, by default the embedded Valkey.
     """
     options = {**VALKEY_DURABLE, "appendfsync": "always", "repl-diskless-sync-delay": "0"}
     with ExitStack() as stack:

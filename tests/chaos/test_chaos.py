@@ -1,4 +1,4 @@
-"""A minute of chaos, as part of all tests; longer runs are for `make chaos`."""
+"""A minute of chaos as part of all tests. `make chaos` runs longer."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def test_every_accepted_order_is_accounted_for_whatever_fails() -> None:
         check=False,
     )
 
-    # In a failure the whole story is shown: what struck when, what was found, and where the logs are.
+    # A failure shows the faults with their times, the results, and the folder of the logs.
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     assert done.returncode == 0, f"{done.stderr}\n{json.dumps(report, indent=1)}"

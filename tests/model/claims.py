@@ -1,4 +1,4 @@
-"""How entries change hands: by heartbeats and renewals, by the sweep, and by reclaiming from the dead and the stale."""
+"""The ways in which entries change their consumer: heartbeats, renewals, the sweep, and reclaiming from stale consumers."""
 
 from hypothesis import strategies as st
 from model.look import LEASE, Hand, Idle, Look, lane_of, name_of, refs
@@ -8,12 +8,12 @@ from model.steps import LOST, PICK, SOME, step
 from ingest.domain.deliveries.delivery import EntryRef
 
 _ALL = 1000
-# The smallest page with which a sweep gets on, one that ends between any two entries, and one that holds all there is.
+# The smallest page with which a sweep progresses, a page that ends between any two entries, and a page for all entries.
 _PAGES = (2, 3, 5, 100)
 
 
 class Claims(Machine):
-    """Who may take what from whom."""
+    """The rules for claims between consumers."""
 
     @step(2, lambda self: set(self.awake()) - self.live, pick=PICK, lost=LOST)
     def renew_heartbeat(self, *, pick: int, lost: bool) -> None:
@@ -32,7 +32,7 @@ class Claims(Machine):
 
     @step(1, lambda self: self.leader in self.awake(), pick=PICK)
     def lose_the_leader(self, *, pick: int) -> None:
-        """It dies; who is heard next leads, and its sweep goes on where the other's ended."""
+        """The leader dies. The next consumer with a heartbeat leads, and its sweep continues where the last one ended."""
         leader = self.leader
         assert leader is not None
         self.become_stale(leader)
@@ -76,7 +76,7 @@ class Claims(Machine):
                 self.pending[name_of(delivery.entry)] = Hand(name, hand.count - 1)
         self.hand_over(name, taken, lost=lost)
 
-    # -- what is abandoned ------------------------------------------------------------------------------------
+    # -- abandoned entries ------------------------------------------------------------------------------------
 
     @step(5, lambda self: self.abandoned_now(), pick=PICK, count=SOME, lost=LOST)
     def claim_abandoned(self, *, pick: int, count: int, lost: bool) -> None:
@@ -84,7 +84,7 @@ class Claims(Machine):
 
     @step(5, lambda self: self.standing and self.holders(), pick=PICK, heir=PICK)
     def be_taken_for_dead(self, *, pick: int, heir: int) -> None:
-        """Its heartbeat ends and another reclaims; it goes on and believes to hold what the other has."""
+        """Its heartbeat ends and another consumer reclaims. It continues with the same entries."""
         self.become_stale(one_of(self.holders(), pick))
         self.all_is_where_it_should_be()
         heirs = [name for name in self.awake() if name in self.standing]
@@ -106,7 +106,7 @@ class Claims(Machine):
         assert len(set(entry_ids)) == len(entry_ids) <= count
         assert {name_of(delivery.entry) for delivery in found.released} <= released
         assert {name_of(delivery.entry) for delivery in found.dead} <= orphaned, "of the dead, by who has standing"
-        # Records of what was deleted, and notes of what is no longer released, are looked at in vain, and cleared away.
+        # Records of deleted entries, and notes of entries that are no longer released, are removed.
         if len(taken) < count and listed <= count and not self.deleted:
             assert set(entry_ids) == released | orphaned, "all that is abandoned is found"
         self.hand_over(name, taken, lost=lost)
@@ -115,12 +115,12 @@ class Claims(Machine):
 
     @step(3, lambda self: self.awake(), pick=PICK, page=st.sampled_from(_PAGES))
     def sweep(self, *, pick: int, page: int) -> None:
-        """One page of it, by any member at any time: who leads may have changed twice since the last."""
+        """One page of the sweep by any member at any time. The leader may have changed twice since the last page."""
         self.sweep_a_page(one_of(self.awake(), pick), page)
 
     @step(1, lambda self: self.lost or self.stale(), pick=PICK, page=st.sampled_from(_PAGES))
     def sweep_all(self, *, pick: int, page: int) -> None:
-        """What a sweep finds that is made from its beginning to its end."""
+        """A complete sweep finds all lost and stale entries."""
         self.sweep_whole(one_of(self.awake(), pick), page)
         assert not self.look.lost, "whatever has left the pending list without an ack is back"
 

@@ -1,4 +1,4 @@
-"""What others do with the queue: they add entries by hand, read it in a group of their own, clean up, replay dead letters."""
+"""Steps of foreign programs, which add entries, read the queue in a separate group, clean up and replay dead letters."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ class Foreigners(Trouble):
 
     @step(1, lambda self: self.unread is not None and self.look.stream)
     def auditor_is_set_back(self) -> None:
-        """It reads all that there is again, also what it has not acked yet."""
+        """It reads all entries again, including the ones that it has not acked yet."""
         for lane in (EXPRESS, MAIN):
             self.run(self.world.redis.xgroup_setid(stream_of(self.keys, lane), AUDIT, "0"))
         self.unread = list(self.look.stream)
@@ -94,7 +94,7 @@ class Foreigners(Trouble):
         assert self.run(self.replay_one(entry_id, self.record())) == 0, "another operator comes too late"
 
     async def replay_one(self, entry_id: str, record: str) -> int:
-        """One call of a replay; repeated with its record, it is the same call."""
+        """One call of a replay, which is the same call if it is repeated with its record."""
         with translated():
             keys = [self.keys.dead, self.keys.express, self.keys.stream, self.keys.erased, record]
             return int(await self.letters._replay(keys, [GROUP, entry_id]))

@@ -1,4 +1,4 @@
-"""What Redis holds of a queue at one moment: read in one step, by none of the product's code."""
+"""Reads the state of a queue in Redis at one moment in one step, without the product's code."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from ingest.queue.layout.keys import Keys
 GROUP = "ingest"
 AUDIT = "audit"
 LEASE = 3600.0
-# Nothing is idle for that long but what was released: that counts as idle since 1970, or is nobody's.
+# Only released entries are idle for this long, because they count as idle since 1970 or have no consumer.
 _YEARS = 10**11
 
 _SCRIPT = """
@@ -53,12 +53,12 @@ return {
   look_at_lane(KEYS[6], KEYS[7], KEYS[8]), look_at_lane(KEYS[9], KEYS[10], KEYS[11])
 }
 """
-# The lanes, by what goes after an entry ID in the model: IDs are unique in one lane only.
+# The lanes by the suffix of an entry ID in the model, because IDs are only unique within a lane.
 EXPRESS, MAIN = "/express", ""
 
 
 def lane_of(name: str) -> str:
-    """The lane of an entry that the model knows by that name."""
+    """The lane of an entry with this name in the model."""
     return EXPRESS if name.endswith(EXPRESS) else MAIN
 
 
@@ -68,7 +68,7 @@ def stream_of(keys: Keys, lane: str) -> str:
 
 
 def name_of(entry: EntryRef) -> str:
-    """What the model calls an entry."""
+    """The name of an entry in the model."""
     return entry.id + (EXPRESS if entry.stream.endswith(":express") else MAIN)
 
 
@@ -86,7 +86,7 @@ def by_stream(keys: Keys, names: Iterable[str]) -> list[tuple[str, list[Any]]]:
 
 
 class Idle(StrEnum):
-    """How long nobody was heard of an entry."""
+    """The idle time of an entry."""
 
     FRESH = "fresh"
     STALE = "stale"
@@ -95,7 +95,7 @@ class Idle(StrEnum):
 
 @dataclass(frozen=True)
 class Hand:
-    """In whose hand a delivered entry is (in nobody's: empty), and for the how manieth time it was handed over."""
+    """The consumer of a delivered entry, or an empty text without one, and the number of deliveries."""
 
     owner: str
     count: int
@@ -104,7 +104,7 @@ class Hand:
 
 @dataclass(frozen=True, order=True)
 class Token:
-    """By what one announcement is known wherever its entry goes: the order and when it was first announced, or its note."""
+    """The identity of an announcement in all of its entries: the order and its first announcement, or its note."""
 
     order_id: str
     first: int
@@ -117,19 +117,19 @@ class Look:
 
     Attributes:
         stream: all entries of the express lane, and then all of the main one, each in order.
-        generated: the last entry that each lane's stream has given an ID to.
-        last: the group's position in each lane, the last entry that was handed out; None if there is no group.
-        pending: what is handed out.
-        settled: what is noted as finished and kept for other groups.
-        released: what is listed for anybody to claim.
-        retry: what waits for its time (Unix ms), by the ID that it had.
-        torn: what waits without a time, or has a time and no fields.
+        generated: the last entry ID that each lane's stream has generated.
+        last: the group's last delivered entry in each lane, or None without a group.
+        pending: delivered entries.
+        settled: entries that are recorded as finished and kept for other groups.
+        released: entries that are listed for any consumer to claim.
+        retry: due times (Unix ms) of scheduled retries by their former ID.
+        torn: retries with only a time or only fields.
         dead: dead letters.
-        alive: who is known by a heartbeat, kept or ended.
-        leader: who leads the group's maintenance.
-        is_sweep_begun: whether the next page of the sweep goes on where another ended.
-        audited: the auditor's position in each lane, and what it has not acked; None while it is not there.
-        now: Redis' clock, Unix ms.
+        alive: consumers with a current or expired heartbeat.
+        leader: the leader of the group's maintenance.
+        is_sweep_begun: whether the next page of the sweep continues a previous one.
+        audited: the auditor's position in each lane and its pending entries, or None without an auditor.
+        now: Redis' clock in Unix ms.
     """
 
     stream: dict[str, Token]
@@ -152,7 +152,7 @@ class Look:
         return self.retry.keys() ^ self.waiting.keys()
 
     def after(self, entry_id: str) -> list[str]:
-        """What was added to its lane after that entry."""
+        """The entries that were added to the same lane after this entry."""
         lane = lane_of(entry_id)
         return [each for each in self.stream if lane_of(each) == lane and position(each) > position(entry_id)]
 
@@ -173,7 +173,7 @@ class Look:
 
     @property
     def lost(self) -> set[str]:
-        """What was handed out, and is neither pending nor noted as settled: it has left the pending list without an ack."""
+        """Delivered entries that are neither pending nor settled, and have therefore left the pending list without an ack."""
         return self.stream.keys() - {*self.undelivered, *self.pending, *self.settled}
 
     @property
@@ -182,7 +182,7 @@ class Look:
 
     @property
     def finished(self) -> list[str]:
-        """What is only kept for other groups."""
+        """Entries that are only kept for other groups."""
         return [entry_id for entry_id in self.stream if entry_id not in self.unfinished]
 
     def is_needed_by_the_auditor_since(self, entry_id: str) -> bool:
@@ -243,7 +243,7 @@ async def look_at(redis: Redis, keys: Keys) -> Look:
 
 @dataclass(frozen=True)
 class _Lane:
-    """One lane, as Redis tells it."""
+    """The state of one lane in Redis."""
 
     name: str
     entries: list[Any]
@@ -288,12 +288,12 @@ def _tokens(entries: Iterable[tuple[bytes, list[bytes]]]) -> dict[str, Token]:
 
 
 def _text(name: bytes) -> str:
-    """A name in the retry set: it may contain an order ID, which is whatever somebody has written."""
+    """A name in the retry set, which may contain an arbitrary order ID."""
     return name.decode(errors="surrogateescape")
 
 
 def token_of(entry_id: str, fields: Mapping[bytes, bytes]) -> Token:
-    """By what the announcement in an entry is known, wherever that goes."""
+    """The identity of the announcement in an entry."""
     order_id = fields.get(b"order_id", b"").decode(errors="replace")
     if note := fields.get(b"note"):
         return Token(order_id, 0, note.decode())

@@ -1,9 +1,9 @@
-"""The model of a queue: what must be where, after any step that anybody took.
+"""The model of a queue, which defines the expected state after any step.
 
-It knows of each accepted announcement whether it is finished, of each delivered entry in whose hand it is and for the how
-manieth time, what is settled and kept for another group, what has left the pending list without an ack, whose heartbeat is
-kept, and what the orders table holds; and compares all of it with Redis and PostgreSQL after every step. What workers believe to
-hold is kept apart from that: they may be wrong.
+It records whether each accepted announcement is finished, the consumer and the number of deliveries of each delivered
+entry, the settled entries that are kept for another group, the entries that have left the pending list without an ack, the
+live consumers, and the table of orders. It compares all of this with Redis and PostgreSQL after every step. The entries
+that workers believe to hold are recorded separately, because they may be wrong.
 """
 
 from collections import Counter
@@ -51,28 +51,28 @@ _T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Machine(RuleBasedStateMachine):
-    """The state, and what always holds; the steps are in the classes made of it.
+    """The state and its invariants. The steps are in the derived classes.
 
     Attributes:
         here: how often each announcement must be somewhere in Redis.
-        promised: the version in which an announced order was there to be fetched.
+        promised: the version of an order at the API when it was announced.
         versions: each order's version at the external API.
         table: each order's version in PostgreSQL.
         pending: the group's pending entries.
-        deleted: those of them whose entry somebody has deleted; any claim clears them away.
-        lost: what was handed out, and has left the pending list without an ack.
-        settled: what is noted as finished and kept for the auditor.
-        moved: which entries of which orders were moved, and can be told from lost ones.
-        live: who has a heartbeat.
-        standing: whose heartbeat has been kept for its lifetime.
-        leader: who leads the group's maintenance.
-        unread: what the auditor, a group of its own, has not read; None while there is none.
-        unacked: what it has read and not acked.
-        erased: what an operator has deleted, which nobody can have to finish any more.
-        torn: what a refused move has left without fields or without a time.
+        deleted: pending entries that were deleted from the stream, which any claim removes.
+        lost: delivered entries that have left the pending list without an ack.
+        settled: entries that are recorded as finished and kept for the auditor.
+        moved: moved entries with their orders, to distinguish them from lost entries.
+        live: consumers with a heartbeat.
+        standing: consumers whose heartbeat has been uninterrupted for its lifetime.
+        leader: the leader of the group's maintenance.
+        unread: entries that the auditor, a separate group, has not read, or None without an auditor.
+        unacked: entries that the auditor has read and not acked.
+        erased: entries that an operator has deleted, which do not have to be finished.
+        torn: retries that a rejected move has left without fields or without a time.
         newest: the last entry that was added to each lane.
         gone_groups: lanes whose group an operator has removed.
-        missed: what the sweep that goes on has to find: what was lost, or stale, when it began.
+        missed: entries that were lost or stale at the beginning of the current sweep, which it has to find.
     """
 
     world: World
@@ -133,12 +133,12 @@ class Machine(RuleBasedStateMachine):
         return Member(self.consumer_on(self.world.redis, name))
 
     def consumer_on(self, redis: Redis, name: str) -> Consumer:
-        # One connection for all: none of these reads waits long.
+        # All share one connection, because none of these reads waits long.
         line = self.world.line if redis is self.world.redis else self.world.clerk_line
         access = GroupAccess(redis, line, line, self.keys, GROUP, name, has_xnack=self.world.has_xnack)
         return Consumer.on(access)
 
-    # -- what always holds ----------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------
 
     @invariant()
     def all_is_where_it_should_be(self) -> None:
@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
         assert found == self.here, f"each announcement is in one place, until it is finished; {differs}"
         assert look.pending == self.pending, "only who may has taken, moved or released entries"
         assert look.lost == self.lost, "only who may has acked, and only the sweep puts back"
-        # Of what an operator has deleted, a note says nothing.
+        # Notes do not cover entries that an operator has deleted.
         assert look.settled - self.erased == self.settled - self.erased, (
             "what is finished, and nothing else, is noted until all have finished it"
         )
@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
                 self.unread += new
         assert self.needed_by_the_auditor() <= look.stream.keys(), "what another group has to finish is kept for it"
 
-    # -- what steps do to the model -------------------------------------------------------------------------
+    # -- effects of steps on the model -------------------------------------------------------------------------
 
     def see(self) -> Look:
         return self.run(look_at(self.world.redis, self.keys))
@@ -190,17 +190,17 @@ class Machine(RuleBasedStateMachine):
         self.accept(order_ids)
 
     def accept(self, order_ids: Sequence[str]) -> None:
-        """Entries have been added to a lane: they are at its end."""
+        """Entries have been added to the end of a lane."""
         look = self.see()
         new = [look.stream[entry_id] for newest in self.newest.values() for entry_id in look.after(newest)]
         assert [token.order_id for token in new] == list(order_ids), "all of it, in order, once"
         for token in new:
             self.here[token] += 1
-            # Announced twice within a millisecond, the two cannot be told apart.
+            # Two announcements within a millisecond cannot be distinguished.
             self.promised.setdefault(token, self.versions.get(token.order_id, 0))
 
     def hand_over(self, name: str, deliveries: Sequence[Delivery], *, lost: bool) -> None:
-        """Entries were delivered; unless the reply is lost, the worker fetches each of them."""
+        """Entries were delivered. Unless the reply is lost, the worker fetches each of them."""
         member = self.members[name]
         for delivery in deliveries:
             before = self.pending.get(name_of(delivery.entry))
@@ -216,7 +216,7 @@ class Machine(RuleBasedStateMachine):
                     member.rows[name_of(delivery.entry)] = self.fetch(delivery, delivery.order_id)
 
     def fetch(self, delivery: Delivery, order_id: str) -> OrderRow:
-        """The order as the external API has it now: it often changes; every second order has no version of its own."""
+        """The current order at the external API. It often changes, and every second order does not have a version."""
         self.fetches += 1
         self.versions[order_id] += self.fetches % 2
         version = self.versions[order_id]
@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
         return OrderRow.of(order, _T0 + timedelta(seconds=self.fetches), delivery.attempt, delivery.enqueued_at)
 
     def heartbeat(self, name: str, consumer: Consumer) -> bool:
-        """One is sent; return whether it begins a series."""
+        """Send a heartbeat, and return whether it begins a series."""
         heartbeat = self.run(consumer.heartbeat(LIFETIME))
         assert heartbeat.leads == (self.leader in {None, name}), "who leads does so until it is no longer heard"
         if heartbeat.leads:
@@ -234,7 +234,7 @@ class Machine(RuleBasedStateMachine):
         return heartbeat.is_first
 
     def finish(self, entry_id: str) -> None:
-        """An entry was acked: its order had to be committed, not older than when it was announced."""
+        """An entry was acked. Its order must be committed, and not older than at its announcement."""
         if entry_id not in self.deleted:
             token = self.look.stream[entry_id]
             self.here[token] -= 1
@@ -242,14 +242,14 @@ class Machine(RuleBasedStateMachine):
         self.leave_pending(entry_id)
 
     def leave_pending(self, entry_id: str) -> None:
-        """An entry is finished, for whatever reason: kept for the auditor, it is noted."""
+        """An entry is finished for any reason, and recorded as settled if it is kept for the auditor."""
         self.pending.pop(entry_id)
         self.deleted.discard(entry_id)
         if self.look.audited is not None:
             self.settled.add(entry_id)
 
     def is_gone(self, delivery: Delivery) -> bool:
-        """Whether Redis has lost what somebody holds; it remembers what was moved, by whomever."""
+        """Whether Redis has lost a held entry, excluding moved entries, which Redis records."""
         entry_id = name_of(delivery.entry)
         if (entry_id, delivery.order_id or "") in self.moved:
             return False
@@ -258,16 +258,16 @@ class Machine(RuleBasedStateMachine):
         return entry_id not in self.pending
 
     def forget_what_was_cleared(self, look: Look) -> None:
-        """Records of entries that somebody has deleted: there is nothing behind them that could be claimed."""
+        """Pending records of deleted entries, which cannot be claimed."""
         for entry_id in self.deleted - look.pending.keys():
             self.deleted.discard(entry_id)
             self.pending.pop(entry_id, None)
 
     def schedule(self, delivery: Delivery) -> None:
-        """A delivery's announcement is in the retry set now, and there only once, however often it is put there.
+        """A delivery's announcement is in the retry set now, and there only once, however often it is added.
 
-        A duplicate is allowed here, by design: what is gone may have been stored and acked by another, and acks leave no trace.
-        Its order then comes once more, which changes nothing.
+        A duplicate is allowed here by design. A missing entry may have been stored and acked by another consumer, and acks
+        leave no trace. Its order is then handled once more without any effect.
         """
         token = self.token(delivery)
         is_waiting = any(
@@ -283,7 +283,7 @@ class Machine(RuleBasedStateMachine):
         return token_of(name_of(delivery.entry), delivery.fields)
 
     def clear_away(self, entry_ids: Iterable[str]) -> None:
-        """Entries have left the pending list without an ack: the sweep has to put them back."""
+        """Entries have left the pending list without an ack, and the sweep has to put them back."""
         for entry_id in list(entry_ids):
             del self.pending[entry_id]
             if entry_id in self.deleted:
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
                 self.lost.add(entry_id)
 
     def become_stale(self, name: str) -> None:
-        """Nothing is heard of a name for longer than a heartbeat lives and a lease lasts."""
+        """A consumer has not been heard from for longer than the lifetime of a heartbeat and a lease."""
         redis = self.world.redis
         self.live.discard(name)
         self.standing.discard(name)
@@ -311,7 +311,7 @@ class Machine(RuleBasedStateMachine):
         self.run(self.world.redis.zadd(self.keys.standing, {name: 0}, xx=True))
         self.standing.add(name)
 
-    # -- who can do what -------------------------------------------------------------------------------------
+    # -- permissions -------------------------------------------------------------------------------------
 
     def awake(self) -> list[str]:
         return [name for name, member in self.members.items() if not member.is_frozen]
@@ -336,7 +336,7 @@ class Machine(RuleBasedStateMachine):
         return [name for name in self.awake() if self.under(name) - self.members[name].held.keys()]
 
     def under(self, name: str) -> set[str]:
-        """What is pending under a name: what it owns, and what it has released and nobody has taken yet."""
+        """Entries that are pending under a name, including released entries that have not been claimed yet."""
         return {entry_id for entry_id, hand in self.pending.items() if hand.owner == name}
 
     def owned_by(self, name: str) -> set[str]:
@@ -363,7 +363,7 @@ def one_of(choices: Sequence[T], pick: int) -> T:
 
 
 def _forget_how_the_script_got_there(error: BaseException) -> None:
-    """Make a failure look the same when it is repeated: a script that the server does not know yet is sent at a second try."""
+    """Load all scripts, so that a repeated failure looks the same, because an unknown script needs a second try."""
     while error.__context__ is not None:
         if isinstance(error.__context__, NoScriptError):
             error.__context__ = None

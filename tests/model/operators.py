@@ -1,4 +1,4 @@
-"""What operators and failovers do to a queue behind its workers' backs: consumers, acks, positions and entries changed by hand."""
+"""Steps of operators and failovers, which change consumers, acks, positions and entries without the workers."""
 
 import copy
 from typing import Any
@@ -9,7 +9,7 @@ from model.look import EXPRESS, GROUP, MAIN, by_stream, in_order, lane_of, posit
 from model.machine import one_of
 from model.steps import WHICH, step
 
-# What Redis holds, as the model knows it: a failover takes all of it back to what the replica had.
+# The model's attributes for the state of Redis, which a failover resets to the state of the replica.
 _IN_REDIS = (
     "here", "pending", "deleted", "lost", "settled", "moved", "live", "standing", "leader", "unread", "unacked", "erased",
     "torn", "newest", "gone_groups",
@@ -27,7 +27,7 @@ class Operators(Foreigners):
 
     @step(2, lambda self: self.pending, which=WHICH)
     def remove_a_live_consumer(self, *, which: int) -> None:
-        """XGROUP DELCONSUMER drops what the consumer holds, and says only how much that was."""
+        """XGROUP DELCONSUMER drops the consumer's pending entries, and returns only their number."""
         owners = sorted({hand.owner for hand in self.pending.values()} - {""})
         if owners:
             name = one_of(owners, which)
@@ -41,7 +41,7 @@ class Operators(Foreigners):
 
     @step(1, lambda self: self.skippable(), which=WHICH, to_the_end=st.booleans())
     def move_the_position_forward(self, *, which: int, to_the_end: bool) -> None:
-        """XGROUP SETID: what was added before that is never handed out by a read."""
+        """XGROUP SETID, after which reads do not deliver earlier entries."""
         lane = one_of(self.skippable(), which)
         skipped = self.look.undelivered_in(lane)
         if not to_the_end:
@@ -63,7 +63,7 @@ class Operators(Foreigners):
 
     @step(1, lambda self: self.look.unfinished, which=WHICH)
     def delete_by_hand(self, *, which: int) -> None:
-        """What nobody holds is gone, by the operator's wish; what somebody holds is still in that one's hands."""
+        """The operator deletes entries. Held entries stay with their consumers."""
         entry_id = one_of(sorted(self.look.unfinished & self.look.stream.keys(), key=in_order) or [""], which)
         if not entry_id:
             return
@@ -92,7 +92,7 @@ class Operators(Foreigners):
 
     @step(8, lambda self: self.replica is not None and self.held_after_the_replica(), gives_again=st.integers(0, 2))
     def fail_over(self, *, gives_again: int) -> None:
-        """The replica takes over: what was confirmed since is not there, what was finished since is; workers go on."""
+        """The replica becomes the primary. Later announcements are missing, later acks are undone, and workers continue."""
         assert self.replica is not None
         self.run(self.go_back_to(self.replica))
         for name, knowledge in self.known_to_replica.items():
@@ -120,7 +120,7 @@ class Operators(Foreigners):
 
     @step(5, lambda self: self.ids_to_come_again(), which=WHICH)
     def give_an_id_again(self, *, which: int) -> None:
-        """The clock of the new server is behind: an entry gets the ID of one that was lost, and that a worker still holds."""
+        """The clock of the new server is behind, so that an entry gets the ID of a lost entry that a worker still holds."""
         entry_id = one_of(self.ids_to_come_again(), which)
         order_id = self.new_order()
         self.notes += 1

@@ -1,4 +1,4 @@
-"""Work, claims, trouble, foreign programs and operators in any order; and after it, the heir, who can still finish everything."""
+"""Combines work, claims, faults, foreign programs and operators in any order, after which one worker finishes everything."""
 
 import sys
 from collections import Counter
@@ -42,7 +42,7 @@ class QueueMachine(Work, Claims, Operators):
             self.everything_can_still_be_finished()
 
     def everything_can_still_be_finished(self) -> None:
-        """The heartbeats of all others have ended; one comes who keeps its own."""
+        """A new worker keeps its heartbeat after all other heartbeats have ended."""
         for name in self.members:
             self.become_stale(name)
         self.members = {_HEIR: self.newcomer(_HEIR)}

@@ -1,7 +1,7 @@
 """The steps of a machine: methods, each with a weight, a condition and its arguments.
 
-They are not rules: among rules Hypothesis chooses evenly, and leaves many out of each run, so that most runs would come to
-nothing.
+They are not rules, because Hypothesis chooses evenly among rules and leaves many out of each run, so that most runs would
+be empty.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 _T = TypeVar("_T")
 
-# Who, or which of several; they choose by the remainder, see `one_of`.
+# The index of a consumer or of another choice, which is taken modulo their number, see `one_of`.
 PICK = st.integers(0, 2)
 WHICH = st.integers(0, 20)
 SOME = st.integers(1, 6)
-# A call whose reply is lost has been obeyed, and its caller goes on as if it had not.
+# A call whose reply is lost has been executed, and its caller continues as if it had not.
 LOST = st.booleans()
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something that may happen: how often, compared with others, when at all, and with what arguments."""
+    """A possible step with its weight, its condition and its arguments."""
 
     name: str
     weight: int
@@ -46,7 +46,7 @@ STEPS: list[Step] = []
 
 
 def step(weight: int, when: Callable[[Any], object], **arguments: st.SearchStrategy[Any]) -> Callable[[_T], _T]:
-    """Make a method a step of the machine. One that would change nothing is a step wasted: see `when`."""
+    """Make a method a step of the machine. Use `when` to avoid steps without an effect."""
 
     def add(method: Any) -> Any:
         STEPS.append(Step(method.__name__, weight, when, st.fixed_dictionaries(arguments)))

@@ -1,5 +1,5 @@
-"""A queue under random producers, workers and mishaps: every accepted order is always somewhere, in one place, and none is
-finished that was not committed."""
+"""Under random producers, workers and faults, every accepted order is always in one place, and only committed orders are
+finished."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def server(kind: Kind) -> Iterator[ValkeyServer]:
-    """A server that may be stopped or killed: what it has confirmed survives that."""
+    """A server that may be stopped or killed without losing confirmed writes."""
     with (
         TemporaryDirectory(prefix="ingest-") as folder,
         kind.server(Path(folder) / "server", appendonly="yes", appendfsync="always") as server,

@@ -1,4 +1,4 @@
-"""What goes wrong: workers die, freeze, leave and are cut off; Redis is stopped, killed, full, flushed."""
+"""Faults: workers die, freeze, leave and lose their connections, and Redis is stopped, killed, full or flushed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -48,7 +48,7 @@ class Trouble(Machine):
     @step(1, lambda self: self.busy(), pick=PICK)
     def leave(self, *, pick: int) -> None:
         name = one_of(self.busy(), pick)
-        for _ in range(2):  # where the group is gone, the first call only makes it again
+        for _ in range(2):  # without the group, the first call only creates it
             kept = self.run(self.members[name].consumer.leave())
             assert kept == len(self.owned_by(name)), "it says what it has not released"
         self.members[name] = self.newcomer(name)
@@ -64,7 +64,7 @@ class Trouble(Machine):
 
     @step(3, lambda self: len(self.awake()) < len(self.members))
     def thaw(self) -> None:
-        """They believe to hold what they held; whatever they do next."""
+        """Workers keep their entries and continue with any step."""
         for member in self.members.values():
             member.is_frozen = False
 
@@ -91,7 +91,7 @@ class Trouble(Machine):
 
     @step(1, lambda self: self.moves(), pick=PICK)
     def run_out_of_memory(self, *, pick: int) -> None:
-        """A move is made as ever, or refused and has changed nothing."""
+        """A move succeeds, or is rejected without any effect."""
         move = one_of(self.moves(), pick)
         note(f"  -- {move.name} at the memory limit")
         self.run(self.world.redis.config_set("maxmemory", 1))
@@ -103,7 +103,7 @@ class Trouble(Machine):
 
     @step(3, lambda self: self.moves(), pick=PICK, which=WHICH)
     def be_refused_half_way(self, *, pick: int, which: int) -> None:
-        """A command that a move is made of is not allowed: what moves may then be in two places, not in none."""
+        """A command within a move is forbidden. The entry may then be in two places, but not in none."""
         move = one_of(self.moves(), pick)
         command = one_of(move.commands, which)
         note(f"  -- {move.name} without {command}")
@@ -131,8 +131,8 @@ class Trouble(Machine):
 
     def see_what_was_doubled(self) -> None:
         look = self.see()
-        # A duplicate is allowed here, by design: an error half-way leaves an announcement where it was and where it goes, rather
-        # than in neither; and one that an earlier error has doubled may be one again.
+        # A duplicate is allowed here by design. An error half-way leaves an announcement in the old and the new place rather
+        # than in neither, and an announcement that an earlier error has doubled may be single again.
         assert (+look.tokens()).keys() >= (+self.here).keys(), "in two places rather than in none"
         for entry_id, hand in look.pending.items():
             assert replace(hand, idle=self.pending[entry_id].idle) == self.pending[entry_id]
@@ -147,7 +147,7 @@ class Trouble(Machine):
 
     @step(1, lambda self: not self.was_flushed and self.pending, pick=PICK, tidied=st.sampled_from(_TIDIED))
     def flush(self, *, pick: int, tidied: str) -> None:
-        """All that Redis knew is gone by the operator's hand; workers go on with what they held."""
+        """The operator flushes Redis, and workers continue with their entries."""
         self.was_flushed = True
         for newest in self.newest.values():
             self.run(self.past(newest))
@@ -158,7 +158,7 @@ class Trouble(Machine):
             getattr(self, tidied)(pick=pick)
 
     def forget_all(self) -> None:
-        """Redis is empty; workers go on with what they held."""
+        """Redis is empty, and workers continue with their entries."""
         for knowledge in (self.here, self.batches, self.pending, self.live, self.standing, self.torn):
             knowledge.clear()
         for entries in (self.deleted, self.lost, self.settled, self.moved, self.erased, self.missed):
@@ -181,7 +181,7 @@ class Trouble(Machine):
         lanes=st.sampled_from(((EXPRESS,), (MAIN,), (EXPRESS, MAIN))),
     )
     def lose_the_group(self, *, pick: int, tidied: str, lanes: tuple[str, ...]) -> None:
-        """What is in the streams comes again, also what was only kept for others."""
+        """All entries of the streams are delivered again, including entries that were only kept for other groups."""
         self.was_group_lost = True
         for entry_id in self.look.finished:
             self.here[self.look.stream[entry_id]] += lane_of(entry_id) in lanes
@@ -203,7 +203,7 @@ class Trouble(Machine):
     def trim(self, *, pick: int, most: int = 500) -> None:
         before = self.look
         done = {each for each in before.settled if not before.is_needed_by_the_auditor_since(each)}
-        # Where the group is gone, it is made again, from the start: nothing is settled any more.
+        # A missing group is created again from the start, so that no entry is settled any more.
         here = [each for each in done if before.last[lane_of(each)] is not None]
         deleted = set(sorted(here, key=lambda each: (lane_of(each) == MAIN, position(each)))[:most])
 

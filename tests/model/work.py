@@ -1,4 +1,4 @@
-"""What producers and workers do on a day without trouble, but for lost replies."""
+"""Steps of producers and workers without faults, except for lost replies."""
 
 from hypothesis import strategies as st
 from model.look import EXPRESS, MAIN, Hand, Idle, Look, lane_of, name_of, refs
@@ -25,7 +25,7 @@ class Work(Machine):
         lost=LOST,
     )
     def enqueue(self, *, new: int, again: list[int], lost: bool) -> None:
-        """New orders, and some that have changed: if there are any, such as somebody has fetched and not stored."""
+        """New orders, and some changed ones, preferably orders that a worker has fetched and not stored."""
         in_work = [row.order_id for member in self.members.values() for row in member.rows.values()]
         known = in_work or list(self.versions)
         self.announce([self.new_order() for _ in range(new)] + [one_of(known, pick) for pick in again])
@@ -34,14 +34,14 @@ class Work(Machine):
 
     @step(1, lambda self: self.batches and not self.is_batch_repeated)
     def enqueue_again(self) -> None:
-        """The reply to the last batch was lost; maybe long ago."""
+        """The reply to the last batch was lost, possibly long ago."""
         self.is_batch_repeated = True
         again = submissions(self.batches[-1], None, BATCH)
         self.run(self.producer._main._slot.add(len(self.batches) - 1, again))
 
     @step(3, lambda self: len(self.look.stream) < _ENOUGH, again=st.lists(WHICH, min_size=1, max_size=3))
     def announce_coalesced(self, *, again: list[int]) -> None:
-        """Orders have changed and are announced: what waits anyway will be fetched as it is now."""
+        """Orders have changed and are announced. Orders that already wait will be fetched in their new version."""
         order_ids = [one_of(list(self.versions), pick) for pick in again]
         for order_id in order_ids:
             self.versions[order_id] += 1
@@ -81,11 +81,11 @@ class Work(Machine):
         self.hand_over(name, taken, lost=lost)
 
     def room_filled(self, before: Look, count: int) -> int:
-        """How much a read gives; where a group is gone, it is made again, and read the next time."""
+        """The number of entries of a read. A missing group is created again and read the next time."""
         return min(count, len(before.undelivered)) if before.has_group else 0
 
     def released_at_once(self, name: str, taken: list[str]) -> list[str]:
-        """What one command has read of both lanes beyond the room that there was, in order."""
+        """The entries of both lanes that one command has read beyond the requested number, in order."""
         after = self.see()
         owner = self.owner_of_released(name)
         return [
@@ -201,7 +201,7 @@ class Work(Machine):
             if self.look.stream.get(entry_id, self.token(delivery)) != self.token(delivery)
         }
         under = member.held.keys() & self.under(name) - replaced
-        # Deleted in its hands: what it releases must not vanish with that.
+        # Deleted while held, so that released entries must not vanish.
         deleted = self.deleted & member.held.keys() & self.owned_by(name)
         released = self.run(member.consumer.release(list(member.held.values())))
 

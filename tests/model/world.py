@@ -1,4 +1,4 @@
-"""What a machine acts on: the real servers, and the workers with what they believe."""
+"""The environment of a machine: the real servers, and the workers with the state that they believe in."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class World:
     """The real servers, and the loop in which all of it runs.
 
     Attributes:
-        clerk: as `redis`, for another user, who may be forbidden commands.
-        line: of the user of `redis`, for consumers.
-        clerk_line: of the other user.
+        clerk: like `redis`, but for another user, who may be denied commands.
+        line: connection of the user of `redis` for consumers.
+        clerk_line: connection of the other user for consumers.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -37,7 +37,7 @@ class World:
 
 @dataclass
 class Member:
-    """One worker: what it believes to hold, with the row that it has fetched for it, and what it has committed."""
+    """One worker with the entries that it believes to hold, their fetched rows, and its commits."""
 
     consumer: Consumer
     held: dict[str, Delivery] = field(default_factory=dict)
