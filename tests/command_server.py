@@ -1,10 +1,10 @@
-"""Runs `ingest` commands and the tests' own programs in processes forked from one that has imported what they need.
+"""Runs `ingest` commands and the tests' own programs in processes forked from one that has imported their modules.
 
-A program's imports take several times as long as what most tests want to see of it. Each is still a process of its own,
-with its own arguments, environment, folder and standard streams, and it runs `python -m ingest`, or `python FILE`. At its end all
-is done that Python does, except that memory is left to the kernel.
+For most tests, a program's imports would take several times as long as the rest. Each program is still a separate
+process with its own arguments, environment, folder and standard streams, and runs `python -m ingest` or `python FILE`.
+It ends like any Python process, except that memory is left to the kernel.
 
-The pytest process holds one end of a socket; when it ends, the server reads end of file and ends, too.
+The pytest process holds one end of a socket. When it ends, the server reads end of file and ends as well.
 """
 
 import atexit
@@ -24,7 +24,7 @@ from pkgutil import iter_modules
 
 _PACKAGES = ("ingest.cli", "ingest.operations", "ingest.api")
 _OTHERS = ("ingest.services.worker", "typer.rich_utils", "rich.live", "rich.table")
-_NOT_IMPORTED = frozenset({"demo", "bench", "upstream"})  # what they do is tested as people start them
+_NOT_IMPORTED = frozenset({"demo", "bench", "upstream"})  # tested in new processes, as users start them
 
 Request = tuple[list[str], dict[str, str], str, bool]
 
@@ -34,7 +34,7 @@ class CommandServer:
 
     @staticmethod
     def is_for(program: Sequence[str]) -> bool:
-        """Whether it runs this program: a command of `ingest` with its arguments, or a file of ours with its own."""
+        """Whether the server runs this program, which is a command of `ingest` or a file with its arguments."""
         return program[0] not in _NOT_IMPORTED or "--help" in program
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -54,7 +54,7 @@ class CommandServer:
         *,
         new_session: bool = False,
     ) -> "Running":
-        """Start a program; `environment` is the whole of it, `streams` the three standard ones."""
+        """Start a program with exactly this `environment` and these three standard `streams`."""
         request = json.dumps([list(program), dict(environment), str(Path.cwd()), new_session]).encode()
         channel, theirs = socket.socketpair()
         with theirs:
@@ -64,7 +64,7 @@ class CommandServer:
         return Running(channel)
 
     def close(self) -> None:
-        """End the server; its programs have ended."""
+        """End the server after its programs have ended."""
         self._socket.close()
         os.waitpid(self._pid, 0)
 
@@ -78,7 +78,7 @@ class Running:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
+        """The exit code, which is negative for a signal, or None while the program runs."""
         with suppress(TimeoutError):
             self.wait(0)
         return self.returncode
@@ -103,7 +103,7 @@ class Running:
         """As `wait`, but a program that takes longer is killed."""
         try:
             return self.wait(timeout)
-        except BaseException:  # also Ctrl-C: no command outlives its test
+        except BaseException:  # including Ctrl-C, because no command may outlive its test
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             raise
@@ -168,7 +168,7 @@ def _import_all() -> None:
         _import_package(name)
     for name in _OTHERS:
         import_module(name)
-    # Each process would spend most of its end on collecting what is imported.
+    # Otherwise, each process would spend most of its end on collecting imported modules.
     gc.collect()
     gc.freeze()
 
@@ -185,7 +185,7 @@ def _import_package(name: str) -> None:
 
 
 def main() -> None:
-    """Serve until pytest ends; in a forked process, run the program."""
+    """Serve until pytest ends. In a forked process, run the program."""
     _import_all()
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is None:
@@ -202,7 +202,7 @@ def main() -> None:
 
 
 def _exit_code(program: Sequence[str]) -> str | int | None:
-    """Run it. Its frames, and what only they hold, are gone afterwards."""
+    """Run the program. Its frames, with all objects that only they hold, are freed afterwards."""
     try:
         if program[0].endswith(".py"):
             sys.argv[:] = program
@@ -218,9 +218,9 @@ def _exit_code(program: Sequence[str]) -> str | int | None:
 
 
 def _end_at_once(code: str | int | None) -> None:
-    """End here what would only be taken apart now, module by module: more than half of a short command's time.
+    """End without tearing down all modules, which would take more than half of a short command's time.
 
-    What may still print something or fail is left to Python: a message as the exit code, threads, output that nobody takes.
+    Python ends programs that may still print or fail, because of a message as the exit code, threads or pending output.
     """
     if isinstance(code, str) or threading.active_count() > 1:
         return

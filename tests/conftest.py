@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector the objects that last for the whole run: the tests, and all that they import."""
+    """Exclude objects that last for the whole run, such as tests and their imports, from garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -83,7 +83,7 @@ def servers() -> Iterator[EmbeddedServers]:
 
 @pytest.fixture(scope="session")
 def own_servers() -> Iterator[EmbeddedServers]:
-    """Servers that a test may stop or kill: confirmed writes survive that."""
+    """Servers that a test may stop or kill without losing confirmed writes."""
     with embedded_servers(durable=True, valkey_options={"appendfsync": "always"}) as running:
         yield running
 
@@ -121,7 +121,7 @@ def _database(servers: EmbeddedServers, template: str) -> Iterator[str]:
 
 @pytest.fixture
 def env(redis_url: str, dsn: str, queue_name: str) -> dict[str, str]:
-    """The environment of the real commands: these servers, this test's database and queue."""
+    """The environment of the real commands, with these servers and this test's database and queue."""
     # Neither settings nor the terminal's width are inherited.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))}
     return {

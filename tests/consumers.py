@@ -1,4 +1,4 @@
-"""A consumer whose ports are one object, as those of the in-memory queue are: tests call it, and override what they watch."""
+"""A consumer whose ports are one object, like the in-memory queue, so that tests can call and override its methods."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager

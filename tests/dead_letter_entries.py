@@ -10,7 +10,7 @@ _CHUNK = 2_000
 
 
 def dead_fields(order_id: object, reason: str = "not_found", **fields: object) -> Fields:
-    """The fields of a dead letter; any of them may be given, None leaves one out."""
+    """The fields of a dead letter. Any of them can be given, and None leaves a field out."""
     now = int(time.time() * 1000)
     written = {
         "order_id": order_id,

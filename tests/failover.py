@@ -1,5 +1,5 @@
-"""Two Redis servers, one of which is the replica of the other, behind a proxy that leads to the primary: what a DNS name, a
-virtual IP or a Kubernetes service is to clients. Roles change in earnest; old connections stay where they are."""
+"""A Redis server with a replica, behind a proxy that leads to the primary, like a DNS name, a virtual IP or a Kubernetes
+service. The servers really change roles, and old connections stay at the old primary."""
 
 import secrets
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ _OFTEN = 0.05
 
 
 class Pair:
-    """Two servers that run, with one password; they are a pair after `attach`.
+    """Two running servers with the same password, which are a pair after `attach`.
 
     Attributes:
-        primary: the server that takes writes.
-        replica: the other one.
-        proxy: where clients connect; it leads to the first primary until it is told to `lead` to the other.
+        primary: the server that accepts writes.
+        replica: the other server.
+        proxy: the proxy for clients, which leads to the first primary until `lead` changes that.
     """
 
     def __init__(self, primary: ValkeyServer, replica: ValkeyServer, proxy: Proxy) -> None:
@@ -54,9 +54,9 @@ class Pair:
         await eventually(self._is_in_step, every=_OFTEN)
 
     async def hand_over(self) -> None:
-        """Change roles by FAILOVER: nothing that was confirmed is lost.
+        """Change roles by FAILOVER, without losing confirmed writes.
 
-        Clients that are connected stay connected to the old primary; new ones go where they went before, see `lead`.
+        Connected clients stay at the old primary. New connections go to the same server as before, see `lead`.
         """
         await self._make_ready()
         await eventually(self._is_in_step, every=_OFTEN)
@@ -64,7 +64,7 @@ class Pair:
         await self._have_swapped()
 
     async def promote(self) -> None:
-        """The same by REPLICAOF, as operators and Sentinel do it; writes are paused meanwhile, so that none is lost."""
+        """The same by REPLICAOF, like operators and Sentinel. Writes are paused, so that none is lost."""
         await self._make_ready()
         await _ask(self.primary, "CLIENT", "PAUSE", _PAUSE_MS, "WRITE")
         await eventually(self._is_in_step, every=_OFTEN)
@@ -78,7 +78,7 @@ class Pair:
         self.proxy.lead_to(self.primary.port)
 
     async def _make_ready(self) -> None:
-        """Let each log in to the other and copy at once; a restarted server has forgotten it."""
+        """Let each server log in to the other and copy immediately. A restarted server loses these settings."""
         for server in (self.primary, self.replica):
             await _ask(server, "CONFIG", "SET", "masterauth", server.password)
             await _ask(server, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
@@ -97,11 +97,11 @@ class Pair:
 
 
 class Shard(Pair):
-    """The same two servers as the only shard of a cluster, where a replica sends its clients on (`MOVED`); see `options`."""
+    """The same two servers as the only shard of a cluster, in which a replica redirects clients (`MOVED`)."""
 
     @staticmethod
     def options() -> dict[str, str]:
-        """What each of the servers is made with."""
+        """The options of each server."""
         return {"cluster_enabled": "yes", "cluster_port": str(free_port()), "cluster_node_timeout": "2000"}
 
     async def attach(self) -> None:
@@ -117,7 +117,7 @@ class Shard(Pair):
         await self._have_swapped()
 
     async def _follows(self) -> bool:
-        with suppress(RedisError):  # until they know each other
+        with suppress(RedisError):  # until both are members of the cluster
             return bool(await _ask(self.replica, "CLUSTER", "REPLICATE", await _ask(self.primary, "CLUSTER", "MYID")))
         return False
 

@@ -1,23 +1,23 @@
-"""Programs that are not the Redis that somebody expects at their port."""
+"""Programs that listen on the port of an expected Redis."""
 
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 
 
 async def echo(reader: StreamReader, writer: StreamWriter) -> None:
-    """Say what was said, as a socket does that is connected to itself."""
+    """Echo, like a socket that is connected to itself."""
     while chunk := await reader.read(1 << 16):
         writer.write(chunk)
 
 
 async def http(reader: StreamReader, writer: StreamWriter) -> None:
-    """Answer whatever comes as a web server does."""
+    """Respond to any input like a web server."""
     await reader.read(1)
     writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
 async def greeting(reader: StreamReader, writer: StreamWriter) -> None:
-    """Speak first, as a mail server does."""
+    """Send the first line, like a mail server."""
     writer.write(b"220 mail ready\r\n")
     await reader.read(1)
 

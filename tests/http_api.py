@@ -1,4 +1,4 @@
-"""The HTTP API in this event loop, as its processes run it, and a client of it."""
+"""The HTTP API in this event loop, as in its processes, and a client."""
 
 import asyncio
 import socket
@@ -42,9 +42,9 @@ class Api:
     """A running API.
 
     Attributes:
-        url: of it.
+        url: URL of the API.
         http: a client.
-        metrics: what it has counted.
+        metrics: its counters.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""Servers that a test runs in its own event loop, and connections to others: none outlives the test.
+"""Servers in a test's event loop, and connections to other servers, which end with the test.
 
 A connection that is still open when the event loop ends is reported later, as an error of whichever test runs when its
 memory is reclaimed.
@@ -16,10 +16,10 @@ Serve = Callable[[StreamReader, StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server on the port that it yields; each connection is closed when `serve` returns, or else at exit.
+    """Yield the port of a server that closes each connection when `serve` returns, or else at exit.
 
     Errors:
-        what `serve` raised, at exit; but no error of a connection that the client ended.
+        the error of `serve`, at exit, except for errors of connections that the client ended.
     """
     connections: dict[asyncio.Task[None], StreamWriter] = {}
 
@@ -40,7 +40,7 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIte
         server.close()
         for task, writer in connections.items():
             task.cancel()
-            # Closing would wait until what is unsent has been sent. Python 3.11.2 has this error for a connection that is closed.
+            # Closing would wait until unsent data are sent. Python 3.11.2 raises this error for a closed connection.
             with suppress(AttributeError):
                 writer.transport.abort()
         ended = await asyncio.gather(*connections, return_exceptions=True)
@@ -50,7 +50,7 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 async def refuse_handshake(reader: StreamReader, _: StreamWriter) -> None:
-    """Close the connection when TLS begins, without an alert. What is left unread would make that a reset."""
+    """Close the connection when TLS begins, without an alert. Unread data would cause a reset."""
     head = await reader.readexactly(5)
     await reader.readexactly(int.from_bytes(head[3:]))
 
@@ -68,7 +68,7 @@ async def connected_to(port: int, host: str = "127.0.0.1") -> AsyncIterator[tupl
 
 
 async def forward(source: StreamReader, sink: StreamWriter) -> None:
-    """Pass on what arrives, to its end."""
+    """Forward all data until end of file."""
     while chunk := await source.read(1 << 16):
         sink.write(chunk)
         await sink.drain()

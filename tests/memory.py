@@ -1,7 +1,7 @@
-"""Keeps the temporary files of a test run in memory, where the system offers that.
+"""Keeps the temporary files of a test run in memory if the system supports that.
 
-A new database for each test is some three hundred small files: on a disk they cost several times the processor time that
-they cost in memory. Tests kill processes and never the machine, so what is confirmed survives here as it does on a disk.
+A new database for each test consists of about 300 small files, which take several times as much CPU time on a disk as
+in memory. Tests kill processes and never the machine, so that confirmed writes survive as on a disk.
 """
 
 import fcntl
@@ -16,9 +16,9 @@ _PREFIX = "ingest-tests-"
 
 
 def use_for_temporary_files() -> Path | None:
-    """Make a folder in memory the one for temporary files, also of child processes; None if that is not possible.
+    """Use a folder in memory for temporary files, including child processes, or return None if that is not possible.
 
-    Folders of test runs that have ended without removing theirs are removed.
+    Folders of previous test runs that were not removed are removed.
     """
     if not _is_suitable() or Path(tempfile.gettempdir()).is_relative_to(_MEMORY):
         return None
@@ -48,7 +48,7 @@ def _is_suitable() -> bool:
 
 
 def _lock(folder: Path) -> bool:
-    """Mark the folder as used until this process ends; false if another process uses it."""
+    """Mark the folder as used until this process ends, or return false if another process uses it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

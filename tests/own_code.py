@@ -1,4 +1,4 @@
-"""Functions of users, for tests of transforms in processes: what each does is told by the ID of the order."""
+"""Functions of users for tests of transforms in processes. The ID of the order selects the behaviour."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from ingest import Order
 
 
 def hostile(order: Order, document: bytes) -> Any:
-    """Does to some orders what no function should."""
+    """Misbehaves for some orders."""
     kind = order.id.partition("-")[0]
     if kind in _HOSTILE:
         return _HOSTILE[kind](order, document)
@@ -51,7 +51,7 @@ def _raise(_: Order, document: bytes) -> None:
 
 
 class Panic(BaseException):
-    """No `Exception`, as the panics of extensions in Rust."""
+    """A `BaseException`, like the panics of extensions in Rust."""
 
 
 def _panic(_: Order, document: bytes) -> None:
@@ -59,7 +59,7 @@ def _panic(_: Order, document: bytes) -> None:
 
 
 def _fork(order: Order, _: bytes) -> Order:
-    """Returns twice: the second time in another process."""
+    """Returns twice, the second time in another process."""
     os.fork()
     return order
 
@@ -100,7 +100,7 @@ _HOSTILE: dict[str, Callable[[Order, bytes], Any]] = {
 
 
 def dies_once(order: Order, document: bytes) -> Order:
-    """Dies at the first call for an order, and not at a second: as if another had been the cause."""
+    """Dies at the first call for an order but not at the second, as if another order had been the cause."""
     del document
     marker = Path(os.environ["OWN_CODE_MARKERS"]) / order.id
     if not marker.exists():
@@ -113,7 +113,7 @@ _calls: list[object] = []
 
 
 def second_exits(order: Order, document: bytes) -> Order:
-    """Ends its process at the second call in it, whichever order that is for: the first has left it unusable."""
+    """Ends its process at the second call for any order, as if the first call had damaged the process."""
     _calls.append(document)
     if len(_calls) > 1:
         os._exit(9)
@@ -136,7 +136,7 @@ def leaks_memory(order: Order, document: bytes) -> Order:
 
 
 def leaks_files(order: Order, document: bytes) -> Order:
-    """Keeps files open, as many as half of what a process may have."""
+    """Keeps half of the allowed files open."""
     del document
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     _calls.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(most // 2))
@@ -152,7 +152,7 @@ def leaks_threads(order: Order, document: bytes) -> Order:
 
 
 async def cancels_itself(order: Order, document: bytes) -> Order:
-    """Cancels the task it runs in, as one does that confuses it with a task of its own."""
+    """Cancels the task in which it runs, mistaking it for its own task."""
     del document
     if order.id.startswith("cancel"):
         task = asyncio.current_task()
@@ -170,7 +170,7 @@ async def slow(order: Order, document: bytes) -> Order:
 
 
 def typed(order: Order, document: bytes) -> Order:
-    """Tells what type an attribute has here."""
+    """Returns the type of an attribute."""
     del document
     return replace(order, attributes={"type": type(order.attributes["price"]).__name__})
 
@@ -182,7 +182,7 @@ def without_note(order: Order, document: bytes) -> Order:
 
 
 def local_times(order: Order, document: bytes) -> Order:
-    """Tells what its clock showed when the order was placed and changed."""
+    """Returns the local times at which the order was placed and changed."""
     del document
     return replace(order, attributes={"times": [str(order.placed_at), str(order.updated_at)]})
 
@@ -198,15 +198,15 @@ def burn(order: Order, document: bytes) -> Order:
 
 
 def prints(order: Order, document: bytes) -> Order:
-    """Prints, and is asked to stop as its worker is."""
-    print(document)  # noqa: T201  what it is for
+    """Prints, and receives the same stop signal as its worker."""
+    print(document)  # noqa: T201  the purpose of this function
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
     return replace(order, status="printed")
 
 
 async def keeps_slots(order: Order, document: bytes) -> Order:
-    """Stands for a bug of the worker that keeps slots: no later call ends."""
+    """Stands for a bug of the worker that keeps slots, so that later calls never end."""
     from ingest.mapping.transforms import transform  # noqa: PLC0415  not in processes
 
     del document

@@ -1,7 +1,7 @@
-"""Answers questions about processes that may end at any moment, also between two questions.
+"""Reads the state of processes that may end at any moment, even between two reads.
 
 A process tree includes processes that a test did not start itself, such as PostgreSQL's background workers, which come
-and go: a process that has ended is an answer here, never an error.
+and go. Therefore, an ended process is a valid state and not an error.
 """
 
 import psutil
@@ -17,7 +17,7 @@ def is_alive(process: psutil.Process | int) -> bool:
 
 
 def command_of(process: psutil.Process) -> list[str]:
-    """Its program and arguments; empty if it has ended."""
+    """Its program and arguments, or an empty list if it has ended."""
     try:
         return list(process.cmdline())
     except psutil.NoSuchProcess:
@@ -25,7 +25,7 @@ def command_of(process: psutil.Process) -> list[str]:
 
 
 def is_waiting(process_id: int) -> bool:
-    """Whether its main thread waits for something, such as input; True if it has ended."""
+    """Whether its main thread waits, for example for input, or has ended."""
     try:
         return bool(psutil.Process(process_id).status() in {psutil.STATUS_SLEEPING, psutil.STATUS_ZOMBIE})
     except psutil.NoSuchProcess:

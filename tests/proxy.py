@@ -1,6 +1,6 @@
-"""A TCP proxy that misbehaves on demand: what happens when a network does.
+"""A TCP proxy that misbehaves on demand, like a faulty network.
 
-It has a thread and an event loop of its own, so that tests with and without one can use it, and it goes on while they block.
+It runs in a separate thread with its own event loop, so that all tests can use it and it continues while they block.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from ingest.lab.servers.server import free_port
 
 _TIMEOUT = 10.0
 _CHUNK = 64 * 1024
-# Closing then sends a reset, and drops what has not been sent.
+# Closing then sends a reset and drops unsent data.
 _ABORTIVE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Forwards connections on a port of 127.0.0.1 to another port, until told otherwise; a context manager.
+    """Forwards connections on a port of 127.0.0.1 to another port, as a context manager.
 
-    What it is told holds for all its connections, also those still to come.
+    Changes apply to all current and future connections.
 
     Attributes:
-        port: where it listens, the same for its whole life.
+        port: the port on which it listens during its whole life.
     """
 
     def __init__(self, target: int) -> None:
@@ -39,22 +39,22 @@ class Proxy:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name=f"proxy-{target}", daemon=True)
 
-    # -- what tests do with it ------------------------------------------------------------------------------
+    # -- actions of tests ------------------------------------------------------------------------------
 
     def cut(self) -> int:
-        """Reset all connections, and return how many there were; new ones are welcome."""
+        """Reset all connections and return their number. New connections are accepted."""
         return self._do(self._cut())
 
     def freeze(self) -> None:
-        """Forward nothing more, either way; connections stay open, and new ones are taken but lead nowhere."""
+        """Stop forwarding in both directions. Connections stay open, and new ones are accepted without forwarding."""
         self._do(self._set_flowing(on=False))
 
     def thaw(self) -> None:
-        """Forward again, first what has gathered."""
+        """Forward again, beginning with the held data."""
         self._do(self._set_flowing(on=True))
 
     def refuse(self) -> None:
-        """Refuse new connections; those that are open go on."""
+        """Refuse new connections. Open connections continue."""
         self._do(self._refuse())
 
     def accept(self) -> None:
@@ -62,11 +62,11 @@ class Proxy:
         self._do(self._accept())
 
     def lead_to(self, target: int) -> None:
-        """Lead new connections to another port; those that are open stay where they are."""
+        """Lead new connections to another port. Open connections are unchanged."""
         self._target = target
 
     def delay(self, seconds: float) -> None:
-        """Hold back every piece of data for so long, either way; 0 ends it."""
+        """Delay all data in both directions by this time, or stop that with 0."""
         self._delay = seconds
 
     @property
@@ -148,7 +148,7 @@ class Proxy:
             self._open.discard(to_target)
 
     async def _pump(self, source: StreamReader, sink: StreamWriter, origin: StreamWriter) -> None:
-        """Forward one way, to the end; a connection that breaks on one side breaks on the other."""
+        """Forward one direction until the end. A reset on one side is forwarded to the other."""
         try:
             while chunk := await source.read(_CHUNK):
                 if self._delay:
@@ -165,7 +165,7 @@ class Proxy:
 
 
 def _reset(writer: StreamWriter) -> None:
-    """Close at once, with a reset."""
+    """Close immediately with a reset."""
     connection = writer.get_extra_info("socket")
     if connection is not None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What tests share about entries that come again: naming and releasing them by their IDs, and claiming by one cause alone."""
+"""Shared functions for redeliveries: release entries by their IDs, and claim by a single cause."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ def refs(keys: Keys, entry_ids: Iterable[str]) -> list[EntryRef]:
 
 
 def delivered(keys: Keys, entry_ids: Iterable[str], order_id: str | None = None) -> list[Delivery]:
-    """Deliveries of those entries of the main lane, as their holder knows them; to move one, its order has to be named."""
+    """Deliveries of these entries of the main lane, as their holder has them, including the orders for moves."""
     return [
         Delivery(entry, order_id or entry.id, 1.0, 1, 1, None, {b"order_id": (order_id or entry.id).encode()})
         for entry in refs(keys, entry_ids)
@@ -25,7 +25,7 @@ def delivered(keys: Keys, entry_ids: Iterable[str], order_id: str | None = None)
 
 
 async def as_read(redis: Redis, keys: Keys, entry_ids: Iterable[str]) -> list[Delivery]:
-    """The same, of the orders that the entries name; of one that is gone, of none that is known."""
+    """The same with the orders in the entries, or an unknown order for a deleted entry."""
     deliveries = []
     for delivery in delivered(keys, entry_ids):
         found = await redis.xrange(keys.stream, delivery.entry.id, delivery.entry.id)
@@ -35,7 +35,7 @@ async def as_read(redis: Redis, keys: Keys, entry_ids: Iterable[str]) -> list[De
 
 
 async def sweep(consumer: Consumer, idle: float) -> int:
-    """One whole sweep; how many entries were put back that had left the pending list."""
+    """One complete sweep. Returns the number of entries that were put back into the pending list."""
     restored = 0
     while True:
         found = await consumer.sweep(idle)
@@ -45,11 +45,11 @@ async def sweep(consumer: Consumer, idle: float) -> int:
 
 
 async def claim_idle(consumer: Consumer, count: int, idle: float) -> list[Delivery]:
-    """What a consumer can claim after a sweep, but for what dead ones hold."""
+    """The entries that a consumer can claim after a sweep, except for entries of dead consumers."""
     await sweep(consumer, idle)
     return (await consumer.claim_abandoned(count)).released
 
 
 async def claim_dead(consumer: Consumer, count: int) -> list[Delivery]:
-    """What a consumer can claim from dead ones."""
+    """The entries that a consumer can claim from dead consumers."""
     return (await consumer.claim_abandoned(count)).dead

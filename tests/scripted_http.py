@@ -1,4 +1,4 @@
-"""An HTTP server that answers as it is told, whatever HTTP says about that, and keeps what it was sent."""
+"""An HTTP server that sends scripted responses, valid or not, and records requests."""
 
 import ssl
 from asyncio import StreamReader, StreamWriter
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from listener import listening
 
 Answer = bytes | Callable[["Received"], bytes]
-"""The bytes of an answer; the connection is then closed. An empty one closes it without an answer."""
+"""The bytes of a response, after which the connection is closed. Empty bytes close it without a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Received:
 
 @dataclass(slots=True)
 class ScriptedServer:
-    """The server; its last answer is repeated.
+    """The server, which repeats its last response.
 
     Attributes:
-        silent: whether connections stay open after an answer, without another byte.
+        silent: whether connections stay open after a response without another byte.
     """
 
     url: str = ""
@@ -36,7 +36,7 @@ class ScriptedServer:
     silent: bool = False
 
     def answer(self, *answers: Answer) -> None:
-        """What the next requests get."""
+        """The responses to the next requests."""
         self.answers = deque(answers)
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:

@@ -74,13 +74,13 @@ class SetUp:
         return await examine(subject_of(load_settings(**given), order_id, os.environ), self.within)
 
     async def faults(self, area: Area, **settings: Any) -> list[str]:
-        """What is at fault; nothing outside of the area is."""
+        """The errors in the area, after checking that there are none elsewhere."""
         found = [finding for finding in await self.examined(**settings) if finding.level is Level.ERROR]
         assert all(finding.area is area and finding.advice for finding in found), found
         return [finding.what for finding in found]
 
     async def warnings(self, area: Area, **settings: Any) -> list[str]:
-        """What is a warning in the area; nothing at all is at fault."""
+        """The warnings in the area, after checking that there are no errors."""
         found = await self.examined(**settings)
         assert not [finding for finding in found if finding.level is Level.ERROR], found
         return [finding.what for finding in found if finding.level is Level.WARNING and finding.area is area]

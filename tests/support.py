@@ -1,4 +1,4 @@
-"""What tests of all distances share: waiting for conditions, and the real commands as processes."""
+"""Shared functions of all tests: waiting for conditions, and the real commands as processes."""
 
 import asyncio
 import atexit
@@ -22,7 +22,7 @@ import asyncpg
 from command_server import CommandServer, Running
 
 T = TypeVar("T")
-# Long, as a failure is rare, and a loaded machine is not.
+# Long, because a failure is rare and a loaded machine is not.
 DEADLINE = 60.0
 
 
@@ -31,7 +31,7 @@ async def eventually(condition: Callable[[], Awaitable[T]], *, within: float = D
 @overload
 async def eventually(condition: Callable[[], T], *, within: float = DEADLINE, every: float = 0.02) -> T: ...
 async def eventually(condition: Callable[[], Any], *, within: float = DEADLINE, every: float = 0.02) -> Any:
-    """The first true value of a condition, which may be asynchronous; fails when the deadline passes."""
+    """Wait for the first true value of a condition, which may be asynchronous, and fail after the deadline."""
     until = time.monotonic() + within
     while not (value := await found if isinstance(found := condition(), Awaitable) else found):
         assert time.monotonic() < until, f"not within {within} s: {condition}"
@@ -40,7 +40,7 @@ async def eventually(condition: Callable[[], Any], *, within: float = DEADLINE, 
 
 
 async def becomes(value_of: Callable[[], Awaitable[T]], wanted: T, *, within: float = DEADLINE) -> None:
-    """Wait until a value is the wanted one; fails when the deadline passes."""
+    """Wait until a value is the expected one, and fail after the deadline."""
 
     async def is_wanted() -> bool:
         return await value_of() == wanted
@@ -89,7 +89,7 @@ def _command_server() -> CommandServer:
 
 
 def _interpreters(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that an interpreter or a library may read when it starts: all but ours and pytest's."""
+    """The variables that an interpreter or a library may read when it starts, without ours and pytest's."""
     return {
         name: value for name, value in environment.items() if not name.startswith(("INGEST_", "PYTEST_", "COLUMNS"))
     }
@@ -120,11 +120,11 @@ def _forked(
 
 
 class ForkedProcess:
-    """A running program of the command server, with the part of `subprocess.Popen` that tests use; its output is text.
+    """A running program of the command server, with text output and the methods of `subprocess.Popen` that tests use.
 
     Args:
         program: as for the command server.
-        environment: the whole of it.
+        environment: the complete environment.
     """
 
     def __init__(self, program: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -159,7 +159,7 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Read what is still to come of both streams, close them, and wait for the end."""
+        """Read the remaining output of both streams, close them, and wait for the end."""
         read = {"stdout": "", "stderr": ""}
 
         def read_all(name: str, stream: TextIO) -> None:
@@ -182,12 +182,12 @@ Process = ForkedProcess | subprocess.Popen[str]
 def start_program(
     *program: str | Path, env: Mapping[str, str], new_interpreter: bool = False
 ) -> ForkedProcess | subprocess.Popen[str]:
-    """Start a file of ours, or a command of `ingest`, in a process group of its own.
+    """Start a file of the tests or a command of `ingest` in its own process group.
 
     Args:
-        program: the file, or the command, and its arguments.
-        env: the whole environment.
-        new_interpreter: start Python, too, for tests of the start itself.
+        program: the file or the command with its arguments.
+        env: the complete environment.
+        new_interpreter: whether to start a new Python, for tests of the start itself.
     """
     words = [str(word) for word in program]
     if not new_interpreter and _may_be_forked(words, env):
@@ -213,7 +213,7 @@ class Cli:
     def run(
         self, *args: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None, timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run to the end, whatever the exit code; in a new interpreter only where that makes a difference."""
+        """Run to the end with any exit code, and in a new interpreter only if that makes a difference."""
         given, whole = stdin.encode() if isinstance(stdin, str) else stdin, {**self.env, **(env or {})}
         if len(given) <= _PIPE_SIZE and _may_be_forked(args, whole):
             return _forked(args, given, whole, timeout)
@@ -228,7 +228,7 @@ class Cli:
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *args: str, env: Mapping[str, str] | None = None, new_interpreter: bool = False) -> Process:
-        """Start, in a process group of its own; it is killed when the test ends."""
+        """Start in its own process group, and kill it at the end of the test."""
         process = start_program(*args, env={**self.env, **(env or {})}, new_interpreter=new_interpreter)
         self.running.append(process)
         return process
@@ -241,7 +241,7 @@ class Cli:
 
 
 def fill(pipe: int) -> None:
-    """Leave no room in a pipe, which goes on to block those who write to it."""
+    """Fill a pipe, so that it blocks its writers."""
     os.set_blocking(pipe, False)
     with suppress(BlockingIOError):
         while True:

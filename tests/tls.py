@@ -14,15 +14,15 @@ from ingest.lab.unix_user import unprivileged_user
 
 
 class Certificates:
-    """PEM files in a folder; those of the server can be read by the user that servers run as.
+    """PEM files in a folder. The servers' user can read the server's files.
 
     Attributes:
-        authority: who has signed them.
-        ca: its certificate.
-        server: the certificate of `localhost`.
-        server_key: its key.
-        client: the certificate of a client.
-        client_key: its key.
+        authority: the CA that has signed the certificates.
+        ca: certificate of the CA.
+        server: certificate of `localhost`.
+        server_key: the server's key.
+        client: certificate of a client.
+        client_key: the client's key.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +43,7 @@ class Certificates:
             shutil.chown(self.server_key, user.uid, user.gid)
 
     def server_context(self, *, asks_clients: bool = False) -> ssl.SSLContext:
-        """What a server needs; with `asks_clients` a client has to show a certificate of the authority."""
+        """The TLS settings of a server. With `asks_clients`, it requires a client certificate of the CA."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.server, self.server_key)
         if asks_clients:
@@ -54,7 +54,7 @@ class Certificates:
 
 @asynccontextmanager
 async def behind_tls(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
-    """A server on this port of 127.0.0.1, behind a program that ends TLS; the program's port."""
+    """The port of a program that terminates TLS for a server on this port of 127.0.0.1."""
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         async with connected_to(port) as (from_server, to_server):

@@ -61,7 +61,7 @@ def headers(given: dict[str, str]) -> CIMultiDict[str]:
 
 
 def source(folder: Path, declared: str, secret: str = SECRET, name: str = "shop") -> WebhookSource:
-    """A source with one secret; `declared` is what the file says besides."""
+    """A source with one secret and the further keys `declared`."""
     (folder / "secret").write_text(secret)
     (compiled,) = compile_sources(f'[sources.{name}]\nsecret_files = ["secret"]\n{declared}', folder)
     return compiled

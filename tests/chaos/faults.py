@@ -20,7 +20,7 @@ from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.redis.connection import control_client
 
 T = TypeVar("T")
-# While servers are unavailable, a stop takes the grace period and the supervisor's margin (5 + 12 s), and longer on a busy machine.
+# While servers are unavailable, a stop takes the grace period and the supervisor's margin (5 + 12 s), or longer.
 STOP_SECONDS = 40.0
 _SLOW = 0.15
 # In long runs the API may be down, and nothing pending, for a minute.

@@ -1,4 +1,4 @@
-"""The stage of a chaos run: real servers behind proxies, the simulated API, and the service's own commands as processes.
+"""The stage of a chaos run: real servers behind proxies, the simulated API, and the service's commands as processes.
 
 The workers and the producer reach Redis, PostgreSQL and the API through a proxy for each. The final check, the control of
 the API and foreign clients connect directly. Their connections to Redis use a separate proxy, which only leads to the

@@ -1,4 +1,4 @@
-"""A worker is killed at each moment of a delivery's journey, and an heir finishes: nothing lost, nothing done twice."""
+"""A worker is killed at each moment of a delivery, and another worker finishes without losses or duplicates."""
 
 import asyncio
 import signal
@@ -97,7 +97,7 @@ async def test_a_worker_killed_on_the_way_to_the_ack_loses_no_order_and_stores_n
 async def test_a_worker_killed_around_a_retry_retries_each_order_exactly_once(
     scene: Scene, env: dict[str, str], moment: str
 ) -> None:
-    # About half: when no order succeeds it is an outage, and nothing goes to the retry set.
+    # About half, because without any success it is an outage, in which orders do not go to the retry set.
     scene.api.behave(error_rate=0.5, fail_first=1)
     await scene.enqueue_in_both_lanes(*ORDERS)
 
@@ -111,7 +111,7 @@ async def test_a_worker_killed_around_a_retry_retries_each_order_exactly_once(
         await scene.finished()
     rows = await scene.rows()
     assert_right(rows, ORDERS)
-    # What was asked for once and not moved any more is asked for as a first attempt again.
+    # An order that was requested once and not moved is requested as a first attempt again.
     assert {row["attempts"] for row in rows.values()} <= {1, 2}
     assert max(scene.api.stats().by_id.values()) <= 3
     assert await scene.dead() == []
@@ -161,7 +161,7 @@ async def test_an_heir_killed_as_soon_as_it_has_inherited_passes_all_on(
     await scene.enqueue(*ORDERS)
     await kill_a_victim(scene, env, "before_fetch")
 
-    # Not idle for long enough to be released: what the dead one held is to be found by its heartbeat.
+    # Not idle for long enough to be released, so that only the heartbeat shows that the holder is dead.
     heir = "victim" if moment == "after_claim_own" else "second victim"
     await kill_a_victim(scene, env, moment, heir, claim_idle=3600)
 
@@ -183,9 +183,9 @@ async def test_a_leader_killed_as_soon_as_its_sweep_has_found_entries_leaves_the
     async with scene.consumer("forgetful") as forgetful:
         assert len(await forgetful.read(8, 0.01)) == 8
         if moment == "after_restore":
-            # Somebody tidies up, and drops what a live consumer holds.
+            # An operator removes a live consumer together with its entries.
             await scene.redis.xgroup_delconsumer(scene.keys.stream, GROUP, "forgetful")
-        # Otherwise nobody renews it, and nobody has missed its holder, who never had a heartbeat.
+        # Otherwise the entry is not renewed, and its holder never had a heartbeat that could expire.
 
         await kill_a_victim(scene, env, moment)
 

@@ -1,4 +1,4 @@
-"""An order that kills its process, under the real supervisor: it is dead-lettered, and no other order with it."""
+"""Under the real supervisor, an order that kills its process is dead-lettered without other orders."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ Start = Callable[..., WorkerCommand]
 
 @pytest.fixture
 def start(scene: Scene, env: dict[str, str]) -> Iterator[Start]:
-    """Starts a command whose workers die at a moment of the poison; it is killed when the test ends."""
+    """Starts a command whose workers die at a moment of the poison message, and kills it at the end of the test."""
     commands: list[WorkerCommand] = []
 
     def start(moment: str, **settings: object) -> WorkerCommand:
@@ -69,7 +69,7 @@ async def test_a_poison_in_mid_run_is_dead_lettered_and_all_others_are_stored(
 async def test_what_is_in_flight_together_with_a_poison_when_it_strikes_is_none(
     scene: Scene, start: Start, place: int
 ) -> None:
-    # Each of them is quarantined and fetched alone, one after the other.
+    # Each of them is quarantined and isolated in turn.
     order_ids = ids(12)
     scene.api.behave(latency="0.3")
     await scene.enqueue(*order_ids[:place], "poison", *order_ids[place:])

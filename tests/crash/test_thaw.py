@@ -1,4 +1,4 @@
-"""A worker is frozen for longer than its heartbeat lasts, others reclaim what it held, and it thaws: it does no harm."""
+"""A worker that thaws after others have reclaimed its entries does no harm."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Start = Callable[[str], WorkerCommand]
 
 @pytest.fixture
 def start(scene: Scene, env: dict[str, str]) -> Iterator[Start]:
-    """Starts a worker that freezes at a moment; it is killed when the test ends."""
+    """Starts a worker that freezes at a moment, and kills it at the end of the test."""
     commands: list[WorkerCommand] = []
 
     def start(moment: str) -> WorkerCommand:
@@ -39,7 +39,7 @@ def start(scene: Scene, env: dict[str, str]) -> Iterator[Start]:
 
 
 def serve(scene: Scene, status: str) -> None:
-    """From now on this is what the external API says of all orders; they have no version of their own."""
+    """Set the external API's document for all orders, which does not contain a version."""
     for order_id in ORDERS:
         scene.api.put_order(order_id, document(order_id, status=status))
 
@@ -57,7 +57,7 @@ async def has_taken_over(heir: RunningWorker, count: int) -> None:
 
 
 async def goes_on(scene: Scene, thawed: WorkerCommand) -> None:
-    """The thawed worker is as good as any other: alone, it stores what comes next; and it stops when asked."""
+    """The thawed worker works normally: it stores the next orders without help, and stops on request."""
     await scene.enqueue("next")
     await scene.finished()
     assert "next" in await scene.rows()
@@ -76,7 +76,7 @@ async def test_a_thawed_worker_whose_orders_others_hold_lets_go_of_them(
     pending = len(await scene.pending())
     before = await scene.rows()
     serve(scene, "shipped")
-    # Long enough for the frozen one to thaw, and to do what it might, while its heir holds the orders.
+    # Long enough for the frozen worker to thaw and continue while the other worker holds the orders.
     scene.api.behave(latency="4")
 
     async with scene.worker("heir", claim_idle=3600) as heir:
@@ -115,7 +115,7 @@ async def test_a_thawed_worker_overwrites_nothing_that_others_have_stored_meanwh
     after = await scene.rows()
     del after["next"]
     if moment == "after_read":
-        # It asks for its orders only now: what it gets is newer, and the same.
+        # It requests its orders only now, and gets newer documents with the same content.
         assert unguarded(after) == unguarded(before)
     else:
         assert after == before

@@ -1,6 +1,6 @@
 """A worker that kills its own process at a named moment: `python victim.py MOMENT NAME`, settings by environment.
 
-It is assembled from the real parts but for one, which dies; the product knows nothing of it.
+It is assembled from the real parts except for one, which dies. The product contains no code for this.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Fate:
 
 
 def die() -> NoReturn:
-    """SIGKILL: no handler runs, no buffer is flushed, nothing is said to any server."""
+    """End by SIGKILL, without handlers, flushed buffers or messages to servers."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
 
@@ -71,7 +71,7 @@ class Store(OrderStore):
         if sys.argv[1] == "during_commit":
             await self._connection.fetch("SELECT 1")  # connecting takes longer than all the rest
             storing = asyncio.create_task(super().upsert(rows))
-            # At any moment of it: being prepared, sent, executed, committed.
+            # At any moment of the statement: being prepared, sent, executed or committed.
             await asyncio.wait([storing], timeout=random.uniform(0, 0.01))
             die()
         effects = await super().upsert(rows)
@@ -87,7 +87,7 @@ class Queue(Consumer):
         if taken:
             fate.meets("after_read")
         elif sys.argv[1].endswith("release"):
-            # All there is has been taken: it is time to stop.
+            # All entries have been read, so that it can stop.
             shutdown.request("test")
         return taken
 

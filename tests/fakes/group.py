@@ -1,4 +1,4 @@
-"""A consumer group in memory: what its consumers share, and what a test may do to it."""
+"""A consumer group in memory: the state that its consumers share, and the actions of tests."""
 
 import asyncio
 from collections import Counter, deque
@@ -17,12 +17,12 @@ Fields = Mapping[bytes, bytes]
 
 @dataclass
 class Pending:
-    """An entry that was delivered and is not finished.
+    """A delivered entry that is not finished.
 
     Attributes:
-        owner: the consumer that holds it; None if it was released.
-        count: its deliveries so far.
-        renewed_at: when its lease was renewed last.
+        owner: the consumer that holds it, or None if it was released.
+        count: number of deliveries.
+        renewed_at: the time at which its lease was last renewed.
     """
 
     owner: str | None
@@ -52,24 +52,24 @@ class MemoryGroup:
     """The stream, the group's pending list, the retry set, the dead letters and the heartbeats.
 
     Attributes:
-        clock: the queue's clock, in seconds; the test moves it.
-        stream: the entries that exist.
-        undelivered: those of them that the group has not been given.
-        settled: those that are finished, and kept for other groups.
-        kept_for_others: those that another group has not finished.
+        clock: the queue's clock in seconds, which the test moves.
+        stream: the entries in the stream.
+        undelivered: entries that were not delivered to the group.
+        settled: finished entries that are kept for other groups.
+        kept_for_others: entries that another group has not finished.
         has_others: whether there is another group.
-        moved: entries that were moved, each with its order, as replies may be lost.
-        heard_until: when each consumer's heartbeat ends.
-        heard_since: from when on each consumer may reclaim from others.
-        seen: when each member of the group has called last.
-        leader: who does the maintenance, and until when.
-        results: order and outcome of what other programs are told.
-        outages: what each consumer has reported, and until when.
+        moved: moved entries with their orders, because replies may be lost.
+        heard_until: the end of each consumer's heartbeat.
+        heard_since: the time from which on each consumer may reclaim from others.
+        seen: the time of the last call of each member of the group.
+        leader: the consumer that does the maintenance, and the end of its term.
+        results: orders and outcomes in the results stream.
+        outages: each consumer's report, and its expiry.
         erased: orders that were erased.
-        is_available: while it is false, every call fails.
-        lost_replies: how many replies to a method are to be lost; the call itself is made.
-        refused: how many calls of a method are to fail without being made.
-        calls: how many there were of each method.
+        is_available: whether calls succeed.
+        lost_replies: number of replies to lose for each method, after the call was made.
+        refused: number of calls of each method to fail without being made.
+        calls: number of calls of each method.
     """
 
     clock: Callable[[], float]
@@ -97,14 +97,14 @@ class MemoryGroup:
     _last_ms: int = 0
     _sequence: int = 0
 
-    # -- what a test does ---------------------------------------------------------------------------------------
+    # -- actions of tests ---------------------------------------------------------------------------------------
 
     def add(self, *order_ids: str, **fields: bytes) -> list[EntryRef]:
         """Announce orders."""
         return [self.add_entry({ORDER_ID: order_id.encode(), **_named(fields)}) for order_id in order_ids]
 
     def add_entry(self, fields: Fields, entry_id: str | None = None) -> EntryRef:
-        """Add an entry, as a producer does; with an ID of its own only if a server's clock is behind."""
+        """Add an entry like a producer. A given ID stands for a server whose clock is behind."""
         entry = EntryRef(STREAM, entry_id or self._next_id())
         self.stream[entry] = fields
         self.undelivered.append(entry)
@@ -114,12 +114,12 @@ class MemoryGroup:
         return entry
 
     def lose(self, entry: EntryRef) -> None:
-        """Lose an entry and its pending record, as a failover does."""
+        """Lose an entry and its pending record, as in a failover."""
         self.stream.pop(entry, None)
         self.pending.pop(entry, None)
 
     def set_available(self, *, is_available: bool) -> None:
-        """Begin or end an outage; a blocked read ends with the connection."""
+        """Begin or end an outage. A blocked read ends with the connection."""
         self.is_available = is_available
         self.changed.set()
 
@@ -127,7 +127,7 @@ class MemoryGroup:
         """Whether nothing is left to do."""
         return not (self.pending or self.undelivered or self.waiting)
 
-    # -- what its consumers do ----------------------------------------------------------------------------------
+    # -- actions of consumers ----------------------------------------------------------------------------------
 
     def require_available(self) -> None:
         """Raise `QueueUnavailable` during an outage."""
@@ -167,7 +167,7 @@ class MemoryGroup:
         return self.owns(name, delivery.entry) and named == delivery.fields.get(ORDER_ID)
 
     def is_gone(self, delivery: Delivery) -> bool:
-        """Whether Redis knows nothing of the entry any more; its ID may be another order's."""
+        """Whether Redis has no record of the entry. Its ID may belong to another order."""
         if delivery.entry in self.stream:
             return self.stream[delivery.entry].get(ORDER_ID) != delivery.fields.get(ORDER_ID)
         return delivery.entry not in self.pending

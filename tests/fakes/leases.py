@@ -1,4 +1,4 @@
-"""A shared quota in memory, for processes in virtual time: the same places on one line of time as the script books."""
+"""A shared quota in memory for processes in virtual time, which books the same times as the script."""
 
 import math
 from collections.abc import Callable
@@ -14,9 +14,9 @@ class MemoryQuota:
     """The server of one quota.
 
     Attributes:
-        is_available: whether calls are answered.
-        calls: how many were.
-        paused_until: until when all pause.
+        is_available: whether calls succeed.
+        calls: number of calls.
+        paused_until: end of the pause of all processes.
     """
 
     def __init__(self, limits: QuotaLimits, clock: Callable[[], float]) -> None:
@@ -31,7 +31,7 @@ class MemoryQuota:
         self._asked: dict[str, tuple[float, int]] = {}
 
     def lose(self) -> None:
-        """Lose the whole state, as a server that restarts without it."""
+        """Lose the whole state, like a server that restarts without persistence."""
         self._asked.clear()
         self._next = 0.0
         self._learning_until = self.clock() + _LEARNING
@@ -76,7 +76,7 @@ class MemoryQuota:
         if request.slow_for:
             self._slowest, self._slow_until = request.slowest, now + request.slow_for
         interval = 1 / min(self.limits.rate, self._slowest if now < self._slow_until else math.inf)
-        # Times to send are of no use to one that has no concurrency.
+        # A process without concurrency cannot use times to send.
         has_none = self.limits.concurrency > 0 and limit == 0
         period = 0.1 if has_none else min(1.0, max(0.1, members * interval))
         start = max(self._next, now - (self.limits.burst - 1) * interval)

@@ -1,4 +1,4 @@
-"""A consumer of a group in memory: keeps the contracts of `Reading`, `Settling`, `Liveness` and `Maintenance`."""
+"""A consumer of a group in memory, which implements `Reading`, `Settling`, `Liveness` and `Maintenance`."""
 
 import asyncio
 import functools
@@ -45,8 +45,8 @@ class MemoryQueue:
     """One consumer.
 
     Args:
-        group: what it shares with the others.
-        name: its name.
+        group: the group that all consumers share.
+        name: name of the consumer.
     """
 
     def __init__(self, group: MemoryGroup, name: str, *, keeps_results: bool = False) -> None:
@@ -116,7 +116,7 @@ class MemoryQueue:
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         group = self.group
         if not group.may_move(self.name, delivery):
-            # Nobody knows what became of an entry that is lost.
+            # The result of a lost entry is unknown.
             self._reschedule(delivery, 0.0, delivery.attempt)
             return False
         if delivery.order_id in group.erased:
@@ -165,7 +165,7 @@ class MemoryQueue:
         for entry in entries:
             pending = self.group.pending.get(entry)
             if pending is None or pending.owner is None:
-                continue  # there is nobody to yield to
+                continue  # there is no other consumer
             if pending.owner == self.name:
                 pending.renewed_at = self.group.clock()
             else:
@@ -252,7 +252,7 @@ class MemoryQueue:
                 self.group.pending[entry] = Pending(self.name, count, self.group.clock())
                 claimed.append(self.group.delivery(entry))
             else:
-                del self.group.pending[entry]  # somebody has deleted it: claiming clears its record away
+                del self.group.pending[entry]  # deleted from the stream, so that the claim removes its record
         return claimed
 
     def _reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:

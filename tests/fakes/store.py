@@ -1,4 +1,4 @@
-"""The orders table in memory: keeps the contract of `Store`."""
+"""The orders table in memory, which implements `Store`."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -17,19 +17,19 @@ class MemoryStore:
     """Rows by order ID, guarded by version.
 
     Attributes:
-        rows: what is stored.
-        erased: orders that do not come back.
-        refuses: whether a row is refused; a test sets it.
-        suppresses: whether a trigger keeps a row out without an error; a test sets it.
-        is_certain: whether a refused row is at fault for certain.
-        most: rows that one statement may store in time; 0: the table is locked.
-        locked_ids: orders whose rows are locked, if they are stored.
-        inserting_ids: orders that somebody else has inserted and not committed.
+        rows: the stored rows.
+        erased: orders that are not stored again.
+        refuses: function of the test that selects rows to reject.
+        suppresses: function of the test that selects rows that a trigger suppresses without an error.
+        is_certain: whether a rejected row is at fault for certain.
+        most: rows that one statement can store in time, or 0 for a locked table.
+        locked_ids: stored orders whose rows are locked.
+        inserting_ids: orders that another session has inserted and not committed.
         waits: order IDs of each statement that has waited for a lock.
-        is_available: while it is false, every call fails.
-        lost_replies: how many replies are to be lost; what they confirm is stored.
-        answers: while it is not set, statements hang.
-        statements: the order IDs of each statement, in its order.
+        is_available: whether calls succeed.
+        lost_replies: number of replies to lose after the rows are stored.
+        answers: while this is not set, statements hang.
+        statements: the order IDs of each statement, in order.
     """
 
     def __init__(self) -> None:

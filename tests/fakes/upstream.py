@@ -1,4 +1,4 @@
-"""The external API in memory: keeps the contract of `Upstream`."""
+"""The external API in memory, which implements `Upstream`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from ingest.domain.fetch.result import Failed, Fetched
 
 
 async def delivered(fetching: Awaitable[Fetched | Failed]) -> Fetched:
-    """The document; raises the fault if there is none."""
+    """Return the document, or raise the fault."""
     result = await fetching
     if isinstance(result, Fetched):
         return result
@@ -32,7 +32,7 @@ def document(order_id: str, status: str = "placed") -> bytes:
 def response(
     request: FetchRequest, given: bytes | BaseException, requested_at: datetime, started_at: float = 0.0
 ) -> Fetched | Failed:
-    """The result of a request for which the API sends `given`; raises what is no fault."""
+    """The result of a request for which the API sends `given`. Exceptions other than faults are raised."""
     exchange = Exchange((request,), started_at)
     if isinstance(given, Fault):
         return Failed(given, exchange)
@@ -42,19 +42,19 @@ def response(
 
 
 class MemoryUpstream:
-    """An API that has every order.
+    """An API that serves every order.
 
     Attributes:
         clock: Unix seconds.
-        fault: what every request ends with; None for documents.
-        faults: what requests for single orders end with.
+        fault: the fault of every request, or None for documents.
+        faults: the faults of requests for single orders.
         documents: the documents of single orders.
-        answers: while it is not set, requests hang.
-        hanging: requests for these orders hang until they are removed by `let_go`.
-        latency: seconds that a request takes.
-        requested: the orders requested, with quick tries.
-        requested_once: those requested with a single request: as a probe, or as a canary request.
-        in_progress: requests that wait for their answer now.
+        answers: while this is not set, requests hang.
+        hanging: orders whose requests hang until `let_go`.
+        latency: seconds for a request.
+        requested: the requested orders, with quick tries.
+        requested_once: orders of single requests, such as a probe or a canary request.
+        in_progress: number of requests that wait for a response.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

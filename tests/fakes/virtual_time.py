@@ -1,7 +1,7 @@
-"""An event loop whose time is virtual: when nothing is left to do, it jumps to the next timer.
+"""An event loop with virtual time, which jumps to the next timer when it is idle.
 
-A test that waits for nothing but timers takes no time, and takes the same course each time. What is made of fakes has no input
-and output to wait for; a test that would wait indefinitely fails instead.
+A test that only waits for timers takes no time, and takes the same course each time. Fakes do not wait for input and
+output. A test that would wait indefinitely fails instead.
 """
 
 import asyncio
@@ -58,12 +58,12 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 
 
 def now() -> float:
-    """Seconds of the running loop: the clock for all parts of a test in virtual time."""
+    """Seconds of the running loop, which is the clock for all parts of a test in virtual time."""
     return asyncio.get_running_loop().time()
 
 
 async def until(condition: Callable[[], object], within: float = 60.0) -> None:
-    """Let time pass until the condition is true; looks less and less often, up to ten times a second."""
+    """Let time pass until the condition is true, and check it less and less often, up to ten times per second."""
     end, pause = now() + within, 0.001
     while not condition():
         assert now() < end, f"not within {within} s"
@@ -72,6 +72,6 @@ async def until(condition: Callable[[], object], within: float = 60.0) -> None:
 
 
 async def some_turns(count: int = 20) -> None:
-    """Let the loop go on with what can go on without time passing."""
+    """Let the loop run all callbacks that are due without time passing."""
     for _ in range(count):
         await asyncio.sleep(0)

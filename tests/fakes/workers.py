@@ -30,7 +30,7 @@ def metrics() -> WorkerMetrics:
 
 
 def gauge() -> Gauge:
-    """A gauge that nobody looks at."""
+    """A gauge that is never read."""
     return Gauge(memoryview(array("d", [0.0])), 0)
 
 
@@ -50,13 +50,13 @@ class RunningWorker:
             await self.task
 
     async def die(self) -> None:
-        """Drop everything at once, as a process that is killed."""
+        """Drop everything immediately, like a killed process."""
         self.task.cancel()
         await asyncio.wait([self.task])
 
 
 class Workplace:
-    """What workers work on: a group, a table and an external API. Time is virtual."""
+    """The environment of workers in virtual time: a group, a table and an external API."""
 
     def __init__(self) -> None:
         self.group = MemoryGroup(now)
@@ -65,7 +65,7 @@ class Workplace:
 
     @asynccontextmanager
     async def worker(self, name: str = "one", **changed: Any) -> AsyncIterator[RunningWorker]:
-        """A running worker, with the default settings but for those `changed`; it dies when the block is left."""
+        """A running worker with the default settings except for `changed`. It dies at the end of the block."""
         settings = load_settings(**changed)
         queue = MemoryQueue(self.group, name, keeps_results=settings.results == "on")
         measured = metrics()

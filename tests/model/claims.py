@@ -1,4 +1,4 @@
-"""The ways in which entries change their consumer: heartbeats, renewals, the sweep, and reclaiming from stale consumers."""
+"""Steps in which entries change their consumer: heartbeats, renewals, the sweep, and reclaiming."""
 
 from hypothesis import strategies as st
 from model.look import LEASE, Hand, Idle, Look, lane_of, name_of, refs
@@ -32,7 +32,7 @@ class Claims(Machine):
 
     @step(1, lambda self: self.leader in self.awake(), pick=PICK)
     def lose_the_leader(self, *, pick: int) -> None:
-        """The leader dies. The next consumer with a heartbeat leads, and its sweep continues where the last one ended."""
+        """The leader dies. The next consumer with a heartbeat leads, and its sweep continues where the last ended."""
         leader = self.leader
         assert leader is not None
         self.become_stale(leader)

@@ -1,4 +1,4 @@
-"""Steps of foreign programs, which add entries, read the queue in a separate group, clean up and replay dead letters."""
+"""Steps of foreign programs, which add entries, read in a separate group, clean up and replay dead letters."""
 
 from typing import Any
 

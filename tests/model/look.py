@@ -173,7 +173,7 @@ class Look:
 
     @property
     def lost(self) -> set[str]:
-        """Delivered entries that are neither pending nor settled, and have therefore left the pending list without an ack."""
+        """Delivered entries that are neither pending nor settled, so that they have left the pending list unacked."""
         return self.stream.keys() - {*self.undelivered, *self.pending, *self.settled}
 
     @property

@@ -92,7 +92,7 @@ class Operators(Foreigners):
 
     @step(8, lambda self: self.replica is not None and self.held_after_the_replica(), gives_again=st.integers(0, 2))
     def fail_over(self, *, gives_again: int) -> None:
-        """The replica becomes the primary. Later announcements are missing, later acks are undone, and workers continue."""
+        """The replica takes over without later announcements and acks, and workers continue."""
         assert self.replica is not None
         self.run(self.go_back_to(self.replica))
         for name, knowledge in self.known_to_replica.items():
@@ -120,7 +120,7 @@ class Operators(Foreigners):
 
     @step(5, lambda self: self.ids_to_come_again(), which=WHICH)
     def give_an_id_again(self, *, which: int) -> None:
-        """The clock of the new server is behind, so that an entry gets the ID of a lost entry that a worker still holds."""
+        """The new server's clock is behind, so that an entry gets the ID of a lost entry that a worker still holds."""
         entry_id = one_of(self.ids_to_come_again(), which)
         order_id = self.new_order()
         self.notes += 1

@@ -1,4 +1,4 @@
-"""Combines work, claims, faults, foreign programs and operators in any order, after which one worker finishes everything."""
+"""Combines work, claims, faults, foreign programs and operators, after which one worker finishes everything."""
 
 import sys
 from collections import Counter

@@ -1,5 +1,4 @@
-"""Under random producers, workers and faults, every accepted order is always in one place, and only committed orders are
-finished."""
+"""A queue under random steps: every accepted order is always in one place, and only committed orders are finished."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Gets servers from the distribution's packages: unpacked into a folder, not installed, with the libraries they need.
+"""Gets servers from the distribution's packages, unpacked into a folder with their libraries and without installation.
 
-What is installed on this machine in a version that will do is used as it is.
+An installed server with a suitable version is used directly.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NOT_NEEDED = "libllvm"
 
 
 class NotHereError(Exception):
-    """A server cannot be had on this machine; the message says why in one line."""
+    """A server is not available on this machine. The message contains the reason in one line."""
 
 
 def unpack(new: Path, run: Callable[..., None], packages: Sequence[str], programs: Sequence[str]) -> None:
-    """Unpack `packages`, with those of their libraries that are not installed, into the folder `new`.
+    """Unpack `packages`, with the libraries that are not installed, into the folder `new`.
 
     Args:
-        new: an empty folder; each of `programs` can be started there by its name.
+        new: an empty folder, in which each of `programs` can then be started by its name.
         run: runs a command, and raises `NotHereError` if that fails.
-        packages: their names.
-        programs: their paths in the packages.
+        packages: names of the packages.
+        programs: paths of the programs in the packages.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise NotHereError("it is not installed, and there is no apt-get to fetch it")
@@ -45,7 +45,7 @@ def unpack(new: Path, run: Callable[..., None], packages: Sequence[str], program
     try:
         _download(downloaded, run, packages, [])
     except NotHereError:
-        # Package lists of our own: the system's are missing or outdated, and not ours to change.
+        # Separate package lists, because the system's are missing or outdated and must not be changed.
         lists = _own_lists(new.with_name("apt"))
         run("apt-get", *lists, "update")
         _download(downloaded, run, packages, lists)

