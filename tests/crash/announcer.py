@@ -1,6 +1,6 @@
 """Announces orders until it is killed: `python announcer.py DURABILITY PREFIX FILE`, Redis' URL by environment.
 
-Each order that is confirmed is then written to FILE: what is there, a caller was told.
+Each confirmed order is written to FILE after the caller has received the confirmation.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _CALLERS = 20
 
 
 async def main(durability: str, prefix: str, path: str) -> None:
-    """Announce by several callers at a time, each one order after the other."""
+    """Announce with several concurrent callers, each of which announces one order after the other."""
     settings = load_settings()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     numbers = count()

@@ -1,4 +1,4 @@
-"""For these tests: scenes on real servers."""
+"""Provides scenes on real servers."""
 
 from integration.scenes import fragile, redis_url, scene
 

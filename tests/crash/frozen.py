@@ -1,7 +1,7 @@
 """A worker that freezes its own process at a named moment, once: `python frozen.py MOMENT NAME`, settings by environment.
 
-SIGSTOP stands for whatever stops a process without its knowledge: a suspended laptop, a paused virtual machine, a stalled disk.
-It goes on at SIGCONT, and ends at SIGTERM.
+SIGSTOP stands for a suspended laptop, a paused virtual machine or a stalled disk, which a process cannot notice. It
+continues at SIGCONT and ends at SIGTERM.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ moments = {sys.argv[1]}
 
 
 def freeze(moment: str) -> None:
-    """Stop until somebody sends SIGCONT, if this is the moment."""
+    """Stop until SIGCONT, if this is the moment."""
     if moment in moments:
         moments.clear()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -59,7 +59,7 @@ class Store(OrderStore):
 
 
 class Queue(Consumer):
-    """Freezes with what it has read and not yet begun, or when it is already decided that the entries are still ours."""
+    """Freezes with entries that are read and not begun, or after the check that the entries are still its own."""
 
     async def read(self, count: int, block: float) -> list[Delivery]:
         taken = await super().read(count, block)

@@ -1,7 +1,7 @@
-"""Redis on a host whose power fails: what its kernel had and its disk had not is lost.
+"""Redis on a host with a power failure, which loses all data that are in the kernel but not on the disk.
 
-A library that is loaded into the server notes how much of each file is on the disk; `lose_power` kills the server and cuts the
-rest of its append-only file off. The library is compiled when it is needed.
+A library in the server records how much of each file is on the disk. `lose_power` kills the server and truncates its
+append-only file to that length. The library is compiled on demand.
 """
 
 import shutil
@@ -21,7 +21,7 @@ _folder = TemporaryDirectory(prefix="ingest-")
 
 @cache
 def _library() -> Path | None:
-    """The library, compiled once; None where that is not possible."""
+    """The library, which is compiled once, or None if that is not possible."""
     library = Path(_folder.name) / "synced.so"
     compiler = shutil.which("cc") or "cc"
     try:
@@ -62,7 +62,7 @@ class Host:
         self.server = replace(kind, binary=start).server(folder / "server", appendonly="yes", appendfsync=appendfsync)
 
     def lose_power(self) -> int:
-        """End the server as a power failure would, and start it again; how many bytes it has lost."""
+        """End the server as in a power failure, start it again, and return the number of lost bytes."""
         self.server.kill()
         on_disk = dict(line.split() for line in self._notes.read_text().splitlines())
         lost = 0

@@ -1,6 +1,6 @@
-"""What was confirmed is in the queue, whoever is killed: the process that announces, or Redis with what its disk has not.
+"""Confirmed orders are in the queue after the announcing process was killed, or after Redis lost unsynced data.
 
-`make crash` kills a thousand times. The tests of Redis run where a C compiler is, see `power`.
+`make crash` kills a thousand times. The tests of Redis need a C compiler, see `power`.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ powered = pytest.mark.parametrize("kind", POWERED, ids=[kind.name for kind in PO
 
 
 def policy(kind: Kind) -> str:
-    """How it syncs: as seldom as it may."""
+    """The rarest permitted way of syncing."""
     return "everysec" if kind.is_redis_since(8) else "always"
 
 
 class Announcing:
-    """Processes that announce, one after the other, and what each was told."""
+    """Processes that announce in sequence, and the confirmations of each."""
 
     def __init__(self, folder: Path, url: str, durability: Durability) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class Announcing:
         assert self._process.returncode == -signal.SIGKILL
 
     async def confirmed_more_than(self, count: int) -> None:
-        """Wait until this process was told of more orders than that."""
+        """Wait until this process has received confirmations of more orders than that."""
         file = self._folder / f"p{self._number}"
 
         async def is_so() -> bool:
@@ -77,7 +77,7 @@ class Announcing:
 
 
 async def queued(url: str) -> Counter[str]:
-    """How often each order is in the stream; of a million entries no client waits for one reply."""
+    """How often each order is in the stream, read in pages because of a million entries."""
     found: Counter[str] = Counter()
     after: Any = b"-"
     async with Redis.from_url(url) as redis:
@@ -131,7 +131,7 @@ async def test_what_the_api_answered_202_is_there_though_its_process_and_redis_a
                         confirmed.append(order_id)
 
     with host(kind, "always") as redis:
-        # Of several, as one that dies often is started again only after a while.
+        # One of several, because a process that dies often is restarted only after a delay.
         processes = str(min(8, 2 + KILLS // 50))
         settings = {
             "INGEST_API_PORT": "0",
@@ -181,7 +181,7 @@ async def lost_of(redis: Host, durability: Durability) -> tuple[int, int]:
 
         callers = [asyncio.create_task(announce(caller)) for caller in range(20)]
         await eventually(lambda: _is_more(confirmed, 1000))
-        # At once: nothing is confirmed between the power failure and the count.
+        # Immediately, so that no order is confirmed between the power failure and the count.
         redis.lose_power()
         for caller in callers:
             caller.cancel()
@@ -190,7 +190,7 @@ async def lost_of(redis: Host, durability: Durability) -> tuple[int, int]:
 
 
 async def _alive(api: WorkerCommand) -> list[int]:
-    """The processes of the API that nobody has killed yet."""
+    """The processes of the API that have not been killed yet."""
     pids = {event["pid"] for event in api.events("process_started")}
     return [pid for pid in pids - {event["pid"] for event in api.events("process_died")} if _is_running(pid)]
 
@@ -224,7 +224,7 @@ UNRELIABLE = [kind for kind in POWERED if kind.product == "valkey"]
 
 @pytest.mark.parametrize("kind", UNRELIABLE, ids=[kind.name for kind in UNRELIABLE])
 async def test_some_servers_say_that_their_disk_has_what_it_has_not(kind: Kind) -> None:
-    """Why WAITAOF is not relied on there; where this test fails, they have been corrected."""
+    """Shows why WAITAOF is not used on these versions. If this test fails, they have been corrected."""
     with host(kind, "everysec") as redis:
         async with Redis.from_url(redis.server.url) as client, client.client() as connection:
             said = []

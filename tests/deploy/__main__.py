@@ -19,12 +19,12 @@ from deploy.shell import CommandFailed, end_commands, run, say, saying, seconds_
 from deploy.stage import Stage
 
 _HERE = Path(__file__).parent
-# As a story: each begins with what the one before has left.
+# In this order, because each begins with the state after the previous one.
 _CHAPTERS = ("image", "up", "accounts", "commands", "api", "faults", "watching", "down")
 
 
 def main() -> int:
-    """Do all of it; the exit code is 1 if anything is not as it should be."""
+    """Run all checks. The exit code is 1 if any of them fails."""
     parser = argparse.ArgumentParser(prog="deploy", description=__doc__)
     parser.add_argument("--plots", type=Path, default=None, help="draw the dashboard's panels into this folder")
     plots = parser.parse_args().plots
@@ -102,7 +102,7 @@ def _tested(stage: Stage) -> int:
 
 
 def _clear_up() -> int:
-    # Nothing stops this: what stays behind would be in the way of others.
+    # Never interrupted, because remains would disturb other programs.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with saying("removed containers, volumes, networks, images, the engine and its rules in the packet filter"):

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
     from deploy.engine import Docker
 
-# Of pip's settings, those that a package index needs; the others are about this machine.
+# pip's settings for a package index. Other settings are about this machine.
 _OF_THE_INDEX = {"index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "default-timeout", "retries"}
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 @dataclass(frozen=True)
 class Built:
-    """The image, and what must not be found in it.
+    """The image, and a secret that must not be in it.
 
     Attributes:
-        name: its tag.
-        secret: a word of the pip.conf that it was built with.
+        name: tag of the image.
+        secret: a word in the pip.conf of the build.
     """
 
     name: str
@@ -48,7 +48,7 @@ def build(docker: Docker, tree: Path, name: str) -> Built:
 
 
 def pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """How this machine reaches a package index, from where pip reads that: files first, then the environment."""
+    """This machine's settings for a package index, from pip's files and then the environment."""
     home = Path.home()
     files = ["/etc/pip.conf", str(home / ".pip/pip.conf"), str(home / ".config/pip/pip.conf")]
     files.append(environment.get("PIP_CONFIG_FILE", ""))

@@ -43,7 +43,7 @@ def _exposure(unit: Path) -> list[str]:
     done = _analyze("security", "--offline=true", "--no-pager", str(unit))
     found = re.search(r"exposure level for .*: ([\d.]+)", done.stdout)
     if found is None:
-        # Before systemd 250 it only knows units that are installed.
+        # Before systemd 250, it only supports installed units.
         return []
     return [f"{unit.name}: exposed by {found[1]}"] if float(found[1]) > _MOST_EXPOSED else []
 

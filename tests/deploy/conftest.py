@@ -1,4 +1,4 @@
-"""What the tests of this folder share; the rest they get from `python -m deploy`, see `Stage`."""
+"""Shared fixtures of this folder. `python -m deploy` provides the others, see `Stage`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _HAS_FAILED = pytest.StashKey[bool]()
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """`make test` goes past: these take root, and are asked for by name."""
+    """Exclude these tests from `make test`, because they need root."""
     asked = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     return None if any(path.is_relative_to(_HERE) for path in asked) else True
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With the first failure, show what the containers said: they are gone when the report is read."""
+    """Show the containers' logs after the first failure, because the containers are removed at the end."""
     report = yield
     if report.failed and _HAS_FAILED not in item.config.stash:
         words = item.config.stash[STAGE].project.last_words(_LOG_LINES)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Debian's client: another that may be on PATH could be too new for the engine.
+# Debian's client, because another client on PATH could be too new for the engine.
 _CLIENT = "/usr/bin/docker"
 _ENGINE = "/usr/sbin/dockerd"
 _STARTS_WITHIN = 30.0
@@ -30,7 +30,7 @@ class Docker:
 
     @property
     def env(self) -> dict[str, str]:
-        """What clients of the engine need of the environment, and nothing else of this machine's."""
+        """The environment for clients of the engine, without other variables of this machine."""
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(WORK),
@@ -40,29 +40,29 @@ class Docker:
         }
 
     def __call__(self, *arguments: str | Path, stdin: str = "", cwd: Path | None = None) -> str:
-        """Run a command of the client that has to succeed; return its output."""
+        """Run a command of the client that has to succeed, and return its output."""
         return run(_CLIENT, *arguments, stdin=stdin, env=self.env, cwd=cwd)
 
     def attempt(self, *arguments: str | Path, within: float = 60) -> Done:
-        """Run a command of the client, whatever its exit code."""
+        """Run a command of the client with any exit code."""
         return attempt(_CLIENT, *arguments, env=self.env, within=within)
 
     def inspect(self, name: str) -> dict[str, Any]:
-        """All that the engine knows of a container or an image."""
+        """The engine's data about a container or an image."""
         return dict(json.loads(self("inspect", name))[0])
 
 
 @contextmanager
 def engine() -> Iterator[Docker]:
-    """Start it. Whoever calls `machine.restore` ends it; it ends by itself should this process vanish."""
+    """Start the engine. `machine.restore` stops it, and it ends if this process ends."""
     log = WORK / "dockerd.log"
     socket = WORK / "docker.sock"
     command: list[str | Path] = ["setpriv", "--pdeathsig", "TERM", _ENGINE, "--host", f"unix://{socket}"]
     command += ["--data-root", WORK / "data", "--exec-root", WORK / "exec", "--pidfile", WORK / "docker.pid"]
-    # Compose makes networks of its own, and builds use the machine's.
+    # Compose creates its own networks, and builds use the machine's.
     command += ["--bridge", "none"]
     with log.open("w") as output:
-        # In a session of its own: Ctrl-C is for us, and we still need it to clear up.
+        # In a separate session, so that Ctrl-C does not end the engine before the cleanup.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )

@@ -1,7 +1,7 @@
-"""The machine: what it has to be, what is installed on it, and what it is like before and after.
+"""The machine: its requirements, its packages, and its state before and after.
 
-A Docker engine changes more than its folder: it turns IP forwarding on, adds chains to the packet filter, makes bridges. The state
-before is written down in the work folder, so that also the next run can restore it if this one is killed.
+A Docker engine changes more than its folder. It turns IP forwarding on, adds chains to the packet filter, and creates
+bridges. The work folder contains the previous state, so that the next run can restore it if this run is killed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 WORK = Path(tempfile.gettempdir()) / "order-ingest-deploy"
 
-# procps is what `docker top` asks.
+# `docker top` needs procps.
 _PACKAGES = ("docker.io", "iptables", "iproute2", "mmdebstrap", "procps")
-# Debian's way to tell maintainer scripts what to start. 101: nothing.
+# Debian's policy for maintainer scripts that start services; 101 forbids all.
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _BEFORE = "before.json"
@@ -37,11 +37,11 @@ _ENGINE_STOPS_WITHIN = 30.0
 
 
 class NotThisMachine(Exception):
-    """The machine cannot be used for this; the message says why."""
+    """The machine cannot be used. The message contains the reason."""
 
 
 def reason_to_skip() -> str | None:
-    """Why nothing is done here; None where it can be."""
+    """The reason why the machine cannot be used, or None."""
     system = Path("/etc/os-release")
     facts = system.read_text().replace('"', "").splitlines() if system.exists() else []
     if os.geteuid() != 0 or not {"ID=debian", "VERSION_ID=12"} <= set(facts):
@@ -51,7 +51,7 @@ def reason_to_skip() -> str | None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Keep a second run from starting while this one lasts; what an earlier one has left behind is removed first."""
+    """Prevent a second run during this one, and first remove the remains of an earlier run."""
     # A name that only one process can have, and that is free again when it ends, however that happens.
     with socket.socket(socket.AF_UNIX) as lock:
         try:
@@ -66,7 +66,7 @@ def alone() -> Iterator[None]:
 
 
 def install() -> None:
-    """Install what is missing of Debian's packages. No service is started."""
+    """Install missing packages of Debian without starting services."""
     if not (missing := [name for name in _PACKAGES if not _is_installed(name)]):
         return
     say(f"apt-get installs {', '.join(missing)}")
@@ -92,7 +92,7 @@ def _is_installed(package: str) -> bool:
 
 @dataclass(frozen=True)
 class Network:
-    """What a Docker engine changes of a machine's network."""
+    """The part of a machine's network that a Docker engine changes."""
 
     forwarding: str
     filters: str
@@ -107,7 +107,7 @@ class Network:
 
 
 def remember() -> None:
-    """Write down what the network is like, before the engine starts."""
+    """Save the state of the network before the engine starts."""
     network = Network.now()
     if ":DOCKER" in network.filters or "docker0" in network.links:
         raise NotThisMachine("a Docker engine has been at work on this machine; this needs a machine of its own")
@@ -115,7 +115,7 @@ def remember() -> None:
 
 
 def restore() -> list[str]:
-    """End the engine, put the network back, and remove the work folder; return what could not be removed."""
+    """Stop the engine, restore the network, remove the work folder, and return the parts that could not be removed."""
     _end_engine()
     _unmount()
     left = [f"process {pid}" for pid in _engine_processes()]
@@ -128,7 +128,7 @@ def restore() -> list[str]:
 
 
 def _end_engine() -> None:
-    # Asked, dockerd ends its containers and containerd. What is left had lost it before.
+    # dockerd stops its containers and containerd. Remaining processes had lost it before.
     for number in (signal.SIGTERM, signal.SIGKILL):
         pids = _engine_processes("dockerd") if number == signal.SIGTERM else _engine_processes()
         for pid in pids:
@@ -137,7 +137,7 @@ def _end_engine() -> None:
 
 
 def _engine_processes(*programs: str) -> list[int]:
-    """The engine's processes and those in its containers; or only those that run one of `programs`."""
+    """The processes of the engine and its containers, or only the ones that run one of `programs`."""
     containers = [path.name for path in WORK.glob("data/containers/*")]
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -183,7 +183,7 @@ def _unmount() -> None:
 
 
 def _filters() -> str:
-    """The packet filter's rules, without what changes by itself, and without tables that say nothing."""
+    """The packet filter's rules, without counters and empty tables."""
     text = re.sub(r"\[\d+:\d+\]|^#.*\n", "", run("iptables-save"), flags=re.MULTILINE)
     tables = re.findall(r"^\*.*?^COMMIT\n", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(table for table in tables if "-A " in table or re.search(r"^:\S+ (?!ACCEPT)", table, re.MULTILINE))

@@ -1,6 +1,6 @@
-"""Draws a dashboard's panels with matplotlib, so that a person can see what their queries find.
+"""Draws a dashboard's panels with matplotlib to show the results of their queries.
 
-It follows the panels' places, units, colours, stacking and thresholds. How Grafana draws them it cannot know.
+It follows the panels' places, units, colours, stacking and thresholds, but cannot reproduce Grafana's drawing.
 """
 
 import re
@@ -23,10 +23,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from deploy.watching import Answer, Panel, Series
 
-# Inches: of a column, of a unit of height, of the line above all, and around a graph.
+# Inches of a column, of a unit of height, of the line above all, and around a graph.
 _COLUMN, _UNIT, _HEADER, _GAP = 0.92, 0.46, 0.6, 0.05
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.72, 0.16, 0.42, 0.3
-# Of a legend: a line of it, the mark before a name, a letter.
+# Inches in a legend of a line, of the mark before a name, and of a letter.
 _LEGEND_LINE, _MARK, _LETTER = 0.19, 0.5, 0.072
 
 _BACKGROUND, _CARD, _EDGE, _GRID, _INK, _QUIET = "#f1f2f4", "#ffffff", "#dcdfe3", "#eceef1", "#24292e", "#6b737c"
@@ -52,10 +52,10 @@ def draw(path: Path, title: str, answered: Sequence[tuple[Panel, list[Answer]]],
     """Draw all panels into one picture.
 
     Args:
-        path: of the PNG.
-        title: of the dashboard.
-        answered: the panels, with what was found for each of their queries.
-        times: the Unix seconds for which was asked, ascending.
+        path: path of the PNG.
+        title: title of the dashboard.
+        answered: the panels with the results of their queries.
+        times: the Unix seconds of the results, ascending.
     """
     sheet = _Sheet(title, max(panel.place.y + panel.place.height for panel, _ in answered), times)
     with mpl.rc_context(_STYLE):
@@ -90,7 +90,7 @@ Named = Sequence[tuple[str, Any]]
 
 @dataclass(slots=True)
 class _Sheet:
-    """The paper: turns places on the dashboard into places on it."""
+    """The paper, which converts places on the dashboard into places on the picture."""
 
     title: str
     rows: int
@@ -127,7 +127,7 @@ class _Sheet:
         self.figure.text(left + 0.004, top, panel.title, fontsize=10, fontweight="bold", color=_INK, va="center")
 
     def axes(self, panel: Panel, *, below: float = _BOTTOM, left: float = _LEFT, top: float = _TOP) -> Any:
-        """Axes within the card, over time; margins in inches."""
+        """Axes over time within the card, with margins in inches."""
         x, y, width, height = self._box(panel)
         across = 24 * _COLUMN
         axes = self.figure.add_axes(
@@ -150,7 +150,7 @@ class _Sheet:
         return np.array(self.times, dtype="int64").astype("datetime64[s]")
 
     def values(self, series: Series) -> Any:
-        """The series' value at each of the times; NaN where it has none."""
+        """The series' value at each of the times, or NaN."""
         at = dict(series.points)
         return np.array([at.get(time, np.nan) for time in self.times])
 
@@ -206,7 +206,7 @@ def _graph(sheet: _Sheet, panel: Panel, named: Named) -> None:
     if "thresholdsStyle" in custom:
         highest = axes.get_ylim()[1]
         for step in panel.defaults["thresholds"]["steps"]:
-            # As in Grafana, what is far above all values does not press them down.
+            # As in Grafana, a threshold far above all values does not compress them.
             if step["value"] is not None and step["value"] <= highest:
                 axes.axhline(step["value"], color=_hex(step["color"]), linestyle="--", linewidth=1)
     below = -(_BOTTOM / (panel.place.height * _UNIT - _TOP - _BOTTOM - 0.18 - lines * _LEGEND_LINE))
@@ -261,7 +261,7 @@ def _heat_map(sheet: _Sheet, panel: Panel, named: Named) -> None:
     sheet.card(panel)
     axes = sheet.axes(panel)
     buckets = sorted(named, key=lambda bucket: float(bucket[0]))
-    # Each bucket holds those below it, too.
+    # Each bucket includes the buckets below it.
     cells = np.diff(np.nan_to_num(np.array([values for _, values in buckets])), axis=0, prepend=0)
     cells[cells <= panel.options["filterValues"]["le"]] = np.nan
     colours = panel.options["color"]["scheme"]
@@ -276,7 +276,7 @@ def _value_axis(axes: Any, unit: str, *, is_logarithmic: bool) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(10))
         axes.yaxis.set_minor_formatter(NullFormatter())
-        # A line that never leaves its decade still has a bound above and below.
+        # A line that never leaves its decade still needs a bound above and below.
         low, high = axes.get_ylim()
         axes.set_ylim(10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high)))
     else:

@@ -41,12 +41,12 @@ _COPIED = (
 _PORTS = ("REDIS_PORT", "POSTGRES_PORT", "API_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "GRAFANA_PORT")
 # Less than a test may take.
 _HEALTHY_WITHIN = 100
-# What Redis keeps by default; it shows ten unless told otherwise.
+# Redis' default length of its ACL log, of which it shows ten by default.
 _WHOLE_ACL_LOG = 128
 
 
 def copy_of_the_tree() -> Path:
-    """What the image and the system are made of, without passwords of a real deployment."""
+    """The files of the image and the system, without passwords of a real deployment."""
     tree = WORK / "tree"
     tree.mkdir()
     for name in _COPIED:
@@ -74,7 +74,7 @@ class Container:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All that the engine knows of it, now."""
+        """The engine's current data about the container."""
         return self.docker.inspect(self.id)
 
     @property
@@ -83,7 +83,7 @@ class Container:
         return dict(self.facts["State"])
 
     def processes(self) -> list[str]:
-        """A line for each process, beginning with its user's number; none if it has ended."""
+        """A line for each process, beginning with its user's number, or none if the container has ended."""
         done = self.docker.attempt("top", self.id, "-eo", "uid,pid,args")
         assert done.code == 0 or not self.state["Running"], done.err
         return done.out.splitlines()[1:]
@@ -116,11 +116,11 @@ class Project:
     # -- Compose --------------------------------------------------------------------------------------------------
 
     def compose(self, *arguments: str, stdin: str = "") -> str:
-        """A `docker compose …` that has to succeed; its output."""
+        """Run a `docker compose …` that has to succeed, and return its output."""
         return run(*self._command(arguments), stdin=stdin, env=self._env, cwd=self.tree)
 
     def attempt(self, *arguments: str, stdin: str = "") -> Done:
-        """A `docker compose …`, whatever its exit code."""
+        """Run a `docker compose …` with any exit code."""
         return attempt(*self._command(arguments), stdin=stdin, env=self._env, cwd=self.tree)
 
     def _command(self, arguments: Sequence[str]) -> list[str | Path]:
@@ -128,7 +128,7 @@ class Project:
 
     @cached_property
     def services(self) -> dict[str, Any]:
-        """The services as Compose understands the file, without what is left out."""
+        """The services in Compose's resolved file, without the excluded ones."""
         services: dict[str, Any] = json.loads(self.compose("config", "--format", "json"))["services"]
         return {name: facts for name, facts in services.items() if name != LEFT_OUT}
 
@@ -138,7 +138,7 @@ class Project:
         self.compose("up", *options, *self.services)
 
     def containers(self, *services: str, all_states: bool = False) -> list[Container]:
-        """The containers of these services, or of all, in the order of their numbers; of those that have ended only if asked."""
+        """The containers of these or all services by number, optionally including ended ones."""
         options = ["--all"] if all_states else []
         listed = [json.loads(line) for line in self.compose("ps", "--format", "json", *options, *services).splitlines()]
         return [
@@ -146,12 +146,12 @@ class Project:
         ]
 
     def ingest(self, *arguments: str, stdin: str = "") -> Done:
-        """`ingest …` in a container that runs already: a worker's."""
+        """Run `ingest …` in a running worker's container."""
         number = str(self.containers("worker")[0].facts["Config"]["Labels"]["com.docker.compose.container-number"])
         return self.attempt("exec", "--no-TTY", "--index", number, "worker", "ingest", *arguments, stdin=stdin)
 
     def last_words(self, lines: int) -> str:
-        """How each container is, and what it has said last."""
+        """The state and the last log lines of each container."""
         told = []
         for container in self.containers(all_states=True):
             state = container.state
@@ -179,7 +179,7 @@ class Project:
         )
 
     def refused_commands(self) -> list[dict[str, Any]]:
-        """What Redis has refused by its ACL since it was started or told to forget."""
+        """The commands that Redis' ACL has denied since its start or the last reset."""
         with self.redis() as redis:
             return list(redis.acl_log(_WHOLE_ACL_LOG))
 
@@ -212,7 +212,7 @@ class Project:
         return int(self.query("SELECT count(*) FROM orders WHERE order_id = ANY($1)", list(order_ids))[0][0])
 
     def wait_until_stored(self, order_ids: Sequence[str], *, within: float) -> float:
-        """Wait until all of them are; return how long that took."""
+        """Wait until all orders are stored, and return the duration."""
         return wait_for(
             f"{len(order_ids)} orders are stored", lambda: self.stored(order_ids) == len(order_ids), within=within
         )
@@ -236,12 +236,12 @@ class Project:
 
 
 def samples(first: int, count: int) -> list[str]:
-    """IDs of sample orders, which the simulated external API has; the demo announces those from 0 on."""
+    """IDs of sample orders of the simulated external API, of which the demo announces the first ones."""
     return list(islice(sample_orders(), first, first + count))
 
 
 def fetch(url: str) -> str:
-    """What a URL of this machine answers."""
+    """The response of a URL of this machine."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         text: str = answer.read().decode()
     return text

@@ -1,4 +1,4 @@
-"""What a query in PromQL names, and what of it must find something while the service works."""
+"""Analyses the metrics in a query in PromQL, and the parts that must return a result while the service works."""
 
 import re
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ _OFFSET = re.compile(r" offset -?\w+")
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A metric as a query names it.
+    """A metric in a query.
 
     Attributes:
-        matchers: operator and value by label, as `("=~", "a|b")`.
+        matchers: operator and value by label, such as `("=~", "a|b")`.
     """
 
     metric: str
@@ -29,7 +29,7 @@ def selectors(query: str) -> list[Selector]:
     """Every metric that the query reads.
 
     Raises:
-        ValueError: if it is no PromQL.
+        ValueError: the query is not valid PromQL.
     """
     return [
         Selector(
@@ -61,11 +61,12 @@ def groupings(query: str) -> list[tuple[set[str], set[str]]]:
 
 
 def parts_with_data(query: str) -> list[str]:
-    """The largest parts of the query that find something whenever the service works.
+    """The largest parts of the query that return a result whenever the service works.
 
-    An alert finds nothing while all is well, and so does one with a typing mistake. What lets it find nothing is taken away: a
-    comparison, `and`, `unless` and `absent` leave what they stand between, and an offset may reach to before the service was
-    started. Of an `or`, each side has to find something: the other one would hide that it does not.
+    An alert returns no result while all is well, and neither does an alert with a typing mistake. Therefore, the
+    conditions are removed: a comparison, `and`, `unless` and `absent` are replaced by their operands, and an offset may
+    reach back to before the start of the service. Each side of an `or` has to return a result, because one side would
+    hide the other.
     """
     return [_OFFSET.sub("", part) for part in dict.fromkeys(_parts(parser.parse(query)))]
 
@@ -75,7 +76,7 @@ def _parts(node: Any) -> Iterator[str]:
         for child in _children(node):
             yield from _parts(child)
     elif isinstance(node, parser.MatrixSelector):
-        # Only a function can be asked for a range.
+        # A range is only valid as an argument of a function.
         yield f"count_over_time({node.prettify()})"
     elif any(isinstance(inner, parser.VectorSelector) for inner in _nodes(node)):
         yield node.prettify()

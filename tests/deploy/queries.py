@@ -1,10 +1,10 @@
-"""Whether each query of the dashboards and of Prometheus' rules finds something, asked of a Prometheus that watches the service.
+"""Checks that each query of the dashboards and of Prometheus' rules returns a result from a real Prometheus.
 
     cd tests && python -m deploy.queries http://127.0.0.1:9090 --plots /tmp/plots
 
-A query with a typing mistake is no error: it finds nothing, as an alert does while all is well. So this wants a service that has
-had something to do within the last ten minutes: orders stored, and best of all some trouble too. With `--plots`, the panels are
-drawn into `overview.png` and `http-api.png` as they are placed on the dashboards, to be looked at by a person.
+A query with a typing mistake returns no result, like an alert while all is well. Therefore, the service must have
+stored orders within the last ten minutes, and ideally have seen some faults. With `--plots`, the panels are drawn like
+on the dashboards into `overview.png` and `http-api.png` for a visual check.
 """
 
 import argparse
@@ -41,10 +41,10 @@ class QueryRefused(Exception):
 
 
 def check(prometheus_url: str, plots: Path | None = None) -> list[str]:
-    """Ask everything; draw the panels into the folder `plots`, if given.
+    """Run all queries, and draw the panels into the folder `plots`, if given.
 
     Returns:
-        One line for each query that is refused, finds nothing, or finds no number; none if all is well.
+        One line for each query that is rejected or returns no number, or an empty list if all is well.
     """
     prometheus = _Prometheus(prometheus_url, time.time())
     complaints: list[str] = []
@@ -64,7 +64,7 @@ def check(prometheus_url: str, plots: Path | None = None) -> list[str]:
 
 
 class _Questions:
-    """Asks Prometheus, and remembers what was wrong."""
+    """Queries Prometheus and records errors."""
 
     def __init__(self, prometheus: "_Prometheus") -> None:
         self._prometheus = prometheus
@@ -72,7 +72,7 @@ class _Questions:
         self.complaints: list[str] = []
 
     def ask_for_variables(self, dashboard: Mapping[str, Any]) -> None:
-        """Find the values of all variables; each may be used by those after it."""
+        """Find the values of all variables. Each can use the previous ones."""
         several = {variable["name"] for variable in dashboard["templating"]["list"] if variable.get("multi")}
         for name, (series, label) in variables(dashboard).items():
             found: list[str] = []
@@ -88,12 +88,12 @@ class _Questions:
             self._values[name] = f"({'|'.join(escaped)})" if name in several else next(iter(found), "")
 
     def ask_panel(self, panel: Panel) -> list[Answer]:
-        """What each of its queries finds."""
+        """The results of its queries."""
         answers = []
         for target in panel.targets:
             where = f"panel {panel.title!r}, query {target.ref}"
             expr = filled(target.expr, self._values)
-            # What is not set up need not find anything, but must be no error.
+            # An optional part may return no result, but no error either.
             is_optional = _MAY_BE_EMPTY in panel.description
             series = (self._ask(where, expr) or []) if is_optional else self._ask_for_data(where, expr)
             missing = {
@@ -105,12 +105,12 @@ class _Questions:
         return answers
 
     def ask_annotations(self, dashboard: Mapping[str, Any]) -> None:
-        """That they find something cannot be asked for: no alert needs to fire."""
+        """Results cannot be required, because alerts do not have to fire."""
         for name, expr in annotations(dashboard).items():
             self._ask(f"annotation {name!r}", filled(expr, self._values))
 
     def ask_rule(self, name: str, rule: Mapping[str, Any]) -> None:
-        """As it is, it must be no error; its parts must find something, and what it records must be there."""
+        """The query must not be an error, its parts must return results, and the recorded series must exist."""
         if self._ask(name, rule["expr"]) is None or name.endswith(_NEED_TROUBLE):
             return
         for part in parts_with_data(rule["expr"]):
@@ -137,7 +137,7 @@ class _Questions:
 
 
 class _Prometheus:
-    """The HTTP API of one Prometheus, asked about the time until `now` (Unix seconds)."""
+    """The HTTP API of one Prometheus, for the time until `now` (Unix seconds)."""
 
     def __init__(self, url: str, now: float) -> None:
         self._url = url.rstrip("/")
@@ -145,7 +145,7 @@ class _Prometheus:
         self.times = range(end - _WINDOW, end + 1, _STEP)
 
     def series(self, expr: str) -> list[Series]:
-        """What the query finds, at each step.
+        """The result of the query at each step.
 
         Raises:
             QueryRefused: with the reason.
@@ -187,7 +187,7 @@ def _reason(error: HTTPError) -> str:
 
 
 def main() -> int:
-    """Ask, and print what is wrong."""
+    """Run all queries and print errors."""
     parser = argparse.ArgumentParser(
         prog="deploy.queries", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

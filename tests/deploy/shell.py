@@ -1,4 +1,4 @@
-"""Commands of this machine, and what is said of their progress."""
+"""Runs commands of this machine and prints their progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _running: set[subprocess.Popen[str]] = set()
 
 
 class CommandFailed(Exception):
-    """A command did not do what it should; the message is what it said last."""
+    """A command failed. The message is the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def attempt(
     cwd: Path | None = None,
     within: float = 300,
 ) -> Done:
-    """Run a command to its end, whatever its exit code. It gets SIGTERM should this process vanish."""
+    """Run a command to its end with any exit code. It gets SIGTERM if this process ends."""
     with subprocess.Popen(
         ["setpriv", "--pdeathsig", "TERM", *map(str, command)],
         stdin=subprocess.PIPE,
@@ -87,7 +87,7 @@ def run(
     cwd: Path | None = None,
     within: float = 300,
 ) -> str:
-    """Run a command that has to succeed; return its output."""
+    """Run a command that has to succeed, and return its output."""
     done = attempt(*command, stdin=stdin, env=env, cwd=cwd, within=within)
     if done.code:
         said = "\n".join((done.out + done.err).strip().splitlines()[-_SHOWN_OF_A_FAILURE:])
@@ -96,13 +96,13 @@ def run(
 
 
 def end_commands() -> None:
-    """Ask every command that runs to end: those of other threads, too."""
+    """Stop every running command, including commands of other threads."""
     for process in list(_running):
         process.terminate()
 
 
 def wait_for(what: str, condition: Callable[[], object], *, within: float, every: float = 0.1) -> float:
-    """Wait until the condition is true; return how many seconds that took."""
+    """Wait until the condition is true, and return the seconds."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > within:

@@ -1,4 +1,4 @@
-"""What the tests look at, handed to pytest as a plugin."""
+"""The system under test, passed to pytest as a plugin."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What there is when the tests begin.
+    """The state at the beginning of the tests.
 
     Attributes:
-        image: built on this engine.
-        project: the system, which is not up yet.
-        plots: the folder for the dashboard's panels; None if nobody wants to look at them.
+        image: the image that was built on this engine.
+        project: the system, which is not started yet.
+        plots: the folder for the dashboard's panels, or None.
     """
 
     docker: Docker

@@ -1,7 +1,7 @@
-"""Stand-ins for the base images: Debian's packages of the same programs, under the names that are asked for.
+"""Stand-ins for the base images, made of Debian's packages of the same programs.
 
-Debian 13 has the Python, Redis and PostgreSQL of the images' versions; its Prometheus is older (2.53), so what is asked of it has
-to hold for both. Grafana is no package of Debian's.
+Debian 13 contains Python, Redis and PostgreSQL in the images' versions. Its Prometheus is older (2.53), so that queries
+must work in both versions. Debian does not contain Grafana.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SERVER_PACKAGES = (
     *("base-files", "base-passwd", "coreutils", "dash", "grep", "sed", "libc-bin", "tzdata", "util-linux"),
     *("redis-server", "postgresql-17", "prometheus", "prometheus-alertmanager", "docker-compose"),
 )
-# Compiling queries while they run takes LLVM, 150 MB; PostgreSQL does without if it is not there.
+# PostgreSQL does not need LLVM (150 MB), which compiles queries at run time.
 _LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/libexec", "*libLLVM*", "*llvmjit*")
 _IMAGES = Path(__file__).parent / "images"
 
@@ -49,7 +49,7 @@ def make_python() -> None:
 
 
 def make_servers() -> None:
-    """The servers' files, and Compose: unpacked, not installed, which is quicker."""
+    """The servers' files and Compose, which are unpacked instead of installed because that is faster."""
     with saying("made the stand-ins for the servers' images"):
         _mmdebstrap("--variant=extract", f"--include={','.join(_SERVER_PACKAGES)}", target=WORK / "servers")
 
@@ -76,7 +76,7 @@ def _mmdebstrap(*options: str, target: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Where this machine gets its own Debian packages; nothing if it does not say, and mmdebstrap knows one itself."""
+    """The source of this machine's Debian packages, or an empty text for the default of mmdebstrap."""
     formatted = "$(REPO_URI) $(CODENAME)"
     targets = run("apt-get", "indextargets", "--format", formatted, "Created-By: Packages", "Component: main")
     release = run("sh", "-c", '. /etc/os-release && echo "$VERSION_CODENAME"').strip()
@@ -92,7 +92,7 @@ def _trusted() -> Path:
 
 
 def forget_files() -> None:
-    """Remove what the engine has images of; Compose stays."""
+    """Remove the files of finished images, but keep Compose."""
     (WORK / "python.tar").unlink()
     kept = WORK / "servers/usr/libexec"
     for folder in (WORK / "servers").iterdir():

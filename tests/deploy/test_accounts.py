@@ -1,4 +1,4 @@
-"""What the service's accounts of Redis and PostgreSQL may not do."""
+"""The denied actions of the service's accounts in Redis and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 if TYPE_CHECKING:
     from deploy.project import Project
 
-# In a script it has other words; and DEBUG is switched off for everybody.
+# A script gets a different message, and DEBUG is disabled for all users.
 _REFUSED = "has no permissions|No permissions to access a key|DEBUG command not allowed"
 
 
@@ -117,7 +117,7 @@ def test_postgres_wants_a_password_from_the_network(system: Project) -> None:
 
 
 def test_only_what_was_tried_here_was_refused(system: Project) -> None:
-    """So what is refused from here on is the service's own."""
+    """Reset the log, so that later denials belong to the service."""
     refused = {entry["object"] for entry in system.refused_commands()}
 
     with system.redis() as redis:

@@ -29,7 +29,7 @@ def key(system: Project) -> str:
 
 
 def keys(system: Project, *arguments: str) -> Done:
-    """`ingest api-key …`, as the owner of the checkout runs it."""
+    """Run `ingest api-key …` as the owner of the checkout."""
     user = f"{os.getuid()}:{os.getgid()}"
     return system.attempt("run", "--rm", "--no-TTY", "--user", user, "api-key", *arguments)
 

@@ -1,4 +1,4 @@
-"""The commands that people run in containers of the image."""
+"""The commands of operators in containers of the image."""
 
 from __future__ import annotations
 

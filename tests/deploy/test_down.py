@@ -1,4 +1,4 @@
-"""The system is taken down; so this comes last."""
+"""Takes the system down, and therefore comes last."""
 
 from __future__ import annotations
 

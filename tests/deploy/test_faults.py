@@ -1,4 +1,4 @@
-"""What is killed, stopped or restarted loses no order."""
+"""No order is lost when a container is killed, stopped or restarted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deploy.engine import Docker
     from deploy.project import Container, Project
 
-# More than four workers of two processes take at once; they have them for so many seconds.
+# More orders than four workers of two processes have slots for, and the seconds of a request.
 _BATCH = 1_000
 _SLOW = "4"
 _USUAL = "0.1-0.2"
@@ -30,12 +30,12 @@ _batches = count()
 
 @dataclass(frozen=True)
 class Moment:
-    """All workers wait for the external API, which is slow, each with as many orders as it can take.
+    """All workers have filled their slots and wait for the slow external API.
 
     Attributes:
         announced: the orders of this batch.
         victim: one of the workers.
-        held: how many of them it has.
+        held: number of the victim's orders.
     """
 
     announced: list[str]
@@ -45,7 +45,7 @@ class Moment:
 
 @pytest.fixture
 def busy(system: Project) -> Iterator[Callable[[], Moment]]:
-    """Brings such a moment about; the API is quick again afterwards."""
+    """Creates such a moment. The API is fast again afterwards."""
 
     def brought_about() -> Moment:
         announced = samples(DEMO_ORDERS + next(_batches) * _BATCH, _BATCH)
@@ -116,7 +116,7 @@ def test_a_worker_that_crashes_is_started_again_and_goes_on(system: Project, bus
 @pytest.mark.parametrize("server", ["redis", "postgres"])
 def test_a_server_that_restarts_loses_nothing(system: Project, busy: Callable[[], Moment], server: str) -> None:
     moment = busy()
-    if server == "redis":  # it forgets what it has refused
+    if server == "redis":  # its log of denials is lost
         assert system.refused_commands() == []
 
     system.compose("restart", server)

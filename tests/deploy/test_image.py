@@ -24,7 +24,7 @@ _PROMPT = 5.0
 
 @pytest.fixture
 def start(docker: Docker, built: Built) -> Iterator[Callable[..., str]]:
-    """Starts a container of the image in the background, cut off from everything; it is removed at the end."""
+    """Starts an isolated container of the image in the background, which is removed at the end."""
     started: list[str] = []
 
     def start(*arguments: str, options: tuple[str, ...] = ()) -> str:
@@ -86,7 +86,7 @@ def test_it_writes_nothing_even_where_it_could(docker: Docker, start: Callable[.
 
 
 def test_a_one_shot_command_ends_at_once_when_it_is_stopped(docker: Docker, start: Callable[..., str]) -> None:
-    container = start("enqueue", "536365")  # there is no Redis: it waits
+    container = start("enqueue", "536365")  # waits, because there is no Redis
     _wait_until_logged(docker, container, "trying again")
 
     began = time.monotonic()

@@ -59,7 +59,7 @@ def test_nothing_is_written_outside_of_volumes(docker: Docker, system: Project) 
 
 
 def _written(docker: Docker, container: Container) -> list[str]:
-    """What has changed in a container's own filesystem, other than that something is mounted there."""
+    """The changes in a container's own filesystem, except for mount points."""
     facts = container.facts
     mounts = [PurePosixPath(mount["Destination"]) for mount in facts["Mounts"]]
     mounts += [PurePosixPath(path.replace("/var/run", "/run")) for path in facts["HostConfig"].get("Tmpfs", {})]

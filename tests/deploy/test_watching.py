@@ -1,4 +1,4 @@
-"""The dashboard and the rules find what they ask for, now that there is something to see."""
+"""The queries of the dashboard and the rules return results after some activity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_prometheus_and_alertmanager_find_no_fault_with_what_they_are_given(dock
     docker("exec", prometheus.id, "promtool", "check", "config", "/etc/prometheus/prometheus.yml")
     docker("exec", alertmanager.id, "amtool", "check-config", "/etc/alertmanager/alertmanager.yml")
     with saying("ran the unit tests of the rules"):
-        # In a container without the service's limit: each test makes a database of its own.
+        # In a container without the service's limit, because each test creates a database.
         files = ("--volume", f"{system.tree}/deploy/prometheus:/etc/prometheus:ro", "--tmpfs", "/tmp")
         command = ("-c", "promtool test rules /etc/prometheus/tests/*.yml")
         docker(
@@ -33,7 +33,7 @@ def test_prometheus_and_alertmanager_find_no_fault_with_what_they_are_given(dock
 
 
 def has_seen_requests(system: Project) -> bool:
-    """Send one more, and ask Prometheus; the last point of a panel may be of some seconds ago."""
+    """Send another request and query Prometheus. The last point of a panel may be some seconds old."""
     announce(system, "ingest_none")
     rate = quote("sum(rate(ingest_api_request_seconds_count[1m] offset 20s)) > 0")
     return bool(system.ask_prometheus(f"query?query={rate}")["result"])
@@ -41,7 +41,7 @@ def has_seen_requests(system: Project) -> bool:
 
 def test_every_query_of_the_dashboard_and_the_rules_has_an_answer(system: Project, pytestconfig: pytest.Config) -> None:
     plots = pytestconfig.stash[STAGE].plots
-    # Between two scrapes: of a counter that is there at the first one, Prometheus knows no rate.
+    # Between two scrapes, because Prometheus cannot compute a rate from a counter's first scrape.
     wait_for("Prometheus has seen requests to the HTTP API", lambda: has_seen_requests(system), within=90, every=1)
 
     with saying("asked everything that the dashboard and the rules ask"):

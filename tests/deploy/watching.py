@@ -1,4 +1,4 @@
-"""How the service is watched, read from the files: the dashboards with their panels, and the rules of Prometheus."""
+"""Reads the dashboards with their panels, and the rules of Prometheus."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARDS = _DEPLOY / "grafana" / "dashboards"
 RULES = _DEPLOY / "prometheus" / "rules"
 
-# What Grafana puts in by itself; for a dashboard of the last hour, a rate is over a minute.
+# Variables that Grafana fills in. For a dashboard of the last hour, a rate is over a minute.
 _BUILT_IN = {"__rate_interval": "1m", "__interval": "15s", "__range": "10m"}
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _LABEL_VALUES = re.compile(r"label_values\((?P<series>.+),\s*(?P<label>\w+)\)")
@@ -24,7 +24,7 @@ class Target:
     """One query of a panel.
 
     Attributes:
-        ref: the letter that Grafana gives it.
+        ref: Grafana's letter for the query.
     """
 
     ref: str
@@ -54,11 +54,11 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel, or the heading of those below it (kind `row`).
+    """A panel, or the heading of the panels below it (kind `row`).
 
     Attributes:
-        defaults: how all its series look.
-        overrides: how single ones look, by their name.
+        defaults: the appearance of all series.
+        overrides: the appearance of single series, by name.
     """
 
     number: int
@@ -98,13 +98,13 @@ class Panel:
 
     @property
     def unit(self) -> str:
-        """Of all its values; empty if it has none."""
+        """The unit of all its values, or an empty text."""
         return str(self.defaults.get("unit", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What a query found: values over time (Unix seconds)."""
+    """The values of a query over time (Unix seconds)."""
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
@@ -112,14 +112,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one query of a panel found."""
+    """The results of one query of a panel."""
 
     target: Target
     series: list[Series]
 
 
 def read_dashboards() -> dict[str, dict[str, Any]]:
-    """The dashboards as they are committed, by name; the overview comes first."""
+    """The committed dashboards by name, beginning with the overview."""
     files = sorted(DASHBOARDS.glob("*.json"), key=lambda file: (file.stem != "overview", file.stem))
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
 
@@ -130,12 +130,12 @@ def panels(dashboard: Mapping[str, Any]) -> list[Panel]:
 
 
 def annotations(dashboard: Mapping[str, Any]) -> dict[str, str]:
-    """By name, the queries of what is marked on all graphs."""
+    """The queries of the annotations on all graphs, by name."""
     return {annotation["name"]: annotation["target"]["expr"] for annotation in dashboard["annotations"]["list"]}
 
 
 def variables(dashboard: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By name, the variables with values from Prometheus: the series, and the label whose values they are."""
+    """The variables with values from Prometheus by name, as the series and the label for the values."""
     found = {}
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
@@ -148,7 +148,7 @@ def variables(dashboard: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def rules() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every recording rule and alert, with how people find it."""
+    """Every recording rule and alert, with its location."""
     for path in sorted(RULES.glob("*.yml")):
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
             for rule in group["rules"]:

@@ -1,8 +1,8 @@
-"""Rehearses autoscaling: load from none to `--rate` and back to none, and the workers that our ScaledObject would have.
+"""Rehearses autoscaling with a load from zero to `--rate` and back, and the workers that our ScaledObject would have.
 
-`make rehearse-autoscaling`; a real Prometheus scrapes the workers and `ingest exporter`, and answers the ScaledObject's own query. Each
-worker is in control groups with the limits of the Deployment. Meanwhile half of the workers are killed, again and again. `--speed 4`
-divides all times of the manifest, of the scrapes and of the load by four.
+Run it with `make rehearse-autoscaling`. A real Prometheus scrapes the workers and `ingest exporter`, and evaluates the
+ScaledObject's own query. Each worker runs in control groups with the limits of the Deployment. During the load, half of
+the workers are killed repeatedly. `--speed 4` divides all times of the manifest, the scrapes and the load by four.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _MOST_REVERSALS = 3  # up, to none, up for one order, to none
 
 
 class Rehearsal:
-    """One run. `_now` is in seconds of a run at normal speed, as everything that the scaler and the chart know."""
+    """One run. `_now`, like all times of the scaler and the chart, is in seconds of a run at normal speed."""
 
     def __init__(
         self, on: Stage, fleet: Fleet, prometheus: Prometheus, scaler: Scaler, options: argparse.Namespace
@@ -53,7 +53,7 @@ class Rehearsal:
         self.findings = Findings("autoscaling")
 
     async def run(self) -> Findings:
-        """Quiet, load with kills, quiet until no worker is left, one order, quiet again; then every order is looked for."""
+        """Idle, load with kills, idle until all workers have ended, one order, idle again, and the reconciliation."""
         self._began = time.monotonic()
         background = [asyncio.create_task(part) for part in (self._poll(), self._sync(), self._sample())]
         async with Producer.connect(self._on.redis_url, self._on.stream) as producer:
@@ -103,7 +103,7 @@ class Rehearsal:
         found = await happens(is_none, allowed / self._options.speed)
         self.findings.require(found, f"{when}, {self._scaler.replicas} workers still run")
         self.findings.figures[f"seconds to no worker {when}"] = round(self._now() - began)
-        # What is announced next must not be taken by a worker that is about to end.
+        # The next order must not be taken by a worker that is about to end.
         await self._fleet.has_stopped()
         self.findings.require(self._on.queued() == (0, 0), f"{when}, the last worker was stopped while there was work")
 

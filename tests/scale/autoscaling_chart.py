@@ -12,13 +12,13 @@ _LABEL_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look.
+    """One sample.
 
     Attributes:
-        at: seconds since the start, of a run at normal speed.
+        at: seconds since the start of a run at normal speed.
         rate: orders announced per second.
-        backlog: entries in both lanes, undelivered and pending, and those that wait for a retry.
-        workers: how many run.
+        backlog: undelivered and pending entries in both lanes, and scheduled retries.
+        workers: number of running workers.
     """
 
     at: float
@@ -44,7 +44,7 @@ def draw_samples(samples: Sequence[Sample], path: Path, title: str) -> None:
 
 
 def _positions(samples: Sequence[Sample]) -> list[tuple[float, str]]:
-    """Where each sample is; the first of each minute is labelled."""
+    """The position of each sample. The first of each minute is labelled."""
     positions, due = [], 0.0
     for sample in samples:
         positions.append((sample.at, f"{due:.0f}" if sample.at >= due else ""))

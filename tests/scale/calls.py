@@ -22,21 +22,21 @@ _LIFETIME = 3600.0
 _LEASE = 3600.0
 _TIMES = 9
 _MOST_SAMPLES = 40
-# As ingest.flow.group.maintenance asks for them.
+# As in ingest.flow.group.maintenance.
 _DUE_AT_ONCE = 100
 _TRIM_AT_ONCE = 100
-# As ingest.flow.reaper asks for them.
+# As in ingest.flow.reaper.
 _CLAIMED_AT_ONCE = 100
 
 
 class Calls:
-    """The calls of ours on one queue, which has to be of the size that it says.
+    """Our calls on one queue, which must have the given size.
 
     Args:
-        redis: a raw connection, for what is measured and for what is made beforehand.
-        url: the same server's.
-        queue: its name.
-        size: how much it holds.
+        redis: a raw connection for measurements and preparations.
+        url: URL of the same server.
+        queue: name of the queue.
+        size: size of the queue.
     """
 
     def __init__(self, redis: Redis, url: str, queue: str, size: Size) -> None:
@@ -71,13 +71,13 @@ class Calls:
             yield consumer
 
     async def _read(self, consumer: Consumer, count: int) -> list[Delivery]:
-        """So many entries, in reads of as many as a process asks for at once."""
+        """This number of entries, in reads of the usual size of a process."""
         taken: list[Delivery] = []
         while len(taken) < count and (more := await consumer.read(min(500, count - len(taken)), NOW)):
             taken += more
         return taken
 
-    # -- what changes nothing -------------------------------------------------------------------------------
+    # -- read-only calls -------------------------------------------------------------------------------
 
     async def _look(self, meter: Meter) -> None:
         async with control_client(self._url) as client:
@@ -137,7 +137,7 @@ class Calls:
             async with meter.call("leave"):
                 await predecessor.leave()
 
-    # -- what others have left --------------------------------------------------------------------------------
+    # -- entries of other consumers --------------------------------------------------------------------------------
 
     async def _take_over(self, meter: Meter, worker: Consumer) -> None:
         # The last call has left many entries released.
@@ -177,7 +177,7 @@ class Calls:
 
     async def _sweep(self, meter: Meter, worker: Consumer) -> None:
         await self._sweep_all(meter, worker, "sweep, a page of what is held")
-        # As if somebody had removed consumers that live.
+        # As if an operator had removed live consumers.
         names = [f"removed-{number}" for number in range(10)]
         lost = max(500, self._size.pending // 10)
         await hold(self._redis, self._keys, names, lost)
@@ -270,7 +270,7 @@ async def _first(count: int, pages: AsyncGenerator[Page, None]) -> AsyncIterator
 
 
 async def _all_of(meter: Meter, name: str, is_done: Callable[[], Awaitable[bool]]) -> None:
-    """Call until it is done; the first calls are measured one by one, the others together."""
+    """Call until done. The first calls are measured one by one, the others together."""
     for _ in range(_MOST_SAMPLES):
         async with meter.call(name):
             if await is_done():

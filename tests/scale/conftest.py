@@ -1,4 +1,4 @@
-"""For tests of what the queue costs: each kind of Redis there is, a server for the test alone."""
+"""Provides tests of the queue's cost with a dedicated server of each kind of Redis."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Control groups of Linux, versions 1 and 2: the limits that a container has, for processes without one; needs root."""
+"""Control groups of Linux, versions 1 and 2, for the limits of a container without a container. Needs root."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ _JOIN = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; e
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use: processors, and bytes."""
+    """The limits of a container in processors and bytes."""
 
     cpus: float
     memory: int
@@ -28,14 +28,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a group has used.
+    """The usage of a group.
 
     Attributes:
         cpu: seconds.
         throttled: periods of 0.1 s in which it had to wait for its share of the processors.
-        working_set: bytes that it cannot go without, as Kubernetes counts them: without files that can be read again.
-        peak: most bytes so far, files that it was the first to read included.
-        killed: processes that were ended because of the memory limit.
+        working_set: bytes as Kubernetes counts them, without files that can be read again.
+        peak: peak in bytes, including files that it was the first to read.
+        killed: processes that were killed because of the memory limit.
     """
 
     cpu: float
@@ -46,12 +46,12 @@ class Usage:
 
 
 class ControlGroup:
-    """One group with its limits; it exists until `remove`."""
+    """One group with its limits, which exists until `remove`."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.limits = limits
         self.is_v2 = (MOUNT / "cgroup.controllers").exists()
-        # In version 1, each controller has a tree of its own.
+        # In version 1, each controller has a separate tree.
         self._folders = (
             dict.fromkeys(_CONTROLLERS, MOUNT / name)
             if self.is_v2
@@ -76,7 +76,7 @@ class ControlGroup:
         return ["/bin/sh", "-c", _JOIN, "join", *files, "--", *command]
 
     def usage(self) -> Usage:
-        """What it has used so far."""
+        """The usage so far."""
         times, memory = self._table("cpu", "cpu.stat"), self._table("memory", "memory.stat")
         if self.is_v2:
             cpu = times["usage_usec"] / 1e6
@@ -91,7 +91,7 @@ class ControlGroup:
         return Usage(cpu, times["nr_throttled"], max(0, in_use - memory[inactive]), most, killed)
 
     def remove(self) -> None:
-        """Remove it; its processes have ended, or are about to."""
+        """Remove the group, whose processes have ended or are about to end."""
         for folder in set(self._folders.values()):
             _remove(folder)
 
@@ -106,7 +106,7 @@ class ControlGroup:
 
 
 class ControlGroups:
-    """Makes groups; made by `control_groups`."""
+    """Creates groups. Use `control_groups` to create it."""
 
     def __init__(self) -> None:
         self.made: list[ControlGroup] = []
@@ -126,7 +126,7 @@ def require_root() -> None:
 
 @contextmanager
 def control_groups() -> Iterator[ControlGroups]:
-    """Groups that are removed at the end, and those that a killed rehearsal has left are removed at once."""
+    """Groups that are removed at the end. Groups of a killed rehearsal are removed immediately."""
     require_root()
     _remove_left()
     groups = ControlGroups()

@@ -1,4 +1,4 @@
-"""Worker processes as Redis sees them: reads, claims, heartbeats and acks by the service's own parts, and nothing else."""
+"""Simulated worker processes, with only the reads, claims, heartbeats and acks of the service's own parts."""
 
 import asyncio
 from collections import Counter
@@ -39,7 +39,7 @@ class Fleet:
 
     Attributes:
         members: the processes.
-        taken: how many orders each has taken, by its name.
+        taken: number of orders that each process has taken, by its name.
     """
 
     def __init__(self, url: str, queue: str, block: float, lifetime: float) -> None:
@@ -82,13 +82,13 @@ class Fleet:
         self.members.append(Member(consumer, reader, heartbeats, GroupMaintenance(consumer, heartbeats, LEASE)))
 
     async def send_heartbeats(self) -> None:
-        """Let each send a heartbeat, and learn how many there are."""
+        """Let each process send a heartbeat and read the number of consumers."""
         for member in self.members * 2:
             await member.heartbeats.send()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """While the block runs, each takes in five orders at a time, and acks them before it takes in more."""
+        """During the block, each process reads five orders and acks them before it reads more."""
 
         async def work(member: Member) -> None:
             while True:
@@ -102,7 +102,7 @@ class Fleet:
 
     @asynccontextmanager
     async def working(self, seconds: float) -> AsyncIterator[None]:
-        """While the block runs, each does all that a process of the service does; an order takes so many `seconds`."""
+        """During the block, each process makes all calls of a service process; an order takes `seconds`."""
         finishing: set[asyncio.Task[None]] = set()
 
         async def finish(member: Member, taken: list[Delivery]) -> None:

@@ -15,7 +15,7 @@ _SECONDS_TO_STOP = 45.0  # terminationGracePeriodSeconds
 
 
 class Fleet:
-    """The workers, and the exporter beside them; Prometheus knows all that run."""
+    """The workers and the exporter, all of which are targets of Prometheus."""
 
     def __init__(self, on: Stage, groups: ControlGroups, limits: Limits, prometheus: Prometheus) -> None:
         self._on = on
@@ -34,7 +34,7 @@ class Fleet:
         return len(self._workers)
 
     def become(self, wanted: int) -> None:
-        """Start workers until there are as many as wanted, or ask those that are too many to stop."""
+        """Start missing workers, or stop excess ones."""
         if len(self._workers) == wanted:
             return
         while len(self._workers) < wanted:
@@ -45,11 +45,11 @@ class Fleet:
         self._stopping += map(asyncio.ensure_future, stopping)
 
     async def has_stopped(self) -> None:
-        """Wait for those that were asked to stop."""
+        """Wait for stopped workers to end."""
         await asyncio.gather(*self._stopping)
 
     def kill_half(self, chance: random.Random) -> int:
-        """Kill half of the workers with all their processes, and start others in their place; return how many."""
+        """Kill half of the workers with all their processes, replace them, and return their number."""
         killed = chance.sample(self._workers, (len(self._workers) + 1) // 2)
         for worker in killed:
             worker.process.kill()

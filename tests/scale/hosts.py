@@ -1,4 +1,4 @@
-"""Hosts as network namespaces: each with a name and an address of its own, at one bridge; needs root on Linux."""
+"""Hosts as network namespaces with their own names and addresses on one bridge. Needs root on Linux."""
 
 import fcntl
 import shutil
@@ -18,7 +18,7 @@ _NAMED = 'hostname "$1" && shift && exec "$@"'
 
 
 class Network:
-    """Hosts 1 to N, each with a link that can be taken down; made by `network`."""
+    """Hosts 1 to N, each with a link that can be taken down. Use `network` to create them."""
 
     def __init__(self, ip: str, unshare: str, hosts: int) -> None:
         self._ip, self._unshare = ip, unshare
@@ -29,7 +29,7 @@ class Network:
         return f"ingest-host-{host}"
 
     def on(self, host: int) -> Callable[[list[str]], list[str]]:
-        """What makes of a command line the one that runs it on a host."""
+        """The prefix of a command line that runs it on a host."""
         name = self.name(host)
         start = [self._ip, "netns", "exec", name, self._unshare, "--uts", "/bin/sh", "-c", _NAMED, "name", name]
         return lambda command: [*start, *command]
@@ -54,7 +54,7 @@ class Network:
             self.set_link(host, "up")
 
     def remove(self) -> None:
-        """Remove everything, also what a killed rehearsal has left."""
+        """Remove everything, including remains of a killed rehearsal."""
         for host in self.hosts:
             for what in (("link", "delete", f"ingest-{host}"), ("netns", "delete", self.name(host))):
                 with suppress(subprocess.CalledProcessError):
@@ -68,7 +68,7 @@ class Network:
 
 @contextmanager
 def network(hosts: int) -> Iterator[Network]:
-    """Hosts 1 to N, which are gone at the end; one rehearsal at a time has them."""
+    """Hosts 1 to N, which are removed at the end. Only one rehearsal can use them."""
     ip, unshare = shutil.which("ip"), shutil.which("unshare")
     if ip is None or unshare is None:
         raise SystemExit("this rehearsal needs `ip` (iproute2) and `unshare` (util-linux)")

@@ -1,4 +1,4 @@
-"""Reads from deploy/kubernetes what the rehearsal of autoscaling goes by."""
+"""Reads the parameters of the rehearsal of autoscaling from deploy/kubernetes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,14 @@ _DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
 
 
 def rules(most: int = 0) -> Rules:
-    """What the ScaledObject says; with another number of workers at most, where one is given."""
+    """The settings of the ScaledObject, optionally with another maximum number of workers."""
     manifest = _read("components/keda/scaledobject.yaml")
     found = Rules.parse(manifest)
     return replace(found, most=most) if most else found
 
 
 def limits_of_worker() -> Limits:
-    """What a worker's container may use."""
+    """The limits of a worker's container."""
     (container,) = _read("base/worker.yaml")["spec"]["template"]["spec"]["containers"]
     limits = container["resources"]["limits"]
     return Limits(float(limits["cpu"]), int(limits["memory"].removesuffix("Mi")) * MIB)

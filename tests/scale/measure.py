@@ -1,7 +1,7 @@
-"""Measures what a fleet of worker processes costs one Redis: `make fleet ARGS="--processes 1000 --rate 5000"`.
+"""Measures the cost of a fleet of worker processes in Redis: `make fleet ARGS="--processes 1000 --rate 5000"`.
 
-The processes of the fleet are connections of a few programs, which ask Redis what the service's own parts ask it; orders are not
-fetched and not stored. What Redis uses is its own thread's processor time.
+The processes of the fleet are connections of a few programs, which make the calls of the service's own parts without
+fetching or storing orders. The usage of Redis is its thread's CPU time.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from ingest.queue.produce.producer import Producer
 QUEUE = "fleet"
 KEYS = Keys.of(QUEUE)
 LIFETIME = 6.0
-# What the external API takes.
+# Seconds of the external API.
 LATENCY = 0.15
 PROGRAMS = 2
 WARM_UP = 8.0
 
 
 def part_of_fleet(url: str, processes: int, number: int) -> None:
-    """One program with its share of the processes; until it is ended."""
+    """Run one program with its share of the processes until it is stopped."""
 
     async def main() -> None:
         async with Fleet.open(url, QUEUE, processes, lifetime=LIFETIME, prefix=f"program-{number}") as fleet:
@@ -42,7 +42,7 @@ def part_of_fleet(url: str, processes: int, number: int) -> None:
 
 
 async def announce(url: str, rate: int, at_once: int) -> None:
-    """Announce orders at that rate, so many of them at once."""
+    """Announce orders at this rate in batches."""
     every = at_once / rate
     async with Producer.connect(url, QUEUE) as producer:
         for number in range(1_000_000):
@@ -58,7 +58,7 @@ async def used(redis: Redis) -> float:
 
 
 async def measure(redis: Redis, url: str, seconds: float, rate: int, at_once: int) -> None:
-    """Print what Redis uses, and what it is asked, over so many seconds."""
+    """Print the usage and the calls of Redis over this number of seconds."""
     announcing = asyncio.create_task(announce(url, rate, at_once)) if rate else None
     await asyncio.sleep(WARM_UP)
     await redis.config_resetstat()

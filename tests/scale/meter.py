@@ -1,4 +1,4 @@
-"""Measures what Redis does for a call: how long it answered nobody else, by its own clock."""
+"""Measures the time of a call in Redis, during which it does not serve other clients, by its own clock."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -12,28 +12,28 @@ from redis.asyncio import Redis
 LONG = 5.0
 _OWN = {"config|resetstat", "slowlog|reset", "slowlog|get", "info"}
 _SCRIPTS = {"evalsha", "eval"}
-# Work that depends on nothing but the machine: about 1 ms on the one that the bounds were made on.
+# Work that only depends on the machine, with about 1 ms on the reference machine.
 _WORK = "local x = 0; for i = 1, 60000 do x = x + i % 7 end; return x"
 
 
 @dataclass(slots=True)
 class Costs:
-    """What calls have cost, by their names.
+    """The costs of calls by name.
 
     Attributes:
-        samples: ms of each; where a call is several commands, of the dearest.
-        long: how many single commands took longer than `LONG`.
+        samples: ms of each call, or of its most expensive command.
+        long: number of commands that took longer than `LONG`.
     """
 
     samples: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     long: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def medians(self) -> dict[str, float]:
-        """What a call typically costs, in ms."""
+        """The typical cost of a call in ms."""
         return {name: median(samples) for name, samples in self.samples.items()}
 
     def table(self) -> str:
-        """All of it, for people; the dearest first."""
+        """All costs, beginning with the most expensive."""
         rows = sorted(self.samples.items(), key=lambda row: -median(row[1]))
         return "\n".join(
             f"{name:44} median {median(samples):7.3f} ms   most {max(samples):7.3f} ms   calls {len(samples):5}"
@@ -43,7 +43,7 @@ class Costs:
 
 
 class Meter:
-    """Notes what each call costs the server, which has to be there for the test alone."""
+    """Records the cost of each call on a server that no other test uses."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -65,7 +65,7 @@ class Meter:
 
     @asynccontextmanager
     async def call(self, name: str) -> AsyncIterator[None]:
-        """What the block asks of the server is a call of that name; of several alike, their mean is noted."""
+        """Record the commands of the block as a call of this name, with their mean if there are several."""
         await self._redis.slowlog_reset()
         await self._redis.config_resetstat()
         before = await self._processor_ms()
@@ -75,20 +75,20 @@ class Meter:
         calls = {
             command.removeprefix("cmdstat_"): facts["calls"] - facts["failed_calls"] for command, facts in stats.items()
         }
-        # What a script calls is counted once more under its own name.
+        # The commands of a script are counted once more under their own names.
         scripts = sum(calls.get(name, 0) for name in _SCRIPTS)
         commands = scripts or sum(count for command, count in calls.items() if command not in _OWN)
         self.costs.samples[name].append(max(0.0, spent - self._own) / commands)
         self.costs.long[name] += len(await self._redis.slowlog_get(10_000))
 
     async def _processor_ms(self) -> float:
-        """What the thread that answers has used: unlike a clock's time, it does not count what others take of the machine."""
+        """CPU time of the thread that serves clients, which other processes do not affect, unlike wall time."""
         used = await self._redis.info("cpu")
         return 1000 * float(used["used_cpu_user_main_thread"] + used["used_cpu_sys_main_thread"])
 
 
 async def pace(redis: Redis) -> float:
-    """How many times longer this machine takes than the one that the bounds were made on; at least 1."""
+    """The factor by which this machine is slower than the reference machine, at least 1."""
     meter = await Meter.on(redis)
     for _ in range(15):
         async with meter.call("work"):

@@ -1,4 +1,4 @@
-"""A Prometheus of the rehearsal's own: it scrapes what it is told of, and answers one query."""
+"""A Prometheus for the rehearsal, which scrapes the given targets and evaluates one query."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ scrape_configs:
 
 
 class Prometheus:
-    """It is told which targets there are by a file, which it watches, as Kubernetes would tell it of pods.
+    """Reads its targets from a file, which it watches like pods in Kubernetes.
 
     Args:
         on: starts and ends it.
@@ -54,7 +54,7 @@ class Prometheus:
         new.rename(self._targets)
 
     async def ask(self, session: aiohttp.ClientSession, query: str) -> float | None:
-        """The one value that the query has now; None if it has none."""
+        """The current value of the query, or None."""
         async with session.get(self._url, params={"query": query}) as response:
             answer: Any = await response.json()
         result = answer["data"]["result"]

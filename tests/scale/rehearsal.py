@@ -1,4 +1,4 @@
-"""What the rehearsals have in common: announced orders, workers as containers are, and the reconciliation at the end."""
+"""Shared parts of the rehearsals: announced orders, workers like in containers, and the reconciliation at the end."""
 
 import asyncio
 import json
@@ -24,16 +24,16 @@ from ingest.queue.produce.producer import Producer
 
 _TICK = 0.1
 _DRAIN_SECONDS = 300.0
-# What a worker logs when an order is to be tried again, which counts as an attempt.
+# Log events of scheduled retries, which count as attempts.
 _RETRIED = "retry_scheduled"
 
 
 class Announcer:
-    """Announces orders at a rate that may change, and remembers them.
+    """Announces orders at a variable rate and records them.
 
     Attributes:
         rate: orders per second.
-        accepted: what Redis has confirmed.
+        accepted: orders that Redis has confirmed.
     """
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class Announcer:
         self._buffer = 0.0
 
     async def announce(self, producer: Producer, count: int) -> None:
-        """Announce N orders at once."""
+        """Announce N orders in one call."""
         first = len(self.accepted)
         batch = [f"REHEARSAL-{number}" for number in range(first, first + count)]
         await producer.enqueue(batch)
         self.accepted += batch
 
     async def run(self, producer: Producer) -> None:
-        """Announce at `rate`, until cancelled between two announcements or in one that then did not count."""
+        """Announce at `rate` until cancelled. An announcement that is cancelled does not count."""
         while True:
             due = time.monotonic() + _TICK
             self._buffer += self.rate * _TICK
@@ -61,7 +61,7 @@ class Announcer:
 
 @dataclass(slots=True)
 class Findings:
-    """What a rehearsal has found: figures for people and programs, and what is not as it should be."""
+    """The results of a rehearsal: figures and violations."""
 
     name: str
     figures: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Findings:
             self.faults.append(otherwise)
 
     async def look(self, on: Stage, accepted: Sequence[str]) -> None:
-        """Note where the orders are; any that is not stored as the API has it is a fault, as is an attempt used up."""
+        """Record the reconciliation. An order that is not stored correctly is an error, and so is a used attempt."""
         report = await _find(on, accepted)
         dead = sum(report.dead_letters.values())
         retries = sum(log.read_text(errors="replace").count(_RETRIED) for log in on.home.glob("*.log"))
@@ -92,7 +92,7 @@ class Findings:
         self.require(not retries, f"{retries} attempts were used up")
 
     def conclude(self, output: Path | None) -> int:
-        """Print everything, write it where asked to, and return the exit code."""
+        """Print all results, write them to the given file, and return the exit code."""
         self.figures["load of the machine"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
         for name, value in self.figures.items():
             print(f"{name:44} {value}")  # noqa: T201  what it is for
@@ -104,7 +104,7 @@ class Findings:
 
 
 def say(line: str) -> None:
-    """Tell people what happens."""
+    """Print the progress."""
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)  # noqa: T201  as above
 
 
@@ -142,7 +142,7 @@ class Worker:
 
 
 async def drained(on: Stage) -> bool:
-    """Wait until the queue is empty, retries included; False if it does not become so."""
+    """Wait until the queue is empty, including retries, or return False after the deadline."""
 
     async def is_empty() -> bool:
         return on.queued() == (0, 0)

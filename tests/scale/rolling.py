@@ -1,7 +1,7 @@
-"""Replaces all workers under load, one by one, by those of the other release: `make rolling`.
+"""Replaces all workers under load, one by one, with workers of the other release: `make rolling`.
 
-The queue is never empty meanwhile, so the orders stored each second are all that the workers running then can do. At the end each
-order has to be stored, with the document that it has.
+The queue is never empty during the replacement, so that the orders stored in each second show the capacity of the
+running workers. At the end, each order has to be stored with the correct document.
 """
 
 import argparse
@@ -24,23 +24,23 @@ from ingest.operations.reconcile import reconcile
 from ingest.queue.produce.producer import Producer
 
 STOP_SECONDS = 60.0
-# Seconds of work: when fewer are queued, more are announced.
+# Seconds of work in the queue below which more orders are announced.
 _LEAST_QUEUED, _ADDED = 10.0, 15.0
 RELEASES = {"last": kept.version(), "this": "the checkout"}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked for.
+    """The options of a run.
 
     Attributes:
         workers: `ingest worker` commands, each with one process.
         at_once: workers that are replaced at the same time.
-        concurrency: orders in flight in each.
-        latency: of the external API, in seconds, from and to.
-        calm: seconds before the replacement that it is compared with.
-        pause: seconds between two replacements, after the new worker lives.
-        least: the share of the throughput before that no second may fall below.
+        concurrency: orders in flight in each worker.
+        latency: minimum and maximum latency of the external API in seconds.
+        calm: seconds before the replacement for the comparison.
+        pause: seconds between two replacements, after the new worker runs.
+        least: minimum throughput in each second as a share of the throughput before.
     """
 
     workers: int = 10
@@ -53,21 +53,21 @@ class Options:
 
     @property
     def ideal(self) -> float:
-        """Orders per second, if the external API alone limits them."""
+        """Orders per second if only the external API limits them."""
         return self.workers * self.concurrency / (sum(self.latency) / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run has shown.
+    """The results of a run.
 
     Attributes:
         before: orders per second before the first replacement.
-        seconds: orders stored in each second of the replacement, from the first stop until the last new worker lives.
+        seconds: orders stored in each second of the replacement, from the first stop until the last new worker runs.
         by_release: orders stored by each release.
-        lost: announced, and neither stored nor elsewhere.
+        lost: announced orders that were not found anywhere.
         wrong: rows that differ from their documents.
-        exit_codes: of the workers that were stopped.
+        exit_codes: exit codes of the stopped workers.
         had_work: whether orders were queued until the last worker was replaced.
     """
 
@@ -81,11 +81,11 @@ class Found:
 
     @property
     def lowest(self) -> float:
-        """The lowest second, as a share of the throughput before."""
+        """The lowest throughput in a second as a share of the throughput before."""
         return min(self.seconds) / self.before
 
     def complaints(self, least: float) -> list[str]:
-        """What is not as it should be."""
+        """The violations."""
         checks = {
             f"{self.lost} orders are lost": self.lost,
             f"{self.wrong} orders are wrong": self.wrong,
@@ -98,7 +98,7 @@ class Found:
 
 
 class Rolling:
-    """One run on a stage of its own."""
+    """One run on a separate stage."""
 
     def __init__(self, on: Stage, options: Options) -> None:
         self._on = on
@@ -134,7 +134,7 @@ class Rolling:
         on.commands.configure(
             {"INGEST_UPSTREAM_URL": api.url, "INGEST_PROCESSES": "1", "INGEST_CONCURRENCY": str(options.concurrency)}
         )
-        # Somebody's column, which neither release knows: it tells who has stored a row.
+        # A user's own column, which both releases ignore, shows which release has stored a row.
         on.sql("ALTER TABLE orders ADD COLUMN stored_by text DEFAULT current_setting('application_name')")
 
     def _keep_busy(self) -> None:
@@ -214,7 +214,7 @@ class Rolling:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._keep_busy()
-            time.sleep(min(left, 1.0))  # what is measured is a span, not a condition
+            time.sleep(min(left, 1.0))  # measures a time span, so that there is no condition to wait for
 
     def close(self) -> None:
         """Kill the workers that still run."""
@@ -231,7 +231,7 @@ def run(options: Options) -> Found:
 
 
 def table(found: Found) -> str:
-    """The seconds of the replacement, and what is to be said about all."""
+    """The throughput in each second of the replacement, with a summary."""
     lines = ["second  orders/s  of before"]
     lines += [f"{number:6}  {count:8,}  {count / found.before:8.0%}" for number, count in enumerate(found.seconds, 1)]
     by_release = ", ".join(f"{RELEASES[name]} {count:,}" for name, count in sorted(found.by_release.items()))

@@ -1,8 +1,8 @@
-"""Decides how many workers there should be, as KEDA and Kubernetes' HorizontalPodAutoscaler do, by our ScaledObject.
+"""Decides the number of workers from our ScaledObject, like KEDA and Kubernetes' HorizontalPodAutoscaler.
 
-KEDA alone starts the first worker and stops the last one (https://keda.sh/docs/2.14/concepts/scaling-deployments/); in between, the
-autoscaler divides the query's answer by the threshold, and applies its tolerance, its stabilization windows and its policies
-(https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/). No clock: the caller says what time it is.
+KEDA starts the first worker and stops the last one (https://keda.sh/docs/2.14/concepts/scaling-deployments/). In
+between, the autoscaler divides the query's result by the threshold, and applies its tolerance, stabilization windows
+and policies (https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/). The caller passes the time.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 TOLERANCE = 0.1
 SYNC_PERIOD = 15.0
-"""Seconds between two decisions of the autoscaler; both are what a cluster has by default."""
+"""Seconds between two decisions of the autoscaler. Both values are Kubernetes' defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the ScaledObject says.
+    """The settings of the ScaledObject.
 
     Attributes:
-        polling: seconds between two looks of KEDA while no worker runs.
+        polling: KEDA's polling interval in seconds while no worker runs.
         cooldown: seconds without work until the last worker is stopped.
     """
 
@@ -72,11 +72,11 @@ class Rules:
 
 @dataclass(slots=True)
 class Scaler:
-    """The number of workers, and what it was decided by.
+    """The number of workers and the state of the decision.
 
     Attributes:
-        replicas: how many there should be now.
-        history: when the number changed, and by how much.
+        replicas: the desired number of workers.
+        history: the times and amounts of changes.
     """
 
     rules: Rules
@@ -86,7 +86,7 @@ class Scaler:
     _recommended: list[tuple[float, int]] = field(default_factory=list)
 
     def poll(self, now: float, work: float) -> None:
-        """What KEDA does at each polling interval: start the first worker, stop all of them."""
+        """Apply KEDA's polling interval, at which it starts the first worker or stops all workers."""
         if work > self.rules.activation:
             self._active_at = now
             if self.replicas == 0:
@@ -95,7 +95,7 @@ class Scaler:
             self._become(now, 0)
 
     def sync(self, now: float, work: float) -> None:
-        """What the autoscaler does at each of its periods, while there is a worker."""
+        """Apply a period of the autoscaler while there is a worker."""
         if self.replicas == 0:
             return
         wanted = self.replicas

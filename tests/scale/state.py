@@ -1,4 +1,4 @@
-"""Fills a queue with as much as a test asks for, quickly: by loops in Redis and by reads in bulk."""
+"""Fills a queue quickly, with loops in Redis and bulk reads."""
 
 from dataclasses import dataclass
 
@@ -35,14 +35,14 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a queue holds.
+    """The size of a queue.
 
     Attributes:
-        queued: entries that nobody has read.
-        retries: scheduled entries, all of them due.
+        queued: undelivered entries.
+        retries: scheduled retries, all of which are due.
         dead: dead letters.
-        pending: entries in flight, held by consumers that live.
-        consumers: how many of these there are.
+        pending: pending entries of live consumers.
+        consumers: number of live consumers.
     """
 
     queued: int
@@ -62,7 +62,7 @@ async def fill(redis: Redis, keys: Keys, size: Size) -> None:
 
 
 async def add(redis: Redis, keys: Keys, count: int) -> None:
-    """Add entries that nobody has read."""
+    """Add undelivered entries."""
     await _repeat(redis, _ADD, [keys.stream], count)
 
 

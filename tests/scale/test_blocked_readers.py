@@ -1,4 +1,4 @@
-"""Of many processes that wait for orders few block in a read, as each announcement wakes all of those; none of them misses a thing."""
+"""Of many waiting processes, few block in a read, because each announcement wakes all of them. None misses an order."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 
 PROCESSES = 100
-# A third of a hundred on average; twice as many never.
+# 33 of 100 on average, and never twice as many.
 MOST_BLOCKED = 64
 
 

@@ -1,6 +1,6 @@
-"""What each call of ours costs Redis, on queues of different sizes.
+"""The cost of each of our calls in Redis, on queues of different sizes.
 
-`make scale` measures the size that no call may take longer than 5 ms on. It takes a quarter of an hour.
+`make scale` measures the full size, for which no call may take longer than 5 ms. It takes 15 minutes.
 """
 
 import os
@@ -17,9 +17,9 @@ SMALL = Size(queued=15_000, retries=1_000, dead=1_500, pending=1_500, consumers=
 LARGE = Size(queued=100_000, retries=10_000, dead=10_000, pending=10_000, consumers=1_000)
 FULL = Size(queued=5_000_000, retries=300_000, dead=300_000, pending=100_000, consumers=1_000)
 
-# What one process asks now and then, or a person, may cost more with more consumers.
+# Rare calls of one process or an operator may cost more with more consumers.
 MAY_GROW = {"status: consumers", "remove stale, none of all is", "remove stale, 1,000"}
-# Of the same call on a queue many times as large. What costs less than this share of a millisecond is taken to cost as much.
+# Ratio of the cost on a much larger queue. Costs below this share of a millisecond are rounded up to it.
 MOST_GROWTH = 4.0
 LEAST = 0.1
 

@@ -1,4 +1,4 @@
-"""What worker processes ask of Redis that have nothing to do, by the real command."""
+"""The calls of idle worker processes to Redis, with the real command."""
 
 import asyncio
 
@@ -19,12 +19,12 @@ async def test_an_idle_process_asks_redis_less_than_three_times_a_second(cli: Cl
     await becomes(lambda: redis.zcard(keys.alive), PROCESSES)
     began = asyncio.get_running_loop().time()
     await redis.config_resetstat()
-    # Nothing is waited for: what is measured is a span in which nothing happens.
+    # A measured time span, in which nothing happens that the test could wait for.
     await asyncio.sleep(SECONDS)
     stats = await redis.info("commandstats")
     seconds = asyncio.get_running_loop().time() - began
 
-    # All that they ask for; what the scripts do is counted under its own names.
+    # All calls. The commands of scripts are counted under their own names.
     asked = sum(
         stats[name]["calls"] - stats[name]["failed_calls"] for name in ("cmdstat_evalsha", "cmdstat_xreadgroup")
     )

@@ -1,4 +1,4 @@
-"""A small run of `make rolling`: what it says is true; how fast it goes is for a machine with nothing else to do."""
+"""A small run of `make rolling`, which checks the report but not the speed."""
 
 import pytest
 from scale.rolling import Options, run, table

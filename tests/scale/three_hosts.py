@@ -1,7 +1,7 @@
 """Rehearses three hosts of 15 processes with 10 orders in flight each, of which one loses its network for a minute.
 
-`make rehearse-hosts`; the hosts are network namespaces. Orders are announced at a steady rate; a burst is announced just before the link
-of the first host goes down, so that it holds orders.
+Run it with `make rehearse-hosts`. The hosts are network namespaces. Orders are announced at a steady rate. A burst is
+announced just before the link of the first host goes down, so that it holds orders.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _HOST = 1
 
 
 class Watcher:
-    """Looks at what one host holds, and what becomes of it."""
+    """Observes the entries of one host and their results."""
 
     def __init__(self, on: Stage, host: str) -> None:
         self._on = on
@@ -49,7 +49,7 @@ class Watcher:
         return sum(order_id in order_ids for (order_id,) in self._on.sql("SELECT order_id FROM orders"))
 
     def alive(self) -> int:
-        """How many processes of the host have a heartbeat."""
+        """The number of processes of the host with a heartbeat."""
         seconds, _ = self._on.redis.time()
         names: Any = self._on.redis.zrangebyscore(self._on.keys().alive, seconds * 1000, "+inf")
         return sum(name.startswith(self._host) for name in names)
@@ -66,7 +66,7 @@ class Watcher:
 
 
 class Rehearsal:
-    """Steady, burst and outage, back again, drained; then every order is looked for."""
+    """Steady load, burst and outage, recovery, drained queue, and the reconciliation."""
 
     def __init__(self, on: Stage, net: Network, options: argparse.Namespace) -> None:
         self._on = on
@@ -152,7 +152,7 @@ class Rehearsal:
 
 
 def reachable(on: Stage) -> None:
-    """Let both servers listen to the hosts as well; their passwords are random."""
+    """Let both servers listen to the hosts as well. Their passwords are random."""
     on.redis.config_set("bind", f"127.0.0.1 {HERE}")
     ((file,),) = on.sql("SHOW hba_file")
     with Path(file).open("a") as lines:

@@ -1,8 +1,8 @@
 """Applies every overlay of deploy/kubernetes to a real API server: `make kubernetes-apiserver`.
 
-An etcd and a kube-apiserver run on free ports of 127.0.0.1 while this lasts. Each overlay gets a namespace of its own. What is applied must
-give no warning, and each pod must be admitted by the restricted Pod Security Standard, which its namespace enforces. No controller runs:
-nothing starts.
+An etcd and a kube-apiserver run on free ports of 127.0.0.1. Each overlay gets a separate namespace. Resources must not
+cause warnings, and each pod must be admitted by the restricted Pod Security Standard, which its namespace enforces.
+Without controllers, no pod is started.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Server:
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
     def apply(self, what: str, *texts: dict[str, Any]) -> list[str]:
-        """Apply resources; what is wrong, warnings included."""
+        """Apply resources, and return errors including warnings."""
         code, out, err = self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(texts))
         sys.stdout.write(f"== {what}\n{out}\n")
         return [f"{what}: {err or 'failed'}"] if code or err else []
 
     def admits(self, namespace: str, name: str, pod: dict[str, Any]) -> str:
-        """Why a pod is refused; nothing if it is admitted."""
+        """The reason why a pod is rejected, or an empty text if it is admitted."""
         resource = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -63,7 +63,7 @@ class Server:
 
 
 def main() -> int:
-    """The exit code is 1 if anything is refused or gives a warning."""
+    """The exit code is 1 if a resource is rejected or causes a warning."""
     with running() as server:
         code, version, err = server.kubectl("version", "--output=yaml")
         if code:
@@ -102,7 +102,7 @@ def _apply(server: Server, overlay: Path) -> list[str]:
 
 
 def _control(server: Server, namespace: str, pods: dict[str, dict[str, Any]]) -> list[str]:
-    """That the namespace does enforce it: a pod without a security context is refused."""
+    """Check that the namespace rejects a pod without a security context."""
     name, pod = next(iter(pods.items()))
     reason = server.admits(namespace, name, {**pod, "securityContext": {}})
     violated = re.search(r'violates PodSecurity "[^"]+"', reason)

@@ -1,8 +1,8 @@
 """Checks deploy/kubernetes: `python check.py`, by `make lint` if kubectl is at hand, by `make kubernetes` always.
 
-Each overlay is built by `kubectl kustomize`, without a warning. Every resource is valid for each release of Kubernetes from 1.30 on, with
-no field that it does not know; those of KEDA and of the Prometheus Operator by their own definitions, see crds/README.md. What
-kube-score calls critical is an error; the exceptions are in the manifests, with their reasons.
+`kubectl kustomize` must build each overlay without a warning. Every resource must be valid, without unknown fields, for
+each release of Kubernetes from 1.30 on, and for the definitions of KEDA and the Prometheus Operator, see
+crds/README.md. Critical results of kube-score are errors. The exceptions are in the manifests, with their reasons.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RELEASES = tuple(f"1.{minor}" for minor in range(30, 37))
 
 
 class Faulty(Exception):
-    """What is wrong, a line each."""
+    """A line for each error."""
 
 
 def main() -> int:
@@ -56,10 +56,10 @@ def overlays() -> list[Path]:
 
 
 def built(overlay: Path, kubectl: str) -> str:
-    """What `kubectl apply -k` would apply.
+    """The resources that `kubectl apply -k` would apply.
 
     Raises:
-        Faulty: if it cannot be built, or only with a warning.
+        Faulty: the build fails or causes a warning.
     """
     done = subprocess.run([kubectl, "kustomize", str(overlay)], capture_output=True, text=True, check=False, timeout=60)
     if done.returncode or done.stderr:
@@ -68,7 +68,7 @@ def built(overlay: Path, kubectl: str) -> str:
 
 
 def faults(resource: dict[str, Any]) -> list[str]:
-    """What is wrong with a resource by its schema, for any release."""
+    """The violations of the schema of a resource in any release."""
     schema = _definitions().get((resource["apiVersion"], resource["kind"]))
     if schema is not None:
         validator = jsonschema.Draft202012Validator(schema)
@@ -86,7 +86,7 @@ def faults(resource: dict[str, Any]) -> list[str]:
 
 @cache
 def _faults_of(resource: str) -> list[str]:
-    """As `faults`, of a resource as JSON; most resources are in several overlays."""
+    """Like `faults`, for a resource as JSON. Most resources are in several overlays."""
     return faults(json.loads(resource))
 
 
@@ -103,7 +103,7 @@ def _problems(overlay: Path, kubectl: str, kube_score: str | None) -> list[str]:
 
 
 def _critical(text: str, kube_score: str) -> list[str]:
-    """What kube-score calls critical."""
+    """The critical results of kube-score."""
     done = subprocess.run(
         [kube_score, "score", "--output-format", "ci", "--kubernetes-version", f"v{RELEASES[0]}", "-"],
         input=text, capture_output=True, text=True, check=False, timeout=60,
@@ -114,14 +114,14 @@ def _critical(text: str, kube_score: str) -> list[str]:
 
 @cache
 def _definitions() -> dict[tuple[str, str], dict[str, Any]]:
-    """The schemas of custom resources, which know no further fields."""
+    """The schemas of custom resources, which allow no further fields."""
     found = {}
     for path in HERE.glob("crds/*.yaml"):
         for definition in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             spec = definition["spec"]
             for version in spec["versions"]:
                 schema = version["schema"]["openAPIV3Schema"]
-                # An API server knows the fields of all resources by itself.
+                # An API server adds the fields of all resources.
                 schema["properties"]["metadata"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
                 found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = _closed(schema)
     return found
