@@ -29,7 +29,7 @@ def main() -> None:
     # A program that ignores SIGCHLD passes this on to the programs that it starts, and exit codes of children get lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if os.getpid() == 1:
-        # See `ingest.cli.main`; the supervisor installs its own.
+        # See `ingest.cli.main`. The supervisor installs another handler.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         code = _run()

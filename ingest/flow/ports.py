@@ -36,7 +36,7 @@ class Reading(Protocol):
         """Read at most `count` new entries, waiting up to `block` seconds for the first."""
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
-        """Entries pending for this consumer that are not `known`; `counted` if this is another delivery of them."""
+        """Entries pending for this consumer that are not `known`. With `counted`, this is another delivery of them."""
 
     async def claim_abandoned(self, count: int) -> Abandoned:
         """At most `count` entries that were released, or are held by consumers whose heartbeats have ended."""
@@ -109,7 +109,7 @@ class FleetPauses(Protocol):
     """The pauses of all processes, implemented by `ingest.queue.consume.quota`."""
 
     async def pause(self, seconds: float) -> float:
-        """Pause all processes for `seconds` (0: only check); return for how many seconds they pause."""
+        """Pause all processes for `seconds` (0: only check), and return for how many seconds they pause."""
 
 
 class FleetPart(Protocol):
@@ -126,7 +126,7 @@ class Upstream(Protocol):
     """The external API, implemented by `ingest.upstream.client`.
 
     Calls are made concurrently, one for each order in flight. An implementation may fetch several orders with one HTTP request. Each
-    call then returns the result of its own order, with the `Exchange` that they share. A failure of the whole request has
+    call then returns the result of the requested order, with the `Exchange` that they share. A failure of the whole request has
     `Failed.is_shared` set. A further call for one of its orders may limit how many orders share the next request.
     """
 

@@ -67,7 +67,7 @@ class _Errors(io.FileIO):
 
 
 def secure() -> None:
-    """Open closed streams, make failures of standard output raise `CannotWrite`, and ignore those of standard error."""
+    """Open closed streams, make failures of standard output raise `CannotWrite`, and ignore failures of standard error."""
     # In this order each gets its own number, the lowest free one. The first two can be neither read nor written.
     sys.stdin = sys.stdin or _open_nothing(0, os.O_WRONLY, "r")
     sys.stdout = _written_by(_Output, sys.stdout or _open_nothing(1, os.O_RDONLY, "w"))

@@ -4,7 +4,7 @@ It has one thread and no event loop, so a fork is always safe, and it has alread
 need: a child starts in milliseconds and shares the parent's memory. As process 1 of a container it also reaps orphaned
 processes.
 
-If the system refuses a fork because processes or memory have run out, the supervisor tries again. Running children are not
+If a fork fails because processes or memory have run out, the supervisor tries again. Running children are not
 affected. If its log is not read, it discards the lines, and continues.
 
 When the supervisor is killed by SIGKILL, its end of a pipe (the lifeline) closes. The children detect that, and shut down

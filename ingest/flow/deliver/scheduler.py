@@ -1,4 +1,4 @@
-"""Starts deliveries, each in a task of its own, and waits until more may be read.
+"""Starts deliveries, each in a separate task, and waits until more may be read.
 
 A delivery begins when it has a slot. With a backlog, the next few are read before their slots are free, so that a slot does not
 wait for Redis. They are held from then on. If the process dies, they are pending in Redis like the others.
@@ -67,7 +67,7 @@ class Scheduler:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Hold a delivery, and process it in a task of its own."""
+        """Hold a delivery, and process it in a separate task."""
         task = asyncio.create_task(processing)
         task.add_done_callback(self._ended)
         self.tasks.add(task)
@@ -76,7 +76,7 @@ class Scheduler:
         return task
 
     def start_in_turn(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> None:
-        """Hold a delivery, and process it in a task of its own, which begins with `turn`."""
+        """Hold a delivery, and process it in a separate task, which begins with `turn`."""
         has_slot = self._free() > 0
         task = self.start(delivery, processing)
         if not has_slot:

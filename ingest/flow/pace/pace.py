@@ -7,7 +7,7 @@ for each round. If a single request in flight is too much, there is a pause betw
 
 After an outage the limit begins with a few in the same way, because a server that has just started cannot serve everyone immediately.
 
-With `adaptive_limit`, the lower of the two limits applies. If the process dies, its successor learns the limit and the pauses again.
+With `adaptive_limit`, the lower of the two limits applies. If the process dies, its successor finds the limit and the pauses again.
 """
 
 import time

@@ -72,7 +72,7 @@ class Pauses:
         self.pause = _FIRST_PAUSE
 
     def ask(self, seconds: float) -> None:
-        """The API's quota is exhausted for `seconds`: all requests pause, including those of other processes."""
+        """The API's quota is exhausted for `seconds`: all requests pause, including requests of other processes."""
         seconds = min(seconds, _LONGEST_RETRY_AFTER)
         self.pause_for(seconds)
         self._note(seconds)
@@ -130,7 +130,7 @@ class Pauses:
         """A single request in flight was too much. If no request succeeded, the rate is not the cause, and the pauses grow."""
         if not self._accepted_every:
             return
-        # Other processes may have used most of the quota. A start that is too fast is soon corrected, one that is too slow is not.
+        # Other processes may have used most of the quota. A start that is too fast is soon corrected, a slow start is not.
         self._too_fast = self.interval or min(self._accepted_every, self.pause) / 2
         self.interval = min(max(self._too_fast * _SLOWER, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
 

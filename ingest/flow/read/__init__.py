@@ -1,1 +1,1 @@
-"""Reads entries, and reclaims those of dead consumers."""
+"""Reads entries, and reclaims the entries of dead consumers."""

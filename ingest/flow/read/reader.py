@@ -105,7 +105,7 @@ class Reader:
         return batch
 
     async def read_probe(self, shutdown: Shutdown, ahead: int = 0) -> list[Delivery]:
-        """One delivery for a probe: a new one, or else one that was released, or left pending by a predecessor or a lost reply.
+        """One delivery for a probe, which is a new one, a released one, or one left pending by a predecessor or a lost reply.
 
         Args:
             shutdown: ends a pause while Redis is unavailable.
@@ -167,7 +167,7 @@ class Reader:
     # -- isolation ------------------------------------------------------------------------------------------
 
     async def _isolate(self, deliveries: list[Delivery], *, is_full: bool) -> Batch:
-        """Keep either the harmless entries, or a single one that may be poison. The others are released, uncounted."""
+        """Keep either the harmless entries, or a single entry that may be poison. The others are released, uncounted."""
         # An entry that was delivered often and never settled may have killed its workers.
         harmless = [delivery for delivery in deliveries if delivery.count <= self._isolate_above]
         possible_poison = [delivery for delivery in deliveries if delivery.count > self._isolate_above]

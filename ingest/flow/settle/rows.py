@@ -25,7 +25,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An item that was rejected in a statement of its own."""
+    """An item that was rejected in a separate statement."""
 
     item: Item
     error: RowsRefused
@@ -37,7 +37,7 @@ class Written(msgspec.Struct):
     Attributes:
         stored: committed items.
         effects: the effects of their rows, in order.
-        refused: items that were rejected in a statement of their own.
+        refused: items that were rejected in separate statements.
         locked: items with a row that another session has locked. Another try now would block all others.
         untried: items that were rejected or too slow together with others.
         lost: items whose entries other processes have claimed.

@@ -85,7 +85,7 @@ class Writer:
 
     def fitting(self, items: Sequence[Item]) -> int:
         """How many items, from the first on, fit into one statement. At least one."""
-        # Nearly always all of them fit, which comprehensions detect in a third of the time.
+        # Nearly always all of them fit, which comprehensions detect in 33 % of the time.
         if (
             sum([len(item.rows) for item in items]) <= self._limit
             and sum([item.size for item in items]) <= _STATEMENT_BYTES
@@ -102,7 +102,7 @@ class Writer:
     async def write(self, items: Sequence[Item], *, to_the_end: bool = False) -> Written:
         """Write the rows, waiting while PostgreSQL is unavailable.
 
-        Rejected and locked rows are found by halving. Locked rows are left out, and a suppressed row is written in a statement of its own.
+        Rejected and locked rows are found by halving. Locked rows are left out, and a suppressed row is written in a separate statement.
         Returns early, with untried rows, if rows are too slow together, and, unless `to_the_end`, if several rows are rejected and
         none is accepted.
         """
