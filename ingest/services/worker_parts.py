@@ -20,7 +20,6 @@ from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentR
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.handler import AttemptLimits, Handler
-from ingest.flow.deliver.kept_documents import KeptDocuments
 from ingest.flow.deliver.scheduler import Scheduler
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
@@ -172,10 +171,10 @@ def build_worker(
 
 
 def _document_reader(source: Source, decode: Decode, buffer: BufferLimit, metrics: WorkerMetrics) -> DocumentReader:
-    keep = KeptDocuments(metrics.documents_not_kept) if source.keeps_documents else None
+    not_kept = metrics.documents_not_kept if source.keeps_documents else None
     if source.transform is None:
-        return DocumentReader(decode, buffer, keep)
-    return GrowingDocumentReader(decode, buffer, keep, turns=_TURNS * source.transform.processes)
+        return DocumentReader(decode, buffer, not_kept)
+    return GrowingDocumentReader(decode, buffer, not_kept, turns=_TURNS * source.transform.processes)
 
 
 @asynccontextmanager

@@ -9,10 +9,16 @@ import msgspec
 
 from ingest.domain.deliveries.outcome import Store
 from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.kept_document import storable_document
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.deliver.kept_documents import KeptDocuments
 from ingest.flow.ports import Decode
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Counter
+
+_log = get_logger("documents")
+# Bytes of all copies of a document with several orders. They are in one statement, and PostgreSQL takes about 50 ms for each MB.
+_MOST_COPIES = 32 * 1024 * 1024
 
 
 class DocumentReader:
@@ -21,13 +27,13 @@ class DocumentReader:
     Args:
         decode: from a document to orders.
         buffer: space is acquired for a document before it is decoded. Orders to store keep it.
-        keep: selects the documents that are stored with their orders. None for none of them.
+        not_kept: counts documents that PostgreSQL cannot store with their orders. None if no documents are kept.
     """
 
-    def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None) -> None:
+    def __init__(self, decode: Decode, buffer: BufferLimit, not_kept: Counter | None = None) -> None:
         self._decode = decode
         self._buffer = buffer
-        self._keep = keep
+        self._not_kept = not_kept
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """Return the orders of a document that was requested or pushed at a time. It waits undecoded until there is space.
@@ -46,21 +52,25 @@ class DocumentReader:
             raise
 
     def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
-        return self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
+        """The document to store with each of its orders, if documents are kept and PostgreSQL can store it."""
+        if self._not_kept is None or not orders:
+            return None
+        kept = storable_document(body) if len(orders) == 1 or len(orders) * len(body) <= _MOST_COPIES else None
+        if kept is None:
+            self._not_kept.inc()
+            _log.warning("document_not_kept", order_id=request.order_id)
+        return kept
 
 
 class GrowingDocumentReader(DocumentReader):
     """A reader for transforms, whose orders may be much larger than the document and acquire space of that size.
 
     Args:
-        decode: as there.
-        buffer: as there.
-        keep: as there.
         turns: documents that are decoded concurrently, or whose orders wait for space. 0 for any number.
     """
 
-    def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None, *, turns: int) -> None:
-        super().__init__(decode, buffer, keep)
+    def __init__(self, decode: Decode, buffer: BufferLimit, not_kept: Counter | None = None, *, turns: int) -> None:
+        super().__init__(decode, buffer, not_kept)
         self._turns = asyncio.Semaphore(turns) if turns else nullcontext()
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
