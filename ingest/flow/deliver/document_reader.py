@@ -9,7 +9,7 @@ import msgspec
 
 from ingest.domain.deliveries.outcome import Store
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.kept_document import storable_document
+from ingest.domain.orders.clean_json import storable_document
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.ports import Decode

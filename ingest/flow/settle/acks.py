@@ -15,7 +15,7 @@ from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.ports import Settling
 from ingest.flow.settle.results import finished
-from ingest.flow.settle.rows import Item, Written
+from ingest.flow.settle.rows import Item, Written, with_effects
 
 # A call costs both sides as much as about ten entries. Only the space of a full buffer waits for an ack.
 _GATHER = 0.025
@@ -39,7 +39,6 @@ class Acks:
         self._held = held
         self._buffer = buffer
         self._written: list[Written] = []
-        self._entries = 0
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._has_backlog = False
@@ -52,8 +51,8 @@ class Acks:
         if not written.stored:
             return
         self._written.append(written)
-        self._entries += len(written.stored)
-        if self._has_backlog or self._finishing or self._entries >= _ENOUGH or self._buffer.is_wanted:
+        is_enough = sum(len(each.stored) for each in self._written) >= _ENOUGH
+        if is_enough or self._has_backlog or self._finishing or self._buffer.is_wanted:
             self._due.set()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GATHER, self._due.set)
@@ -79,7 +78,7 @@ class Acks:
                 self._timer.cancel()
                 self._timer = None
             if self._written:
-                written, self._written, self._entries = self._written, [], 0
+                written, self._written = self._written, []
                 await self._ack(written)
 
     def free(self, items: Iterable[Item]) -> None:
@@ -105,8 +104,8 @@ class Acks:
 
     def _results(self, written: list[Written]) -> list[Finished]:
         return [
-            result
+            finished(item, effects)
             for each in written
-            for delivery, result in finished(each.stored, each.effects)
-            if self._held.holds(delivery)
+            for item, effects in with_effects(each.stored, each.effects)
+            if self._held.holds(item.delivery)
         ]

@@ -16,6 +16,7 @@ from ingest.flow.settle.acks import Acks
 from ingest.flow.settle.refused_rows import RefusedRows
 from ingest.flow.settle.rows import Item
 from ingest.flow.settle.writer import Writer
+from ingest.flow.waiting import first_of
 
 # Seconds to gather rows with a backlog. A batch costs both sides as much as about twenty rows, and no slot waits for it.
 _GATHER = 0.04
@@ -46,8 +47,7 @@ class Batches:
         self._is_enough = asyncio.Event()
         self._finishing = False
         self._held = held
-        self._gather_for = self._gather_until = 0.0
-        self._look: asyncio.TimerHandle
+        self._has_backlog = False
 
     def add(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery with the next batch, and ack it then."""
@@ -65,7 +65,7 @@ class Batches:
 
     def expect_more(self, *, backlog: bool) -> None:
         """Set whether there is a backlog, with which a row may wait a moment for others."""
-        self._gather_for = _GATHER if backlog else 0.0
+        self._has_backlog = backlog
 
     def finish(self) -> None:
         """Let `run` return once all gathered orders are stored or rejected."""
@@ -84,7 +84,7 @@ class Batches:
         """Store until `finish`. If it is cancelled, orders that are not stored stay pending."""
         while not (self._finishing and not self._gathered):
             await self._woken()
-            if self._gather_for and len(self._gathered) < self._enough and self._gathered and not self._finishing:
+            if self._has_backlog and 0 < len(self._gathered) < self._enough and not self._finishing:
                 await self._gather()
             self._wake.clear()
             if self._gathered:
@@ -95,22 +95,15 @@ class Batches:
 
     async def _gather(self) -> None:
         """Wait a moment for enough rows, but only while deliveries in flight can bring more."""
-        loop = asyncio.get_running_loop()
+        now = asyncio.get_running_loop().time
+        ends_at, before = now() + _GATHER, 0
         self._is_enough.clear()
-        self._gather_until = loop.time() + self._gather_for
-        self._look = loop.call_later(_LOOK, self._look_again, len(self._gathered))
-        try:
-            await self._is_enough.wait()
-        finally:
-            self._look.cancel()
-
-    def _look_again(self, before: int) -> None:
-        loop, count = asyncio.get_running_loop(), len(self._gathered)
         # With a backlog, orders that have just ended are soon followed by others.
-        if loop.time() >= self._gather_until or (count == before and not self._held.undecided()):
-            self._is_enough.set()
-        else:
-            self._look = loop.call_later(_LOOK, self._look_again, count)
+        while (len(self._gathered) > before or self._held.undecided()) and now() < ends_at:
+            before = len(self._gathered)
+            await first_of([], self._is_enough, within=_LOOK)
+            if self._is_enough.is_set():
+                return
 
     async def _woken(self) -> None:
         """Wait for an order to store, or for the next try of rejected rows."""

@@ -53,60 +53,51 @@ class StatementPart(msgspec.Struct, frozen=True):
         return StatementPart(self.items[:half], self.locks), StatementPart(self.items[half:], self.locks)
 
 
-class LockedRows:
-    """Searches for locked rows.
+async def upsert(store: Store, rows: Sequence[OrderRow], locks: Locks) -> list[Effect]:
+    """Write rows in the way that suits the locks.
+
+    Raises:
+        RowsLocked: if rows are locked, see `without_locked`.
+        StoreLocked: if the statement has waited for locks.
+    """
+    try:
+        if locks is Locks.NONE:
+            return await store.upsert(rows)
+        locked = await store.locked([row.order_id for row in rows])
+        if locks is Locks.SOUGHT and len(locked) > max(_FEW_LOCKED, len(rows) // 2):
+            raise StoreUnavailable("other transactions have locked most of the rows")
+        if locked and locks is not Locks.WAITED_FOR:
+            raise RowsLocked(locked)
+        return await store.upsert_unlocked(rows)
+    except StoreLocked as error:
+        if locks is Locks.WAITED_FOR:
+            raise
+        raise RowsLocked from error
+
+
+def without_locked(
+    part: StatementPart, order_ids: Collection[str], written: Written, searched: int
+) -> Iterable[StatementPart]:
+    """The parts that remain to be written of a part with locked rows, which are added to `written`.
 
     Args:
-        store: the table.
+        part: the part for which `upsert` has raised `RowsLocked`.
+        order_ids: of that error.
+        written: the results of this write.
+        searched: how many times `upsert` has raised the error in this write.
     """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def upsert(self, rows: Sequence[OrderRow], locks: Locks) -> list[Effect]:
-        """Write rows in the way that suits the locks.
-
-        Raises:
-            RowsLocked: if rows are locked, see `without`.
-            StoreLocked: if the statement has waited for locks.
-        """
-        try:
-            if locks is Locks.NONE:
-                return await self._store.upsert(rows)
-            locked = await self._store.locked([row.order_id for row in rows])
-            if locks is Locks.SOUGHT and len(locked) > max(_FEW_LOCKED, len(rows) // 2):
-                raise StoreUnavailable("other transactions have locked most of the rows")
-            if locked and locks is not Locks.WAITED_FOR:
-                raise RowsLocked(locked)
-            return await self._store.upsert_unlocked(rows)
-        except StoreLocked as error:
-            if locks is Locks.WAITED_FOR:
-                raise
-            raise RowsLocked from error
-
-    def without(
-        self, part: StatementPart, order_ids: Collection[str], written: Written, searched: int
-    ) -> Iterable[StatementPart]:
-        """The parts that remain to be written of a part with locked rows, which are added to `written`.
-
-        Args:
-            part: the part for which `upsert` has raised `RowsLocked`.
-            order_ids: of that error.
-            written: the results of this call.
-            searched: how many times `upsert` has raised the error in this call.
-        """
-        if part.locks is Locks.NONE:
-            return (StatementPart(part.items, Locks.SOUGHT),)
-        is_long = searched > _MOST_LOCKED
-        locked, rest = _divided(part.items, lambda item: any(row.order_id in order_ids for row in item.rows))
-        if not order_ids and (len(part.items) == 1 or (is_long and part.locks is Locks.EXPECTED)):
-            locked, rest = part.items, []
-        written.locked += locked
-        if not rest:
-            return ()
-        if is_long and part.locks is Locks.SOUGHT and not written.stored:
-            return (StatementPart(rest, Locks.WAITED_FOR),)
-        return (StatementPart(rest, part.locks),) if locked else part.halves()
+    if part.locks is Locks.NONE:
+        return (StatementPart(part.items, Locks.SOUGHT),)
+    is_long = searched > _MOST_LOCKED
+    locked, rest = _divided(part.items, lambda item: any(row.order_id in order_ids for row in item.rows))
+    if not order_ids and (len(part.items) == 1 or (is_long and part.locks is Locks.EXPECTED)):
+        locked, rest = part.items, []
+    written.locked += locked
+    if not rest:
+        return ()
+    if is_long and part.locks is Locks.SOUGHT and not written.stored:
+        return (StatementPart(rest, Locks.WAITED_FOR),)
+    return (StatementPart(rest, part.locks),) if locked else part.halves()
 
 
 def expected(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
@@ -114,16 +105,8 @@ def expected(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
 
     Orders with locked rows are delivered again, and should not block other orders each time.
     """
-    # A retried entry has more fields than the order ID.
-    if not any(len(item.delivery.fields) > 1 for item in items):
-        return [], list(items)
     return _divided(items, lambda item: item.delivery.was_locked())
 
 
 def _divided(items: Sequence[Item], question: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
-    """Divide items by a question."""
-    yes: list[Item] = []
-    no: list[Item] = []
-    for item in items:
-        (yes if question(item) else no).append(item)
-    return yes, no
+    return [item for item in items if question(item)], [item for item in items if not question(item)]

@@ -38,15 +38,22 @@ class Moves:
 
     async def retry(self, delivery: Delivery, outcome: Retry) -> None:
         """Schedule another delivery."""
-        if await self._reschedule(delivery, outcome):
+        if await self.reschedule(delivery, outcome):
             _log.warning(
                 "retry_scheduled", **_about(delivery), after=round(outcome.after, 3), reason=outcome.reason.value,
                 error=outcome.error,
             )  # fmt: skip
 
-    async def retry_quietly(self, delivery: Delivery, outcome: Retry) -> None:
-        """Schedule another delivery without a log line, because the caller logs several together."""
-        await self._reschedule(delivery, outcome)
+    async def reschedule(self, delivery: Delivery, outcome: Retry) -> bool:
+        """Schedule another delivery without a log line, and return False if another consumer has claimed the entry."""
+        moved = await until_available(
+            "redis", self._queue.reschedule, delivery, outcome.after, outcome.attempt, outcome.reason, outcome.error
+        )
+        self._held.remove(delivery)
+        if moved:
+            self._metrics.orders["retried"].inc()
+            self._metrics.retries[outcome.reason.value].inc()
+        return moved
 
     async def dead_letter(self, delivery: Delivery, outcome: DeadLetter) -> None:
         """Move an entry to the dead letters."""
@@ -95,16 +102,6 @@ class Moves:
         if self._released:
             _log.info("entries_released", entries=self._released)
             self._released = 0
-
-    async def _reschedule(self, delivery: Delivery, outcome: Retry) -> bool:
-        moved = await until_available(
-            "redis", self._queue.reschedule, delivery, outcome.after, outcome.attempt, outcome.reason, outcome.error
-        )
-        self._held.remove(delivery)
-        if moved:
-            self._metrics.orders["retried"].inc()
-            self._metrics.retries[outcome.reason.value].inc()
-        return moved
 
 
 def _about(delivery: Delivery) -> dict[str, object]:

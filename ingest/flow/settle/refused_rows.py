@@ -182,7 +182,7 @@ class RefusedRows:
     async def _move(self, item: Item, reason: RetryReason, error: str) -> None:
         """Move a row to the retry set, uncounted."""
         after, attempt = self._draw(*_POSTPONED_FOR), item.delivery.attempt
-        await self._moves.retry_quietly(item.delivery, Retry(after, attempt, reason, error))
+        await self._moves.reschedule(item.delivery, Retry(after, attempt, reason, error))
         self._acks.free([item])
 
 

@@ -4,7 +4,7 @@ An unchanged row may have been changed by an earlier delivery of its entry, or b
 Such a row is reported as changed, so that a change may be reported twice.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from ingest.domain.deliveries.delivery import Delivery, Effect
 from ingest.domain.deliveries.result import Finished, Result, ResultKind
@@ -15,29 +15,15 @@ _KINDS: dict[Effect, ResultKind] = {
 }
 
 
-def finished(items: Iterable[Item], effects: Sequence[Effect]) -> Iterator[tuple[Delivery, Finished]]:
-    """Return the results of each item.
-
-    Args:
-        items: committed items.
-        effects: the effects of their rows, in order.
-    """
-    at = 0
-    for item in items:
-        end = at + len(item.rows)
-        yield item.delivery, Finished(item.delivery.entry, _results(item, effects[at:end]))
-        at = end
-
-
-def _results(item: Item, effects: Sequence[Effect]) -> tuple[Result, ...]:
+def finished(item: Item, effects: Sequence[Effect]) -> Finished:
+    """Return the results of a committed item, by the effects of its rows."""
     delivery = item.delivery
     announced = delivery.order_id or ""
-    if not item.rows:
-        return (Result(announced, ResultKind.SKIPPED),)
-    return tuple(
+    results = [
         Result(row.order_id, _kind(effect, delivery), None if row.order_id == announced else announced)
         for row, effect in zip(item.rows, effects, strict=True)
-    )
+    ]
+    return Finished(delivery.entry, tuple(results) or (Result(announced, ResultKind.SKIPPED),))
 
 
 def _kind(effect: Effect, delivery: Delivery) -> ResultKind:

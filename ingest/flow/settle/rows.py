@@ -1,6 +1,6 @@
 """The rows of each delivery, and the results of writing them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -8,7 +8,7 @@ from ingest.domain.deliveries.delivery import Delivery, Effect
 from ingest.domain.errors import RowsRefused
 from ingest.domain.orders.order_row import OrderRow
 
-_FRESH = (Effect.INSERTED, Effect.CHANGED)
+_FRESH = {Effect.INSERTED, Effect.CHANGED}
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -53,30 +53,15 @@ class Written(msgspec.Struct):
     fresh: Item | None = None
 
 
-def divided_by_suppression(
-    items: Sequence[Item], effects: Sequence[Effect]
-) -> tuple[list[Item], list[Effect], list[Item]]:
-    """Divide items into those without a suppressed row, with the effects of their rows, and the others."""
-    stored: list[Item] = []
-    kept: list[Effect] = []
-    suppressed: list[Item] = []
+def with_effects(items: Iterable[Item], effects: Sequence[Effect]) -> Iterator[tuple[Item, Sequence[Effect]]]:
+    """Return each item with the effects of its rows. `effects` contains those of all rows, in order."""
     at = 0
     for item in items:
-        own = effects[at : at + len(item.rows)]
-        at += len(item.rows)
-        if Effect.SUPPRESSED in own:
-            suppressed.append(item)
-        else:
-            stored.append(item)
-            kept += own
-    return stored, kept, suppressed
+        end = at + len(item.rows)
+        yield item, effects[at:end]
+        at = end
 
 
 def fresh_item(items: Iterable[Item], effects: Sequence[Effect]) -> Item | None:
     """An item with a row that was inserted or changed, which proves that the table and its triggers accept rows."""
-    at = 0
-    for item in items:
-        if any(effect in _FRESH for effect in effects[at : at + len(item.rows)]):
-            return item
-        at += len(item.rows)
-    return None
+    return next((item for item, own in with_effects(items, effects) if not _FRESH.isdisjoint(own)), None)

@@ -6,7 +6,8 @@ delivered again and change nothing.
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from ingest.domain.deliveries.delivery import Effect, EntryRef
 from ingest.domain.errors import (
@@ -17,16 +18,18 @@ from ingest.domain.errors import (
     StoreTooSlow,
     StoreUnavailable,
 )
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.availability import until_available
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.ports import Store
-from ingest.flow.settle.locked_rows import LockedRows, Locks, RowsLocked, StatementPart, expected
-from ingest.flow.settle.rows import Item, Refusal, Written, divided_by_suppression, fresh_item
+from ingest.flow.settle.locked_rows import Locks, RowsLocked, StatementPart, expected, upsert, without_locked
+from ingest.flow.settle.rows import Item, Refusal, Written, fresh_item, with_effects
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
 
+_T = TypeVar("_T")
 _log = get_logger("writing")
 
 # Bytes of documents in one statement. PostgreSQL takes about 50 ms for each MB, and encoding it blocks the event loop for about 20 ms.
@@ -81,16 +84,9 @@ class Writer:
         self._uncertain: set[EntryRef] = set()
         # Statements in a row that have lost their connections.
         self._interrupted = 0
-        self._locked_rows = LockedRows(store)
 
     def fitting(self, items: Sequence[Item]) -> int:
         """How many items, from the first on, fit into one statement. At least one."""
-        # Nearly always all of them fit, which comprehensions detect in 33 % of the time.
-        if (
-            sum([len(item.rows) for item in items]) <= self._limit
-            and sum([item.size for item in items]) <= _STATEMENT_BYTES
-        ):
-            return len(items)
         size = rows = 0
         for count, item in enumerate(items):
             size += item.size
@@ -124,7 +120,7 @@ class Writer:
             except RowsLocked as found:
                 record_activity()
                 searched += 1
-                parts += self._locked_rows.without(part, found.order_ids, written, searched)
+                parts += without_locked(part, found.order_ids, written, searched)
             except RowsRefused as error:
                 if len(part.items) > 1:
                     parts.extendleft(reversed(part.halves()))
@@ -145,23 +141,20 @@ class Writer:
 
     async def accepts(self, stored: Item) -> bool:
         """Whether the table still accepts rows that it has accepted before, which does not change them."""
-        return await until_available("postgres", self._try_again, stored)
+        effects = await until_available("postgres", self._unless_refused, self._store.upsert, stored.rows)
+        return effects is not None and Effect.SUPPRESSED not in effects
 
     async def would_update(self, stored: Item) -> bool:
         """Whether the table would accept an update of such rows, so that no trigger suppresses all of them."""
-        return await until_available("postgres", self._try_update, stored)
+        return bool(await until_available("postgres", self._unless_refused, self._store.would_update, stored.rows))
 
-    async def _try_again(self, stored: Item) -> bool:
+    async def _unless_refused(
+        self, call: Callable[[Sequence[OrderRow]], Awaitable[_T]], rows: Sequence[OrderRow]
+    ) -> _T | None:
         try:
-            return Effect.SUPPRESSED not in await self._store.upsert(stored.rows)
+            return await call(rows)
         except (RowsRefused, StoreLocked):
-            return False
-
-    async def _try_update(self, stored: Item) -> bool:
-        try:
-            return await self._store.would_update(stored.rows)
-        except (RowsRefused, StoreLocked):
-            return False
+            return None
 
     async def _write_part(self, part: StatementPart, written: Written) -> Iterable[StatementPart]:
         """Write the rows of a part, and return a part for each item with a suppressed row.
@@ -176,7 +169,10 @@ class Writer:
         suppressed: list[Item] = []
         counts = Counter(effects)
         if Effect.SUPPRESSED in counts:
-            ours, effects, suppressed = divided_by_suppression(ours, effects)
+            divided = list(with_effects(ours, effects))
+            suppressed = [item for item, own in divided if Effect.SUPPRESSED in own]
+            divided = [(item, own) for item, own in divided if Effect.SUPPRESSED not in own]
+            ours, effects = [item for item, _ in divided], [effect for _, own in divided for effect in own]
             # The other rows of such an item are stored. If they are found unchanged later, this statement changed them.
             self._note_uncertain(item for item in suppressed if len(item.rows) > 1)
             if len(part.items) == 1:
@@ -207,7 +203,7 @@ class Writer:
             return ours, []
         started = time.monotonic()
         try:
-            effects = await self._locked_rows.upsert(rows, part.locks)
+            effects = await upsert(self._store, rows, part.locks)
         except StoreUnavailable as error:
             if isinstance(error, StoreLocked):
                 raise  # certainly not executed
