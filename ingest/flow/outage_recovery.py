@@ -7,7 +7,7 @@ from ingest.flow.deliver.executor import Executor
 from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
 from ingest.flow.read.reader import Reader
-from ingest.flow.settle.settlement import Settlement
+from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.waiting import all_ended, first_of
 from ingest.telemetry.activity import record_activity
@@ -27,7 +27,7 @@ class OutageRecovery:
         pace: begins with a few requests afterwards.
         reader: the source of probes.
         executor: processes probes.
-        settlement: releases interrupted deliveries.
+        moves: releases interrupted deliveries.
         held: the deliveries of this process.
     """
 
@@ -37,14 +37,14 @@ class OutageRecovery:
         pace: Pace,
         reader: Reader,
         executor: Executor,
-        settlement: Settlement,
+        moves: Moves,
         held: Held,
     ) -> None:
         self._circuit = circuit
         self._pace = pace
         self._reader = reader
         self._executor = executor
-        self._settlement = settlement
+        self._moves = moves
         self._held = held
         self._is_canary_due = False
         self._ahead = self._passed = 0
@@ -64,7 +64,7 @@ class OutageRecovery:
             probes += await self._probe(shutdown)
         # A probe has succeeded. Probes that hang would only occupy their slots.
         await self._cancel(self._undecided(probes), shutdown)
-        self._settlement.log_released()
+        self._moves.log_released()
         self._pace.restart()
 
     async def _pause(self, shutdown: Shutdown) -> None:
@@ -88,7 +88,7 @@ class OutageRecovery:
         interrupted = [delivery for delivery, task in self._held.undecided() if task.done()]
         if not interrupted:
             return
-        releasing = asyncio.create_task(self._settlement.release(interrupted))
+        releasing = asyncio.create_task(self._moves.release(interrupted))
         try:
             await first_of([releasing], shutdown.requested)
         finally:

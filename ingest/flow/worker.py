@@ -166,11 +166,11 @@ class Worker:
 
     async def _release_rest(self) -> None:
         """Release the remaining deliveries and leave the group. If that fails, other workers will reclaim them."""
-        self._settlement.log_released()
+        self._settlement.moves.log_released()
         held = len(self._held)
         try:
             async with asyncio.timeout(_LAST_WAIT):
-                released = await self._settlement.release_rest()
+                released = await self._settlement.moves.release_rest()
                 orphans = await self._parts.liveness.leave()
         except (TimeoutError, Unavailable):
             (_log.error if held else _log.warning)("stopped", released=0, orphans=held)

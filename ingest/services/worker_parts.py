@@ -144,7 +144,7 @@ def build_worker(
     reader = Reader(
         queue.reading,
         Reclaimer(queue.reading, held, metrics.redeliveries, clock=clock),
-        settlement.release_unprocessed,
+        settlement.moves.release_unprocessed,
         heartbeats,
         # Leaves an isolated entry a few deliveries before it counts as poison.
         isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),
@@ -161,7 +161,7 @@ def build_worker(
             executor=executor,
             settlement=settlement,
             circuit=circuit,
-            outage=OutageRecovery(circuit, pace, reader, executor, settlement, held),
+            outage=OutageRecovery(circuit, pace, reader, executor, settlement.moves, held),
             heartbeats=heartbeats,
             maintenance=GroupMaintenance(queue.maintenance, heartbeats, settings.claim_idle, clock=clock),
             report=OutageReport(queue.liveness, circuit, ports.clock.now),

@@ -37,7 +37,7 @@ class Process:
         self.reader = Reader(
             self.queue,
             Reclaimer(self.queue, self.in_flight, counted.redeliveries, clock=now),
-            settlement.release_unprocessed,
+            settlement.moves.release_unprocessed,
             self.heartbeats,
             isolate_above=isolate_above,
         )

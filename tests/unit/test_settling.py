@@ -400,7 +400,7 @@ async def test_what_is_released_while_redis_is_unavailable_goes_together_when_it
     async with settling() as process:
         deliveries = await process.deliver(*"abcde")
         process.group.set_available(is_available=False)
-        releasing = [asyncio.create_task(process.settlement.release([delivery])) for delivery in deliveries]
+        releasing = [asyncio.create_task(process.settlement.moves.release([delivery])) for delivery in deliveries]
         await asyncio.sleep(60)
         calls = process.group.calls["release"]
         process.group.set_available(is_available=True)
@@ -416,13 +416,13 @@ async def test_a_release_that_was_cancelled_is_made_at_the_end() -> None:
     async with settling() as process:
         [delivery] = await process.deliver("a")
         process.group.set_available(is_available=False)
-        releasing = asyncio.create_task(process.settlement.release([delivery]))
+        releasing = asyncio.create_task(process.settlement.moves.release([delivery]))
         await asyncio.sleep(60)
         releasing.cancel()
         await asyncio.wait([releasing])
         process.group.set_available(is_available=True)
 
-        assert await process.settlement.release_rest() == 1
+        assert await process.settlement.moves.release_rest() == 1
         assert [(each.owner, each.count) for each in process.group.pending.values()] == [(None, 0)]
 
 
@@ -431,7 +431,9 @@ async def test_a_release_that_was_cancelled_on_behalf_of_others_is_made_by_the_n
     async with settling() as process:
         deliveries = await process.deliver(*"abc")
         process.group.set_available(is_available=False)
-        first, second, third = (asyncio.create_task(process.settlement.release([delivery])) for delivery in deliveries)
+        first, second, third = (
+            asyncio.create_task(process.settlement.moves.release([delivery])) for delivery in deliveries
+        )
         for releasing in (first, second):
             await asyncio.sleep(60)
             releasing.cancel()
@@ -658,7 +660,7 @@ async def test_at_the_end_nothing_waits_for_what_is_refused_and_it_is_released_u
         running = asyncio.create_task(process.settlement.run())
         await until(running.done, within=5)
 
-        assert await process.settlement.release_rest() == 3
+        assert await process.settlement.moves.release_rest() == 3
         assert {(each.owner, each.count) for each in process.group.pending.values()} == {(None, 0)}
 
 

@@ -14,8 +14,7 @@ from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.ports import Settling
-from ingest.flow.settle.results import finished
-from ingest.flow.settle.rows import Item, Written, with_effects
+from ingest.flow.settle.rows import Item, Written, finished, with_effects
 
 # A call costs both sides as much as about ten entries. Only the space of a full buffer waits for an ack.
 _GATHER = 0.025

@@ -98,7 +98,7 @@ class Moves:
         return await until_available("redis", self._queue.release, held) if held else 0
 
     def log_released(self) -> None:
-        """Log one line for all entries released since the last one."""
+        """Log one line for all entries released since the last one, because an outage is a single state change."""
         if self._released:
             _log.info("entries_released", entries=self._released)
             self._released = 0

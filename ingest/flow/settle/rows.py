@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ingest.domain.deliveries.delivery import Delivery, Effect
+from ingest.domain.deliveries.result import Finished, Result, ResultKind
 from ingest.domain.errors import RowsRefused
 from ingest.domain.orders.order_row import OrderRow
 
@@ -65,3 +66,21 @@ def with_effects(items: Iterable[Item], effects: Sequence[Effect]) -> Iterator[t
 def fresh_item(items: Iterable[Item], effects: Sequence[Effect]) -> Item | None:
     """An item with a row that was inserted or changed, which proves that the table and its triggers accept rows."""
     return next((item for item, own in with_effects(items, effects) if not _FRESH.isdisjoint(own)), None)
+
+
+def finished(item: Item, effects: Sequence[Effect]) -> Finished:
+    """Return the results of a committed item, by the effects of its rows. Every change is reported at least once."""
+    delivery = item.delivery
+    announced = delivery.order_id or ""
+    results = [
+        Result(row.order_id, _kind(effect, delivery), None if row.order_id == announced else announced)
+        for row, effect in zip(item.rows, effects, strict=True)
+    ]
+    return Finished(delivery.entry, tuple(results) or (Result(announced, ResultKind.SKIPPED),))
+
+
+def _kind(effect: Effect, delivery: Delivery) -> ResultKind:
+    # An unchanged row may have been changed by an earlier delivery of its entry, or by a statement whose reply was lost, without a
+    # result. It is reported as changed, so that a change may be reported twice.
+    is_certain = delivery.count == 1 and delivery.attempt == 1
+    return ResultKind((Effect.CHANGED if effect is Effect.UNCHANGED and not is_certain else effect).value)

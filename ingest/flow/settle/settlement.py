@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import assert_never
 
@@ -23,6 +23,9 @@ from ingest.telemetry.metrics import WorkerMetrics
 
 class Settlement:
     """Settles deliveries. `run` must be running while `store` is called.
+
+    Attributes:
+        moves: moves entries that are not stored.
 
     Args:
         queue: where entries are finished and moved.
@@ -48,10 +51,10 @@ class Settlement:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._buffer = buffer
-        self._moves = Moves(queue, held, metrics)
+        self.moves = Moves(queue, held, metrics)
         writer = Writer(store, held, heartbeats, metrics, buffer.rows, now=now)
         self._acks = acks = Acks(queue, heartbeats, held, buffer)
-        refused = RefusedRows(writer, acks, self._moves, buffer, clock=clock)
+        refused = RefusedRows(writer, acks, self.moves, buffer, clock=clock)
         self._batches = Batches(writer, acks, refused, held, buffer.rows)
 
     def store(self, delivery: Delivery, outcome: Store) -> None:
@@ -67,29 +70,13 @@ class Settlement:
         """Apply an outcome that moves the entry instead of storing something."""
         match outcome:
             case Retry():
-                await self._moves.retry(delivery, outcome)
+                await self.moves.retry(delivery, outcome)
             case DeadLetter():
-                await self._moves.dead_letter(delivery, outcome)
+                await self.moves.dead_letter(delivery, outcome)
             case Release():
-                await self._moves.release([delivery])
+                await self.moves.release([delivery])
             case _:
                 assert_never(outcome)
-
-    async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Apply a `Release` to several deliveries together."""
-        await self._moves.release(deliveries)
-
-    async def release_unprocessed(self, deliveries: Sequence[Delivery]) -> None:
-        """Release entries that were read and are not in flight.
-
-        Raises:
-            Unavailable: if Redis is unavailable.
-        """
-        await self._moves.release_unprocessed(deliveries)
-
-    def log_released(self) -> None:
-        """Log one line for all entries released since the last one, because an outage is a single state change."""
-        self._moves.log_released()
 
     def expect_more(self, *, backlog: bool) -> None:
         """Set whether there is a backlog, with which an order may wait a moment for others."""
@@ -110,7 +97,3 @@ class Settlement:
             tasks.create_task(self._acks.run())
             await self._batches.run()
             self._acks.finish()
-
-    async def release_rest(self) -> int:
-        """Release all held entries at the end, and return how many."""
-        return await self._moves.release_rest()
