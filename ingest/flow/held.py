@@ -6,6 +6,7 @@ consumer.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.clock import steady
@@ -15,6 +16,7 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("held")
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
     """One delivery that this process holds.
 
@@ -25,13 +27,11 @@ class _Entry:
         is_leaving: whether it is being released: it may be delivered again before Redis confirms the release.
     """
 
-    __slots__ = ("delivery", "is_decided", "is_leaving", "since", "task")
-
-    def __init__(self, delivery: Delivery, task: asyncio.Task[None], since: float) -> None:
-        self.delivery = delivery
-        self.task = task
-        self.since = since
-        self.is_decided = self.is_leaving = False
+    delivery: Delivery
+    task: asyncio.Task[None]
+    since: float
+    is_decided: bool = False
+    is_leaving: bool = False
 
 
 class Held:

@@ -9,7 +9,7 @@ from ingest.flow.pace.pace import Pace
 from ingest.flow.read.reader import Reader
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.waiting import all_ended, first_of
+from ingest.flow.waiting import all_ended, ended_before, first_of
 from ingest.telemetry.activity import record_activity
 
 # Without a known order, each probe takes an order from twice as far ahead in the queue as the last one, because the first orders may
@@ -86,14 +86,8 @@ class OutageRecovery:
             task.cancel()
         await all_ended(tasks)
         interrupted = [delivery for delivery, task in self._held.undecided() if task.done()]
-        if not interrupted:
-            return
-        releasing = asyncio.create_task(self._moves.release(interrupted))
-        try:
-            await first_of([releasing], shutdown.requested)
-        finally:
-            releasing.cancel()
-            await all_ended([releasing])
+        if interrupted:
+            await ended_before(self._moves.release(interrupted), shutdown.requested)
 
     async def _probe(self, shutdown: Shutdown) -> list[asyncio.Task[None]]:
         """Request one order, alternating between a known order and one from the queue.

@@ -1,7 +1,8 @@
 """Waits for the first of several things to happen."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 
 async def all_ended(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -18,3 +19,14 @@ async def first_of(tasks: Sequence[asyncio.Task[None]], *events: asyncio.Event, 
     finally:
         for waiting in happening:
             waiting.cancel()
+
+
+async def ended_before(call: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
+    """Wait until a call has ended, or cancel it when an event is set. Return whether it has ended by itself."""
+    calling = asyncio.create_task(call)
+    try:
+        await first_of([calling], event)
+        return calling.done() and calling.result() is None
+    finally:
+        calling.cancel()
+        await all_ended([calling])

@@ -23,7 +23,7 @@ from ingest.flow.ports import FleetPart, Liveness
 from ingest.flow.read.reader import Reader
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.waiting import all_ended, first_of
+from ingest.flow.waiting import all_ended, ended_before, first_of
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 
@@ -119,13 +119,7 @@ class Worker:
 
     async def _has_announced_itself(self, shutdown: Shutdown) -> bool:
         """Send the first heartbeat before the first read, and return False if a stop was requested before Redis replied."""
-        sending = asyncio.create_task(self._parts.heartbeats.send())
-        try:
-            await first_of([sending], shutdown.requested)
-            return sending.done() and sending.result() is None
-        finally:
-            sending.cancel()
-            await all_ended([sending])
+        return await ended_before(self._parts.heartbeats.send(), shutdown.requested)
 
     async def _wake_on_outage(self) -> None:
         circuit = self._parts.circuit

@@ -13,7 +13,7 @@ from ingest.flow.deliver.scheduler import Scheduler
 from ingest.flow.held import Held
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.waiting import first_of
+from ingest.flow.waiting import ended_before
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("executor")
@@ -82,11 +82,7 @@ class Executor:
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:
         with self._settlement.holding_no_rows():
-            alone = asyncio.create_task(self._held.until_at_most(1))
-            try:
-                await first_of([alone], self._circuit.opened)
-            finally:
-                alone.cancel()
+            await ended_before(self._held.until_at_most(1), self._circuit.opened)
         if self._circuit.is_open:
             return Release("the external API is unavailable")
         return await self._handler.handle(delivery)

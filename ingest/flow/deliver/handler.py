@@ -1,8 +1,7 @@
 """Decides the outcome of a delivery. Writes nothing."""
 
 import random
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -91,13 +90,13 @@ class Handler:
         self._pace = pace
         self._draw = draw
 
-    def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
+    async def handle(self, delivery: Delivery) -> Outcome:
         """Return the outcome of a delivery. It may be cancelled or killed at any point, because it writes nothing."""
-        return self._decide(delivery, self._upstream.fetch)
+        return await self._decide(delivery, self._upstream.fetch)
 
-    def probe(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
+    async def probe(self, delivery: Delivery) -> Outcome:
         """As `handle`, with a single request, although the circuit is open."""
-        return self._decide(delivery, self._upstream.fetch_once)
+        return await self._decide(delivery, self._upstream.fetch_once)
 
     async def _decide(self, delivery: Delivery, fetch: Fetch, this: _Request = _FIRST) -> Outcome:
         if delivery.order_id is None:

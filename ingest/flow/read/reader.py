@@ -29,8 +29,6 @@ _PROBE_BLOCK = 0.05
 # blocking read, and the others poll about once a second.
 _MOST_BLOCKED = 32
 
-Release = Callable[[Sequence[Delivery]], Awaitable[None]]
-
 
 class Batch(msgspec.Struct, frozen=True):
     """The result of one read.
@@ -63,7 +61,7 @@ class Reader:
         self,
         queue: Reading,
         reclaimer: Reclaimer,
-        release: Release,
+        release: Callable[[Sequence[Delivery]], Awaitable[None]],
         heartbeats: Heartbeats,
         *,
         isolate_above: int,
@@ -97,7 +95,7 @@ class Reader:
         """
         wanted = min(count, _MOST_AT_ONCE)
         try:
-            batch = await self._next(wanted, self._block)
+            batch = await self._next(wanted)
         except Unavailable as error:
             await self._pause(error, shutdown)
             return Batch([])
@@ -123,17 +121,11 @@ class Reader:
         self._resume()
         return deliveries
 
-    async def _next(self, wanted: int, block: float) -> Batch:
+    async def _next(self, wanted: int) -> Batch:
         count = min(wanted, self._most or wanted)
         try:
-            taken = (
-                await self._left_unfinished(count)
-                or await self._reclaimer.claim(count)
-                or await self._read(count, block)
-            )
-            is_full = len(taken) == wanted
-            possible_poison = [delivery for delivery in taken if delivery.count > self._isolate_above]
-            batch = await self._isolate(taken, is_full=is_full) if possible_poison else Batch(taken, is_full)
+            taken = await self._left_unfinished(count) or await self._reclaimer.claim(count) or await self._read(count)
+            batch = await self._isolate(taken, is_full=len(taken) == wanted)
         except Unavailable:
             self._reply_was_lost(count)
             raise
@@ -151,9 +143,9 @@ class Reader:
             self._claimed_own.clear()
         return own
 
-    async def _read(self, count: int, block: float) -> list[Delivery]:
-        is_polling = block > 0 and self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
-        taken = await self._queue.read(count, 0.0 if is_polling else block)
+    async def _read(self, count: int) -> list[Delivery]:
+        is_polling = self._block > 0 and self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
+        taken = await self._queue.read(count, 0.0 if is_polling else self._block)
         if is_polling and not taken:
             await asyncio.sleep(self._draw(0.75 * self._block, 1.25 * self._block))
         return taken
@@ -175,7 +167,7 @@ class Reader:
         if left:
             await self._release(left)
             self._claimed_own.difference_update(delivery.entry for delivery in left)
-        return Batch(kept, is_full, is_isolated=not harmless)
+        return Batch(kept, is_full, is_isolated=bool(kept) and not harmless)
 
     # -- while Redis is unavailable -------------------------------------------------------------------------
 

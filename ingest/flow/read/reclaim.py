@@ -49,7 +49,8 @@ class Reclaimer:
 
     async def claim_own(self, count: int, claimed_before: set[EntryRef], *, counted: bool) -> list[Delivery]:
         """Claim up to `count` entries that a predecessor of this name, or a lost reply, has left pending for this consumer."""
-        claimed = await self._queue.claim_own(count, self._known() | claimed_before, counted=counted)
+        known = {delivery.entry for delivery in self._held.deliveries()} | claimed_before
+        claimed = await self._queue.claim_own(count, known, counted=counted)
         return self._redelivered(claimed, "restart")
 
     async def claim(self, count: int) -> list[Delivery]:
@@ -61,9 +62,6 @@ class Reclaimer:
         if len(found.released) + len(found.dead) < count:
             self._next = self._clock() + self._draw(0.8 * _EVERY, 1.2 * _EVERY)
         return self._redelivered(found.released, "idle") + self._redelivered(found.dead, "dead_consumer")
-
-    def _known(self) -> set[EntryRef]:
-        return {delivery.entry for delivery in self._held.deliveries()}
 
     def _redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
         """Count the claimed entries, except those that this process holds and is not releasing.
