@@ -6,4 +6,7 @@
                held                                             └──▶ released to the group
 
 The handler decides and writes nothing. Only `settle` writes. An `Outcome` is the only value that passes between the two.
+
+A parameter `clock` is monotonic seconds. A parameter `draw` is a uniform random number between its arguments, so that many processes do
+not act in step.
 """

@@ -20,16 +20,7 @@ _MOST_PROBES = 8
 
 
 class OutageRecovery:
-    """The recovery of one process, from when its circuit opens until it closes.
-
-    Args:
-        circuit: the circuit, and the pauses between probes.
-        pace: begins with a few requests afterwards.
-        reader: the source of probes.
-        executor: processes probes.
-        moves: releases interrupted deliveries.
-        held: the deliveries of this process.
-    """
+    """The recovery of one process, from when its circuit opens until it closes."""
 
     def __init__(
         self,

@@ -26,8 +26,6 @@ class OutageReport:
     """The reports of one process.
 
     Args:
-        queue: receives the reports.
-        circuit: the circuit to report.
         now: Unix seconds by the queue's clock.
     """
 

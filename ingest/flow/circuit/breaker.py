@@ -65,8 +65,6 @@ class CircuitBreaker:
         concurrency: the most requests in flight, which bounds the number of failures that are examined immediately.
         window: seconds for which a failure waits for evidence before a canary request is sent.
         response_window: as `window`, for a response that would dead-letter its order.
-        clock: monotonic seconds.
-        draw: a uniform random number between its arguments.
     """
 
     def __init__(

@@ -32,7 +32,6 @@ class EvidenceWindow:
 
     Args:
         many: this many failures are examined immediately, fewer after a while.
-        clock: monotonic seconds.
     """
 
     def __init__(self, many: int, clock: Callable[[], float]) -> None:

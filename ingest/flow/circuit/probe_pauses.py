@@ -13,12 +13,7 @@ _LONGEST_RETRY_AFTER = 60.0
 
 
 class ProbePauses:
-    """The pauses of one outage: growing, with jitter, and no shorter than the API asks for.
-
-    Args:
-        draw: a uniform random number between its arguments.
-        clock: monotonic seconds.
-    """
+    """The pauses of one outage: growing, with jitter, and no shorter than the API asks for."""
 
     def __init__(self, draw: Callable[[float, float], float], clock: Callable[[], float]) -> None:
         self._draw = draw

@@ -20,16 +20,7 @@ _log = get_logger("executor")
 
 
 class Executor:
-    """Starts the deliveries of one process.
-
-    Args:
-        handler: decides the outcome.
-        settlement: applies it.
-        held: the deliveries of this process.
-        scheduler: runs each delivery.
-        gate: admits each delivery.
-        circuit: ends the wait of an isolated delivery.
-    """
+    """Starts the deliveries of one process."""
 
     def __init__(
         self,

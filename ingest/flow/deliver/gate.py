@@ -12,12 +12,7 @@ _CHECK_EVERY = 0.25
 
 
 class Gate:
-    """The one place that admits orders.
-
-    Args:
-        circuit: closed while requests may be sent.
-        pace: when the next one may begin.
-    """
+    """The one place that admits orders."""
 
     def __init__(self, circuit: CircuitBreaker, pace: Pace) -> None:
         self._circuit = circuit

@@ -62,12 +62,6 @@ class Handler:
     """Fetches the order of a delivery, checks it, and returns the outcome.
 
     Args:
-        upstream: the external API.
-        documents: decodes fetched and pushed documents.
-        limits: how often an order may fail.
-        circuit: finds the cause of a failure.
-        pace: notes successes and throttling.
-        draw: a uniform random number between its arguments, for the retry schedule.
         on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
     """
 

@@ -30,13 +30,10 @@ class Heartbeats:
         consumers: how many consumers of the group have heartbeats, including this one.
 
     Args:
-        queue: receives heartbeats and renewals.
-        held: the deliveries of this process.
         idle: seconds without renewal after which other processes claim an entry.
         lifetime: seconds after a heartbeat until this process counts as dead.
         shared: set to the time of the queue by each heartbeat.
         clock: seconds, as in `SharedClock`.
-        draw: a uniform random number between its arguments, so that processes do not stay in step.
     """
 
     def __init__(

@@ -34,11 +34,7 @@ class GroupMaintenance:
     """The maintenance of one group, done while this process leads.
 
     Args:
-        group: the group to maintain.
-        heartbeats: decide whether this process leads.
         idle: seconds without renewal after which an entry is released.
-        draw: a uniform random number between its arguments.
-        clock: monotonic seconds.
     """
 
     def __init__(

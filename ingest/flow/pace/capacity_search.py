@@ -40,9 +40,6 @@ class CapacitySearch:
 
     Attributes:
         limit: concurrent requests, which `AdaptiveLimit` rounds down.
-
-    Args:
-        most: the configured limit.
     """
 
     def __init__(self, most: int) -> None:

@@ -28,15 +28,7 @@ _SAME = 0.5
 
 
 class FleetPause:
-    """One process's part in the pauses of the fleet.
-
-    Args:
-        fleet: where they are published.
-        pauses: this process's own pauses.
-        held: the deliveries of this process.
-        clock: monotonic seconds.
-        draw: a uniform random number between its arguments, so that processes do not check in step.
-    """
+    """One process's part in the pauses of the fleet."""
 
     def __init__(
         self,

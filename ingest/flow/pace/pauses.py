@@ -45,8 +45,6 @@ class Pauses:
 
     Args:
         shared_from: seconds from which a pause concerns the other processes. A shorter one ends before they see it.
-        clock: monotonic seconds.
-        draw: a uniform random number between its arguments.
     """
 
     def __init__(

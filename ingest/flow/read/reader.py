@@ -48,13 +48,9 @@ class Reader:
     """The deliveries for one process.
 
     Args:
-        queue: the source of new entries.
-        reclaimer: the source of entries that were delivered before.
         release: releases entries that must wait for their isolation. Raises `Unavailable` if Redis is unavailable.
-        heartbeats: count the consumers of the group.
         isolate_above: deliveries of an entry above which it is isolated, because it may have killed its workers.
         block: seconds for which a read waits for new entries.
-        draw: a uniform random number between its arguments.
     """
 
     def __init__(

@@ -21,15 +21,7 @@ _AT_ONCE = 100
 
 
 class Reclaimer:
-    """Claims abandoned entries, every second or two while there are none.
-
-    Args:
-        queue: the queue.
-        held: the deliveries of this process, which it must not process twice.
-        redeliveries: counters of claimed entries, by reason.
-        clock: monotonic seconds.
-        draw: a uniform random number between its arguments, so that a thousand processes do not check in step.
-    """
+    """Claims abandoned entries, every second or two while there are none."""
 
     def __init__(
         self,

@@ -23,14 +23,7 @@ _ENOUGH = 200
 
 
 class Acks:
-    """The acks of one process. `run` must be running while entries are added.
-
-    Args:
-        queue: finishes entries.
-        heartbeats: confirm the leases.
-        held: holds entries until they are acked.
-        buffer: its space is released with them.
-    """
+    """The acks of one process. `run` must be running while entries are added."""
 
     def __init__(self, queue: Settling, heartbeats: Heartbeats, held: Held, buffer: BufferLimit) -> None:
         self._queue = queue

@@ -30,9 +30,6 @@ class Batches:
     """The orders that wait to be stored.
 
     Args:
-        writer: writes them.
-        acks: finishes the entries of stored orders.
-        refused: the rows that PostgreSQL rejects.
         held: the deliveries in flight, which may bring further orders.
         rows: most rows of a batch.
     """

@@ -19,13 +19,7 @@ _Released = tuple[EntryRef, str | None]
 
 
 class Moves:
-    """The moves of one process's entries.
-
-    Args:
-        queue: moves them.
-        held: holds each until it is moved.
-        metrics: count the moves.
-    """
+    """The moves of one process's entries."""
 
     def __init__(self, queue: Settling, held: Held, metrics: WorkerMetrics) -> None:
         self._queue = queue

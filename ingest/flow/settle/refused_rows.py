@@ -32,16 +32,7 @@ _POSTPONED_FOR = (30.0, 60.0)
 
 
 class RefusedRows:
-    """The rows that PostgreSQL has rejected.
-
-    Args:
-        writer: tries them again.
-        acks: finishes the entries of stored rows.
-        moves: moves entries to the dead letters or the retry set.
-        buffer: space that other orders may need.
-        draw: a uniform random number between its arguments.
-        clock: monotonic seconds.
-    """
+    """The rows that PostgreSQL has rejected."""
 
     def __init__(
         self,

@@ -28,14 +28,8 @@ class Settlement:
         moves: moves entries that are not stored.
 
     Args:
-        queue: where entries are finished and moved.
-        store: where orders go.
-        held: holds entries until they are settled.
-        heartbeats: confirm before a commit or an ack that entries are still ours.
-        metrics: outcomes, latencies, batches.
         buffer: the space that an order has acquired before. Released when it is settled.
         now: wall clock in Unix seconds, for latencies.
-        clock: monotonic seconds, for when refused rows are tried again.
     """
 
     def __init__(

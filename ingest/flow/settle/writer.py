@@ -55,10 +55,6 @@ class Writer:
     """Writes rows for one process, one statement after the other.
 
     Args:
-        store: the table.
-        held: checked before each statement, because other processes may have claimed deliveries.
-        heartbeats: confirm the leases.
-        metrics: outcomes, latencies, statements.
         rows: most rows of a statement.
         now: wall clock in Unix seconds, for latencies.
     """
