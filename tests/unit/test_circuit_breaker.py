@@ -319,19 +319,6 @@ async def test_a_probe_requests_a_known_order_and_only_that_order_closes_it(
     assert api.asked == ["had", "had"]
 
 
-async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
-    api = answering(BROKEN)
-    watched, hand = knowing_an_order(api)
-    for number in range(10):
-        await classifying(watched, f"order-{number}", BROKEN, hand.at)
-    api.fault = ThrottledFault("HTTP 503 with Retry-After", 20.0)
-
-    await send_canary(watched)
-
-    assert watched.is_open
-    assert watched.pauses.next() == 20.0
-
-
 async def test_an_api_that_asked_to_wait_before_other_requests_failed_is_not_probed_until_then() -> None:
     hand = Hand()
     watched = circuit(answering(REFUSED), clock=hand)

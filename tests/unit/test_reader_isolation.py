@@ -5,18 +5,16 @@ import asyncio
 import pytest
 from fakes.group import MemoryGroup, Pending
 from fakes.queue import MemoryQueue
-from fakes.store import MemoryStore
 from fakes.virtual_time import now, virtual_time
 from fakes.workers import metrics
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
-from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.read.reader import BLOCK, Batch, Reader
 from ingest.flow.read.reclaim import Reclaimer
-from ingest.flow.settle.settlement import Settlement
+from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
 
 LIFETIME = 6.0
@@ -31,13 +29,10 @@ class Process:
         counted = metrics()
         self.in_flight = Held(clock=now)
         self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, LIFETIME, SharedClock(monotonic=now), clock=now)
-        settlement = Settlement(
-            self.queue, MemoryStore(), self.in_flight, self.heartbeats, counted, BufferLimit(10, 10), clock=now
-        )
         self.reader = Reader(
             self.queue,
             Reclaimer(self.queue, self.in_flight, counted.redeliveries, clock=now),
-            settlement.moves.release_unprocessed,
+            Moves(self.queue, self.in_flight, counted).release_unprocessed,
             self.heartbeats,
             isolate_above=isolate_above,
         )
@@ -164,16 +159,6 @@ async def test_a_request_to_stop_ends_the_pause() -> None:
 
 
 # -- possible poison --------------------------------------------------------------------------------------------
-
-
-@virtual_time
-async def test_what_was_delivered_often_is_isolated() -> None:
-    process = Process(isolate_above=3)
-    process.leave_pending("often", "one", 3)
-
-    batch = await process.read()
-
-    assert (orders(batch.deliveries), batch.is_isolated) == (["often"], True)
 
 
 @virtual_time

@@ -1,109 +1,26 @@
 """Settlement on fakes: what is stored with what, what is acked, and where everything else goes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import pytest
-from fakes.group import MemoryGroup, Pending
-from fakes.queue import MemoryQueue
-from fakes.store import MemoryStore
+from fakes.group import Pending
 from fakes.upstream import document
 from fakes.virtual_time import now, some_turns, until, virtual_time
-from fakes.workers import metrics
+from unit.settling import AT, ROWS, Process, order_names, settling
 
-from ingest.domain.deliveries.delivery import DeadReason, Delivery, Effect, EntryRef, RetryReason
-from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.domain.deliveries.delivery import DeadReason, Effect, RetryReason
+from ingest.domain.deliveries.outcome import DeadLetter, Release, Retry, Store
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.clock import SharedClock
-from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import Held
 from ingest.flow.settle.rows import Item
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.settle.writer import Writer
 
-ROWS = 100
-AT = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = Retry(60.0, 2, RetryReason.HTTP_STATUS, "HTTP 500")
 GONE = DeadLetter(DeadReason.NOT_FOUND, "HTTP 404")
-
-
-class NotingQueue(MemoryQueue):
-    """Keeps what it was asked to ack."""
-
-    def __init__(self, group: MemoryGroup, name: str) -> None:
-        super().__init__(group, name)
-        self.acked: list[EntryRef] = []
-
-    async def ack(self, entries: Sequence[EntryRef]) -> int:
-        self.acked += entries
-        return await super().ack(entries)
-
-
-class Process:
-    """The settlement of one process."""
-
-    def __init__(self) -> None:
-        self.group = MemoryGroup(now)
-        self.queue = NotingQueue(self.group, "one")
-        self.store = MemoryStore()
-        self.metrics = metrics()
-        self.in_flight = Held(clock=now)
-        self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, 6.0, SharedClock(monotonic=now), clock=now)
-        self.buffer = BufferLimit(ROWS, 10**9)
-        self.settlement = Settlement(
-            self.queue, self.store, self.in_flight, self.heartbeats, self.metrics, self.buffer, now=now, clock=now
-        )
-
-    async def deliver(self, *order_ids: str, seconds: float = 0.0) -> list[Delivery]:
-        """Read entries and hold them, as if they were being processed for so long."""
-        self.group.add(*order_ids)
-        deliveries = await self.queue.read(len(order_ids), 0)
-        for delivery in deliveries:
-            self.in_flight.add(delivery, asyncio.create_task(asyncio.sleep(seconds)))
-        return deliveries
-
-    async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
-        self.in_flight.mark_decided(delivery)
-        if isinstance(outcome, Store):
-            self.settlement.store(delivery, outcome)
-        else:
-            await self.settlement.move(delivery, outcome)
-
-    async def store_orders(self, delivery: Delivery, *order_ids: str) -> None:
-        """Settle a delivery whose document has these orders."""
-        await self.buffer.acquire(1)
-        orders = tuple(decode_order(document(order_id), order_id) for order_id in order_ids)
-        await self.settle(delivery, Store(orders, AT, 1))
-
-    async def store_each(self, *order_ids: str) -> None:
-        """Deliver and settle orders, one in each document."""
-        for delivery in await self.deliver(*order_ids):
-            await self.store_orders(delivery, str(delivery.order_id))
-
-    def refuse(self, *order_ids: str) -> None:
-        self.store.refuses = lambda row: row.order_id in order_ids
-
-    def dead(self) -> set[tuple[str | None, str]]:
-        return {(dead.order_id, dead.reason.value) for dead in self.group.dead}
-
-
-@asynccontextmanager
-async def settling(*, sends_heartbeats: bool = True) -> AsyncIterator[Process]:
-    process = Process()
-    async with asyncio.timeout(3_600):
-        await process.heartbeats.send()
-        tasks = [asyncio.create_task(process.settlement.run())]
-        if sends_heartbeats:
-            tasks.append(asyncio.create_task(process.heartbeats.run()))
-        yield process
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------
@@ -158,7 +75,7 @@ async def test_with_a_backlog_a_full_batch_waits_for_nothing() -> None:
         process.settlement.expect_more(backlog=True)
         await process.deliver("slow", seconds=60)
         before = now()
-        await process.store_each(*[f"order-{number}" for number in range(ROWS)])
+        await process.store_each(*order_names(ROWS))
         await until(lambda: bool(process.store.statements), within=0.03)
 
         assert len(process.store.statements[0]) == ROWS
@@ -202,7 +119,7 @@ async def test_an_entry_whose_document_has_no_orders_is_acked_without_a_statemen
 async def test_a_batch_that_is_too_slow_is_halved_until_it_is_not() -> None:
     async with settling() as process:
         process.store.most = 10
-        order_ids = [f"order-{number}" for number in range(64)]
+        order_ids = order_names(64)
         await process.store_each(*order_ids)
         await until(process.group.is_empty)
 
@@ -232,7 +149,7 @@ async def test_an_order_that_somebody_else_has_inserted_and_not_committed_is_pos
     None
 ):
     async with settling() as process:
-        order_ids = [f"order-{number}" for number in range(40)]
+        order_ids = order_names(40)
         inserting = {"order-3", "order-17", "order-18"}
         process.store.inserting_ids = set(inserting)
         await process.store_each(*order_ids)
@@ -246,7 +163,7 @@ async def test_an_order_that_somebody_else_has_inserted_and_not_committed_is_pos
 @virtual_time
 async def test_while_every_row_waits_for_somebody_elses_lock_a_few_are_postponed_at_most() -> None:
     async with settling() as process:
-        order_ids = [f"order-{number}" for number in range(60)]
+        order_ids = order_names(60)
         process.store.inserting_ids = set(order_ids)
         await process.store_each(*order_ids)
         before = now()
@@ -261,7 +178,7 @@ async def test_while_every_row_waits_for_somebody_elses_lock_a_few_are_postponed
 @virtual_time
 async def test_many_locked_rows_are_waited_for() -> None:
     async with settling() as process:
-        order_ids = [f"order-{number}" for number in range(40)]
+        order_ids = order_names(40)
         await process.store_each(*order_ids)
         await until(process.group.is_empty)
         process.store.locked_ids = set(order_ids)
@@ -288,23 +205,6 @@ async def test_what_others_have_claimed_before_the_commit_is_not_stored() -> Non
         await until(lambda: process.group.calls["ack"])
 
         assert set(process.store.rows) == {"kept"}
-        assert process.group.holds("two") == [lost.entry]
-
-
-@virtual_time
-async def test_what_others_have_claimed_after_the_commit_is_not_acked() -> None:
-    async with settling() as process:
-        process.store.answers.clear()
-        await process.store_each("lost")
-        await until(lambda: process.store.statements)
-        [lost] = process.in_flight.deliveries()
-        process.group.pending[lost.entry] = Pending("two", 2, now())
-        process.in_flight.lose([lost.entry])
-        process.store.answers.set()
-        await some_turns()
-
-        assert set(process.store.rows) == {"lost"}
-        assert process.group.calls["ack"] == 0
         assert process.group.holds("two") == [lost.entry]
 
 
@@ -340,7 +240,7 @@ async def test_if_the_last_heartbeat_expires_during_a_commit_nothing_is_acked_th
 async def test_the_buffer_is_empty_again_when_everything_is_settled_stored_or_lost() -> None:
     async with settling() as process:
         process.store.is_available = False
-        await process.store_each(*(f"order-{number}" for number in range(ROWS)))
+        await process.store_each(*order_names(ROWS))
         process.in_flight.lose([delivery.entry for delivery in process.in_flight.deliveries()[:5]])
         process.store.is_available = True
         await until(lambda: not process.in_flight.deliveries())
@@ -448,68 +348,12 @@ async def test_a_release_that_was_cancelled_on_behalf_of_others_is_made_by_the_n
 # -- rows that are refused --------------------------------------------------------------------------------------
 
 
+# How a table takes no row: it rejects the statement, or a trigger suppresses the row.
+@pytest.mark.parametrize("way", ["refuses", "suppresses"])
 @virtual_time
-async def test_a_refused_row_is_dead_lettered_when_others_are_stored() -> None:
+async def test_a_row_that_is_not_taken_is_dead_lettered_when_others_are_stored(way: str) -> None:
     async with settling() as process:
-        process.refuse("bad")
-        await process.store_each("a", "bad", "b", "c")
-        await until(process.group.is_empty)
-
-        assert process.dead() == {("bad", "unstorable")}
-        assert set(process.store.rows) == {"a", "b", "c"}
-
-
-@virtual_time
-async def test_when_all_rows_are_refused_it_is_the_table_and_none_is_to_blame() -> None:
-    async with settling() as process:
-        process.store.refuses = lambda _: True
-        order_ids = [f"order-{number}" for number in range(30)]
-        await process.store_each(*order_ids)
-        await asyncio.sleep(300)
-        held, asked = len(process.in_flight), len(process.store.statements)
-        process.store.refuses = lambda _: False
-        await until(process.group.is_empty)
-
-        assert held == 30
-        assert asked < 300 * 20, "a look each second or two, of a dozen statements"
-        assert process.dead() == set()
-        assert set(process.store.rows) == set(order_ids)
-
-
-@virtual_time
-async def test_a_refused_row_that_is_alone_is_held_until_another_is_stored() -> None:
-    async with settling() as process:
-        process.refuse("bad")
-        await process.store_each("bad")
-        await asyncio.sleep(120)
-        assert process.dead() == set()
-        assert process.group.holds("one"), "its lease is kept"
-
-        await process.store_each("good")
-        await until(process.group.is_empty)
-
-        assert process.dead() == {("bad", "unstorable")}
-
-
-@virtual_time
-async def test_if_the_row_that_was_stored_is_refused_afterwards_it_is_the_table() -> None:
-    async with settling() as process:
-        # Somebody adds a constraint just after the first row.
-        process.store.refuses = lambda row: row.order_id != "first" or bool(process.store.rows)
-        await process.store_each("first", "second")
-        await asyncio.sleep(60)
-        dead = process.dead()
-        process.store.refuses = lambda _: False
-        await until(process.group.is_empty)
-
-        assert dead == set()
-        assert set(process.store.rows) == {"first", "second"}
-
-
-@virtual_time
-async def test_a_suppressed_row_is_dead_lettered_when_others_are_stored() -> None:
-    async with settling() as process:
-        process.store.suppresses = lambda row: row.order_id in ("bad", "worse")
+        setattr(process.store, way, lambda row: row.order_id in ("bad", "worse"))
         await process.store_each("a", "bad", "b", "worse")
         await until(process.group.is_empty)
 
@@ -519,35 +363,54 @@ async def test_a_suppressed_row_is_dead_lettered_when_others_are_stored() -> Non
         assert len(process.in_flight) == 0
 
 
+@pytest.mark.parametrize("way", ["refuses", "suppresses"])
 @virtual_time
-async def test_when_all_rows_are_suppressed_it_is_the_table_and_none_is_to_blame() -> None:
+async def test_when_no_row_is_taken_it_is_the_table_and_none_is_to_blame(way: str) -> None:
     async with settling() as process:
-        process.store.suppresses = lambda _: True
-        await process.store_each("a", "b", "c", "d", "e", "f")
-        await asyncio.sleep(60)
+        setattr(process.store, way, lambda _: True)
+        await process.store_each(*order_names(30))
+        await asyncio.sleep(300)
         before = (process.dead(), len(process.in_flight), len(process.queue.acked))
-
-        process.store.suppresses = lambda _: False
+        asked = len(process.store.statements)
+        setattr(process.store, way, lambda _: False)
         await until(process.group.is_empty)
 
-        assert before == (set(), 6, 0)
-        assert set(process.store.rows) == {"a", "b", "c", "d", "e", "f"}
+        assert before == (set(), 30, 0)
+        assert asked < 300 * 20, "a look each second or two, of a dozen statements"
+        assert set(process.store.rows) == set(order_names(30))
 
 
+@pytest.mark.parametrize("way", ["refuses", "suppresses"])
 @virtual_time
-async def test_if_all_rows_are_suppressed_after_one_was_stored_it_is_the_table() -> None:
+async def test_if_no_row_is_taken_after_one_was_stored_it_is_the_table(way: str) -> None:
     async with settling() as process:
-        process.store.suppresses = lambda row: row.order_id != "first" or bool(process.store.rows)
+        # Somebody adds a constraint or a trigger just after the first row.
+        setattr(process.store, way, lambda row: row.order_id != "first" or bool(process.store.rows))
         await process.store_each("first", "a", "b")
         await asyncio.sleep(60)
         before = (process.dead(), set(process.store.rows))
 
-        process.store.suppresses = lambda _: False
+        setattr(process.store, way, lambda _: False)
         await process.store_each("last")
         await until(process.group.is_empty)
 
         assert before == (set(), {"first"})
         assert set(process.store.rows) == {"first", "a", "b", "last"}
+
+
+@virtual_time
+async def test_a_refused_row_that_is_alone_is_held_until_another_is_stored() -> None:
+    async with settling() as process:
+        process.store.refuses = lambda row: row.order_id == "bad"
+        await process.store_each("bad")
+        await asyncio.sleep(120)
+        assert process.dead() == set()
+        assert process.group.holds("one"), "its lease is kept"
+
+        await process.store_each("good")
+        await until(process.group.is_empty)
+
+        assert process.dead() == {("bad", "unstorable")}
 
 
 @virtual_time
@@ -599,7 +462,7 @@ async def test_an_older_document_of_a_suppressed_order_is_stored_by_itself() -> 
 @virtual_time
 async def test_a_row_that_no_table_could_hold_is_dead_lettered_at_once() -> None:
     async with settling() as process:
-        process.refuse("bad")
+        process.store.refuses = lambda row: row.order_id == "bad"
         process.store.is_certain = True
         await process.store_each("bad")
         await some_turns()
@@ -612,7 +475,7 @@ async def test_a_row_that_no_table_could_hold_is_dead_lettered_at_once() -> None
 async def test_while_others_need_their_space_refused_rows_go_to_the_retry_set_a_few_at_a_time_and_uncounted() -> None:
     async with settling() as process:
         process.store.refuses = lambda _: True
-        await process.store_each(*(f"order-{number}" for number in range(ROWS)))
+        await process.store_each(*order_names(ROWS))
         wanting = asyncio.create_task(process.buffer.acquire(1))
         await until(lambda: process.group.waiting)
         postponed = len(process.group.waiting)

@@ -1,7 +1,5 @@
 """A worker with results, on fakes: each order is told once it is finished, and no change stays unknown."""
 
-import asyncio
-
 from fakes.virtual_time import until, virtual_time
 from fakes.workers import Workplace
 
@@ -27,34 +25,6 @@ async def test_every_outcome_is_told() -> None:
         ("stored", "inserted"),
         ("stored", "unchanged"),
     ]
-
-
-@virtual_time
-async def test_without_the_setting_nothing_is_told() -> None:
-    place = Workplace()
-    place.group.add("a")
-
-    async with place.worker():
-        await place.finished()
-
-    assert place.group.results == []
-    assert place.group.calls["ack_with_results"] == 0
-
-
-@virtual_time
-async def test_nothing_is_told_before_it_is_committed() -> None:
-    place = Workplace()
-    place.store.answers.clear()
-    place.group.add("a")
-
-    async with place.worker(results="on"):
-        await until(lambda: place.store.statements)
-        await asyncio.sleep(10)
-        assert place.group.results == []
-        place.store.answers.set()
-        await place.finished()
-
-    assert place.group.results == [("a", "inserted")]
 
 
 @virtual_time

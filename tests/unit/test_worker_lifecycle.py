@@ -238,24 +238,6 @@ async def test_a_worker_that_was_frozen_commits_nothing_that_others_have_claimed
     assert place.group.holds("two") == [stolen]
 
 
-@virtual_time
-async def test_of_two_entries_with_one_id_after_a_failover_the_first_is_dropped_and_the_second_is_stored() -> None:
-    place = Workplace()
-    place.upstream.hanging = {"before"}
-    before = place.group.add_entry({b"order_id": b"before"}, "5-1")
-
-    async with place.worker():
-        await until(lambda: place.upstream.in_progress)
-        place.group.lose(before)
-        place.group.add_entry({b"order_id": b"after"}, "5-1")
-        await until(lambda: "after" in place.store.rows)
-        place.upstream.let_go("before")
-        await place.finished()
-
-    assert set(place.store.rows) == {"after"}
-    assert place.upstream.in_progress == []
-
-
 # -- possible poison --------------------------------------------------------------------------------------------
 
 
