@@ -1,9 +1,8 @@
-"""An API with a quota: the process waits as it is told, asks for about as much as it may, and blames no order."""
+"""An order that the API always throttles: the ways out that docs/how-to/alerts.md names."""
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,64 +15,18 @@ pytestmark = pytest.mark.long
 
 
 @asynccontextmanager
-async def api(answer: Callable[[str], Awaitable[web.Response]]) -> AsyncIterator[str]:
-    """A URL template of an API that gives these answers."""
-
-    async def serve(request: web.Request) -> web.Response:
-        return await answer(request.match_info["order_id"])
-
-    async with serving_routes({"/orders/{order_id}": serve}) as url:
-        yield url + "/orders/{order_id}"
-
-
-def served(order_id: str) -> web.Response:
-    return web.Response(body=document(order_id), content_type="application/json")
-
-
-async def test_one_refusal_with_a_time_to_wait_stops_the_whole_process_for_that_time(scene: Scene) -> None:
-    asked: list[float] = []
-    ended: list[float] = []
-    refused_at = 0.0
-
-    async def answer(order_id: str) -> web.Response:
-        nonlocal refused_at
-        asked.append(time.monotonic())
-        if len(asked) == 50:
-            refused_at = time.monotonic()
-            return web.Response(status=429, headers={"Retry-After": "3"})
-        await asyncio.sleep(0.1)
-        ended.append(time.monotonic())
-        return served(order_id)
-
-    await scene.enqueue(*ids(200))
-
-    async with api(answer) as url, scene.worker(upstream_url=url):
-        await scene.finished()
-
-    after = [at for at in asked if at > refused_at + 0.5]
-    assert min(after) >= refused_at + 3, "nobody asks while the API wants to be left alone"
-    assert any(refused_at < at < refused_at + 1 for at in ended), "what was in flight may end"
-    assert len(after) > 100
-    rows = await scene.rows()
-    assert_right(rows, ids(200))
-    assert {row["attempts"] for row in rows.values()} == {1}
-
-
-# -- the ways out that docs/how-to/alerts.md names ----------------------------------------------------------------------
-
-
-@asynccontextmanager
 async def api_that_always_refuses(refused: str) -> AsyncIterator[str]:
     """One order is always throttled; the others are served."""
 
-    async def answer(order_id: str) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
+        order_id = request.match_info["order_id"]
         if order_id == refused:
             return web.Response(status=429, headers={"Retry-After": "3"})
         await asyncio.sleep(0.02)
-        return served(order_id)
+        return web.Response(body=document(order_id), content_type="application/json")
 
-    async with api(answer) as url:
-        yield url
+    async with serving_routes({"/orders/{order_id}": answer}) as url:
+        yield url + "/orders/{order_id}"
 
 
 async def test_an_order_that_is_always_throttled_can_be_dead_lettered_by_hand(scene: Scene) -> None:

@@ -2,68 +2,13 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from integration.scene import Scene, assert_right, document, ids
 from redelivery import delivered, refs
-from support import eventually
-
-from ingest.domain.deliveries.delivery import Effect
-from ingest.domain.orders.order_row import OrderRow
-from ingest.services.worker_parts import Classes
-from ingest.store.orders.order_store import OrderStore
-
-
-class GatedStore(OrderStore):
-    """Stores nothing before its gate is open."""
-
-    gate: asyncio.Event
-
-    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        await self.gate.wait()
-        return await super().upsert(rows)
-
-
-def with_class_attributes(kind: type[Any], **attributes: object) -> type[Any]:
-    """The class with attributes of this test's own."""
-    return type(kind.__name__, (kind,), attributes)
-
 
 # -- what is held, and for how long ---------------------------------------------------------------------------
-
-
-async def test_no_more_messages_are_read_than_there_are_slots_and_a_quarter_ahead(scene: Scene) -> None:
-    backlog = 2_000
-    gate = asyncio.Event()
-    parts = Classes(store=with_class_attributes(GatedStore, gate=gate))
-    await scene.enqueue(*ids(backlog))
-    most = 10 + 25
-
-    async with scene.worker(classes=parts, concurrency=10, batch_rows=25) as worker:
-        samples: list[int] = []
-
-        async def held() -> int:
-            samples.append(await scene.pending_count())
-            return samples[-1]
-
-        async def full() -> bool:
-            return await held() >= most and scene.api.stats().requests == most
-
-        await eventually(full)
-        for _ in range(100):
-            await held()
-        gate.set()
-
-        async def finished() -> bool:
-            await held()
-            return await scene.is_finished()
-
-        await eventually(finished, every=0)
-
-    assert most <= max(samples) <= most + 10 // 4
-    assert worker.metric("ingest_orders_total", outcome="stored") == backlog
 
 
 async def test_a_cancelled_call_of_the_queue_is_cancelled_at_whatever_moment(scene: Scene) -> None:
@@ -189,16 +134,6 @@ async def test_an_entry_whose_id_is_beyond_all_dates_is_stored_and_so_are_those_
 
 
 # -- what is stored -------------------------------------------------------------------------------------------
-
-
-async def test_a_pushed_document_of_another_order_is_an_invalid_order(scene: Scene) -> None:
-    await scene.add(order_id="X", document=document("Y"))
-
-    async with scene.worker():
-        await scene.finished()
-
-    assert [letter["reason"] for letter in await scene.dead()] == ["invalid_order"]
-    assert await scene.stored() == 0
 
 
 OLD = document("X", status="placed", updated_at="2026-01-01T00:00:00Z")

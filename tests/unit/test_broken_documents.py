@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from fakes.upstream import response
+from fakes.workers import gauge
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.evidence import answering, circuit
@@ -23,7 +24,6 @@ from ingest.flow.deliver.handler import AttemptLimits, Handler
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.mapping.load import load_mapping, ready_made_names
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 SAMPLES = Path(__file__).parents[1] / "mapping_samples"
 BROKEN = [msgspec.json.decode(line) for line in (SAMPLES / "broken.jsonl").read_bytes().splitlines()]
@@ -47,13 +47,12 @@ async def _stored(count: int) -> list[str]:
 
 
 async def outcome_of(mapping: str, document: bytes, *, large: int = 1 << 20) -> Outcome:
-    upstream, metrics = Sending(document), WorkerMetrics.on(worker_shared_metrics(1), 0)
     handler = Handler(
-        upstream,
+        Sending(document),
         DocumentReader(OrderDecoder(MAPPINGS[mapping].decode, large), BufferLimit(10, 1_000_000)),
         AttemptLimits(attempts=3, deliveries=5),
         circuit(answering(), window=0.0, stored=_stored),
-        Pace(100, metrics.concurrency_limit, Pauses()),
+        Pace(100, gauge(), Pauses()),
     )
     return await handler.handle(Delivery(EntryRef("stream", "1-1"), "1001", 0.0, 1, 1, None, {}))
 

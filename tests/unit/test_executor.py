@@ -5,12 +5,10 @@ from typing import Any, cast
 
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
-from unit.evidence import nothing_stored
+from unit.evidence import circuit
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import Outcome, Release
-from ingest.domain.fetch.exchange import FetchRequest
-from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.scheduler import Scheduler
@@ -18,10 +16,6 @@ from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
-
-
-async def no_request(request: FetchRequest) -> None:
-    raise AssertionError(request)
 
 
 class Requests:
@@ -43,10 +37,10 @@ class Requests:
 async def test_what_was_read_and_not_requested_waits_when_the_api_asks_for_a_pause() -> None:
     held, pauses = Held(clock=now), Pauses(clock=now, draw=lambda low, _: low)
     pace = Pace(1, gauge(), pauses, clock=now)
-    circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, 1, clock=now)
-    gate, requests = Gate(circuit, pace), Requests(held)
+    healthy = circuit(clock=now)
+    gate, requests = Gate(healthy, pace), Requests(held)
     scheduler = Scheduler(held, pace, gate, gauge(), 1)
-    executor = Executor(cast("Any", requests), cast("Any", requests), held, scheduler, gate, circuit)
+    executor = Executor(cast("Any", requests), cast("Any", requests), held, scheduler, gate, healthy)
     started_at = now()
 
     executor.start([Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})], Shutdown(1.0))

@@ -4,13 +4,12 @@ import asyncio
 
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
-from unit.evidence import nothing_stored
+from unit.evidence import circuit
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import Release
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
-from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -20,16 +19,12 @@ FETCHED = Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})
 PUSHED = Delivery(EntryRef("stream", "2-0"), "b", 1.0, 1, 1, b"{}", {})
 
 
-async def no_request(request: FetchRequest) -> None:
-    raise AssertionError(request)
-
-
 class Scene:
     """A gate, with what it depends on."""
 
     def __init__(self) -> None:
         self.pauses = Pauses(clock=now, draw=lambda low, _: low)
-        self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, 10, clock=now)
+        self.circuit = circuit(window=1.0, clock=now)
         self.gate = Gate(self.circuit, Pace(10, gauge(), self.pauses, clock=now))
         self.shutdown = Shutdown(1.0)
 

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 from fakes.upstream import response
+from fakes.workers import gauge
 from msgspec.structs import replace
 from unit.evidence import circuit as new_circuit
+from unit.evidence import some_turns
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
-from ingest.domain.deliveries.outcome import DeadLetter, Release, Retry, Store
+from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
@@ -33,7 +35,6 @@ from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentR
 from ingest.flow.deliver.handler import AttemptLimits, Handler
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
 DOCUMENT = b'{"id":"a1","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
@@ -79,7 +80,7 @@ def with_evidence(*faults: Fault | None) -> CircuitBreaker:
 
 
 def a_limit() -> Pace:
-    return Pace(100, WorkerMetrics.on(worker_shared_metrics(1), 0).concurrency_limit, Pauses())
+    return Pace(100, gauge(), Pauses())
 
 
 def handler(
@@ -195,25 +196,28 @@ async def test_a_pushed_document_that_breaks_off_is_dead_lettered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
+    ("fault", "after", "attempt", "reason"),
     [
-        (TransportFault("our HTTP client failed"), RetryReason.CLIENT),
-        (TokenFault("no token"), RetryReason.CREDENTIAL),
-        (TokenRefused("no token"), RetryReason.CREDENTIAL),
+        (TransientFault("HTTP 500"), 1.0, 3, RetryReason.HTTP_STATUS),
+        (CredentialFault("HTTP 401: rejects our credential"), 1.0, 3, RetryReason.CREDENTIAL),
+        (TransportFault("our HTTP client failed"), 7.5, 2, RetryReason.CLIENT),
+        (TokenFault("no token"), 7.5, 2, RetryReason.CREDENTIAL),
+        (TokenRefused("no token"), 7.5, 2, RetryReason.CREDENTIAL),
     ],
 )
-async def test_a_failure_before_the_request_uses_up_no_attempt(fault: Fault, reason: RetryReason) -> None:
+async def test_a_failure_while_others_succeed_is_an_attempt_if_the_request_was_sent(
+    fault: Fault, after: float, attempt: int, reason: RetryReason
+) -> None:
     circuit = a_circuit(hold=3600.0)
-    failing = asyncio.create_task(
-        handler(Answering(fault), circuit=circuit).handle(replace(DELIVERY, order_id="bad", attempt=3))
-    )
-    for _ in range(5):
-        await asyncio.sleep(0)
+    bad = replace(DELIVERY, order_id="bad", attempt=2)
+    failing = asyncio.create_task(handler(Answering(fault), circuit=circuit).handle(bad))
+    await some_turns()
+    assert not failing.done(), "it is not classified without evidence"
 
     await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
 
     async with asyncio.timeout(5):
-        assert await failing == Retry(7.5, 3, reason, str(fault))
+        assert await failing == Retry(after, attempt, reason, str(fault))
 
 
 async def test_an_order_that_is_not_ready_waits_as_configured_and_uses_up_an_attempt() -> None:
@@ -338,8 +342,7 @@ async def test_a_document_waits_as_it_came_until_there_is_room_for_it() -> None:
     buffer = BufferLimit(1, 10_000)
     await buffer.acquire(1)
     waiting = asyncio.create_task(handler(Answering(b"no order"), buffer=buffer).handle(DELIVERY))
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await some_turns()
     assert not waiting.done()
     assert buffer.is_wanted
 
@@ -396,21 +399,6 @@ async def test_what_only_the_api_can_be_to_blame_for_is_no_outcome(fault: Fault)
     assert circuit.is_open
 
 
-@pytest.mark.parametrize("fault", [TransientFault("HTTP 500"), CredentialFault("HTTP 401: rejects our credential")])
-async def test_a_fault_among_answers_to_others_is_a_failed_attempt(fault: Fault) -> None:
-    circuit = a_circuit(hold=3600.0)
-    bad = replace(DELIVERY, order_id="bad")
-    failing = asyncio.create_task(handler(Answering(fault), circuit=circuit).handle(bad))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not failing.done(), "it is not classified without evidence"
-
-    await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
-
-    async with asyncio.timeout(5):
-        assert await failing == Retry(0.5, 2, fault.retry_reason, str(fault))
-
-
 async def test_a_probe_asks_once_and_a_valid_order_shows_that_the_api_is_back() -> None:
     circuit, upstream = a_circuit(), Answering(DOCUMENT)
     await open_it(circuit)
@@ -442,21 +430,17 @@ async def test_a_probe_that_fails_is_nobodys_attempt(answer: bytes | Fault) -> N
     assert circuit.is_open
 
 
-async def test_a_pushed_order_says_nothing_of_the_api() -> None:
+@pytest.mark.parametrize(
+    ("changed", "outcome"),
+    [({"document": DOCUMENT}, Store), ({"order_id": None}, DeadLetter), ({"count": 99}, DeadLetter)],
+)
+async def test_an_order_that_is_not_requested_says_nothing_of_the_api(
+    changed: dict[str, object], outcome: type[Outcome]
+) -> None:
     circuit = a_circuit()
     await open_it(circuit)
 
-    assert isinstance(await handler(Answering(b""), circuit=circuit).probe(replace(DELIVERY, document=DOCUMENT)), Store)
-
-    assert circuit.is_open
-
-
-async def test_an_order_at_fault_by_itself_says_nothing_of_the_api() -> None:
-    circuit = a_circuit()
-    await open_it(circuit)
-
-    await handler(Answering(b""), circuit=circuit).probe(replace(DELIVERY, order_id=None))
-    await handler(Answering(b""), circuit=circuit).probe(replace(DELIVERY, count=99))
+    assert isinstance(await handler(Answering(b""), circuit=circuit).probe(replace(DELIVERY, **changed)), outcome)
 
     assert circuit.is_open
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from fakes.upstream import document, response
+from fakes.workers import gauge
 from unit.evidence import answering, circuit
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
@@ -30,7 +31,6 @@ from ingest.flow.deliver.document_reader import DocumentReader
 from ingest.flow.deliver.handler import AttemptLimits, Handler
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
 AT = datetime(2026, 1, 30, tzinfo=UTC)
@@ -61,23 +61,19 @@ def delivery(order_id: str) -> Delivery:
     return Delivery(EntryRef("s", f"1-{order_id[1:]}"), order_id, 1.0, attempt=1, count=1, document=None, fields={})
 
 
-async def outcomes(api: ListApi, breaker: CircuitBreaker, limit: Pace, *, attempts: int = 3) -> dict[str, Outcome]:
+async def outcomes(api: ListApi, breaker: CircuitBreaker, limit: Pace | None = None) -> dict[str, Outcome]:
     """What becomes of all orders that wait together."""
     options = BulkOptions(size=50, requests=2, url_length=30, body=1_000)
     async with asyncio.timeout(20), BulkUpstream.open(api, options) as bulk:
         handler = Handler(
             bulk,
             DocumentReader(OrderDecoder(decode_order), BufferLimit(100, 100_000)),
-            AttemptLimits(attempts, 5),
+            AttemptLimits(3, 5),
             breaker,
-            limit,
+            limit or Pace(100, gauge(), Pauses()),
         )
         decided = await asyncio.gather(*(handler.handle(delivery(order_id)) for order_id in ORDERS))
     return dict(zip(ORDERS, decided, strict=True))
-
-
-def a_limit() -> Pace:
-    return Pace(100, WorkerMetrics.on(worker_shared_metrics(1), 0).concurrency_limit, Pauses())
 
 
 def proven(fault: Fault | None = None) -> CircuitBreaker:
@@ -103,7 +99,7 @@ async def test_the_order_that_breaks_the_answer_is_found_in_logarithmic_steps(
 ) -> None:
     api = ListApi(fault, {"o31"})
 
-    decided = await outcomes(api, proven(), a_limit())
+    decided = await outcomes(api, proven())
 
     assert isinstance(decided.pop("o31"), ends)
     assert {type(outcome) for outcome in decided.values()} == {Store}
@@ -116,7 +112,7 @@ async def test_the_order_that_breaks_the_answer_is_found_in_logarithmic_steps(
 async def test_several_that_break_it_are_all_found_and_no_other_is_blamed() -> None:
     api = ListApi(PermanentFault(DeadReason.REJECTED, "HTTP 400"), {"o0", "o1", "o30", "o49"})
 
-    decided = await outcomes(api, proven(), a_limit())
+    decided = await outcomes(api, proven())
 
     assert {name for name, outcome in decided.items() if isinstance(outcome, DeadLetter)} == api.breaks
     assert sum(isinstance(outcome, Store) for outcome in decided.values()) == 46
@@ -124,7 +120,7 @@ async def test_several_that_break_it_are_all_found_and_no_other_is_blamed() -> N
 
 async def test_an_outage_is_noticed_by_the_first_failure_and_no_request_is_divided() -> None:
     api = ListApi(TransientFault("HTTP 503"), set(ORDERS))
-    decided = await outcomes(api, proven(TransientFault("HTTP 503")), a_limit())
+    decided = await outcomes(api, proven(TransientFault("HTTP 503")))
 
     assert {type(outcome) for outcome in decided.values()} == {Release}
     assert [len(asked) for asked in api.asked] == [50]
@@ -132,12 +128,12 @@ async def test_an_outage_is_noticed_by_the_first_failure_and_no_request_is_divid
 
 async def test_at_the_start_one_failed_request_is_one_failure_and_several_are_an_outage() -> None:
     one = circuit(answering(), window=0.01)
-    decided = await outcomes(ListApi(TransientFault("HTTP 500"), {"o7"}), one, a_limit())
+    decided = await outcomes(ListApi(TransientFault("HTTP 500"), {"o7"}), one)
     assert not one.is_open
     assert sum(isinstance(outcome, Store) for outcome in decided.values()) == 49
 
     everything = ListApi(TransientFault("HTTP 500"), set(ORDERS))
-    decided = await outcomes(everything, circuit(answering(), window=0.01), a_limit())
+    decided = await outcomes(everything, circuit(answering(), window=0.01))
     assert {type(outcome) for outcome in decided.values()} == {Release}
     assert len(everything.asked) <= 3
 
@@ -146,13 +142,13 @@ async def test_at_the_start_one_failed_request_is_one_failure_and_several_are_an
 async def test_no_request_is_divided_that_did_not_reach_the_api(fault: Fault) -> None:
     api = ListApi(fault, set(ORDERS))
 
-    await outcomes(api, proven(), a_limit())
+    await outcomes(api, proven())
 
     assert [len(asked) for asked in api.asked] == [50]
 
 
 async def test_one_throttled_request_cuts_the_limit_once_and_all_of_its_orders_wait() -> None:
-    limit = a_limit()
+    limit = Pace(100, gauge(), Pauses())
     api = ListApi(ThrottledFault("HTTP 429", 7.0), set(ORDERS))
 
     decided = await outcomes(api, proven(), limit)
@@ -164,7 +160,7 @@ async def test_one_throttled_request_cuts_the_limit_once_and_all_of_its_orders_w
 
 
 async def test_one_answer_for_many_orders_is_one_success() -> None:
-    limit = a_limit()
+    limit = Pace(100, gauge(), Pauses())
     limit.restart()
 
     await outcomes(ListApi(TransientFault("never"), set()), circuit(), limit)
