@@ -67,7 +67,7 @@ class OutageRecovery:
             pause = pauses.left()
 
     async def _interrupt(self, shutdown: Shutdown) -> None:
-        """Release the deliveries in flight. If the API only asks to wait, the requests that it is processing go on."""
+        """Release the deliveries in flight. If the API only asks to wait, the requests in progress continue."""
         started = [task for _, task in self._held.undecided()]
         await self._cancel([] if self._circuit.is_throttled else started, shutdown)
 

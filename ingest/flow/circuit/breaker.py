@@ -11,7 +11,7 @@ Without a known order, no canary request is possible, and failures are counted. 
 are an outage. Responses that would dead-letter their orders open the circuit as unproven, and an operator must decide.
 
 While the circuit is open, reading stops, the deliveries in flight are released uncounted, and single requests are sent as probes, with
-growing pauses. The first valid order closes it. If the API only asks to wait, the requests that it is processing go on.
+growing pauses. The first valid order closes it. If the API only asks to wait, the requests in progress continue.
 """
 
 import random
