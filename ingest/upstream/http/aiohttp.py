@@ -16,13 +16,13 @@ from ingest.upstream.http.transport import (
     KEEP_ALIVE,
     Method,
     NoDocument,
-    NoResources,
     NoResponse,
     OnHeaders,
     Options,
     TooLarge,
     has_document,
     keeps_connection,
+    not_connected,
 )
 
 _CHUNK = 64 * 1024
@@ -90,15 +90,14 @@ class AiohttpTransport:
             raise NoResponse(f"the proxy rejects the connection with HTTP {error.status}", reached=False) from error
         except aiohttp.ClientConnectorError as error:
             raise _not_connected(error) from error
+        except aiohttp.ConnectionTimeoutError as error:
+            raise not_connected(error) from error
         except TimeoutError as error:
-            not_connected = isinstance(error, aiohttp.ConnectionTimeoutError)
-            text = "while connecting" if not_connected else "while waiting for the response"
-            raise NoResponse(text, timed_out=True, reached=not not_connected) from error
+            raise NoResponse("while waiting for the response", timed_out=True) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise NoResponse(_describe(error), reached=not is_alert(error.__cause__)) from error
         except RuntimeError as error:
-            # uvloop raises this, instead of an OSError, for a connection that has just been closed.
-            if "handler is closed" not in str(error):
+            if "closed" not in str(error):
                 raise
             raise NoResponse("the connection was closed") from error
 
@@ -125,22 +124,13 @@ def _parsed(url: str) -> URL:
 
 
 def _not_connected(error: aiohttp.ClientConnectorError) -> NoResponse:
-    text = _connect_error(error)
-    return NoResources(text) if is_exhaustion(error.os_error) else NoResponse(text, reached=False)
-
-
-def _connect_error(error: aiohttp.ClientConnectorError) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            why = error.certificate_error
-            reason = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else type(why).__name__
-            return f"the certificate is not accepted: {reason}"
-        case aiohttp.ClientConnectorDNSError():
-            return f"the host name cannot be resolved: {_reason(error.os_error)}"
-        case aiohttp.ClientConnectorError(os_error=ssl.SSLError() as tls):
-            return f"cannot connect: {reason_of_tls(tls)}"
+            return not_connected(error.certificate_error)
+        case aiohttp.ClientConnectorDNSError() if not is_exhaustion(error.os_error):
+            return NoResponse(f"the host name cannot be resolved: {_reason(error.os_error)}", reached=False)
         case _:
-            return f"cannot connect: {reason_of(error.os_error)}"
+            return not_connected(error.os_error)
 
 
 def _describe(error: Exception) -> str:

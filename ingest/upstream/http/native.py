@@ -12,11 +12,19 @@ from typing import Any
 
 import aiohappyeyeballs
 
-from ingest.domain.os_errors import is_exhaustion, reason_of
+from ingest.domain.os_errors import is_exhaustion
 from ingest.upstream.http.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http.http1_origin import Origin
-from ingest.upstream.http.tls_context import context_of, reason_of_tls
-from ingest.upstream.http.transport import KEEP_ALIVE, Method, NoResources, NoResponse, OnHeaders, Options, Transport
+from ingest.upstream.http.tls_context import context_of
+from ingest.upstream.http.transport import (
+    KEEP_ALIVE,
+    Method,
+    NoResponse,
+    OnHeaders,
+    Options,
+    Transport,
+    not_connected,
+)
 
 _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
@@ -116,10 +124,9 @@ class NativeTransport:
             async with asyncio.timeout_at(min(deadline, loop.time() + self._limits.connect)):
                 connected = await self._connect(origin, await origin.addresses())
         except (OSError, RuntimeError) as error:
-            # uvloop raises a RuntimeError, instead of an OSError, for a connection that has just been closed.
             if isinstance(error, RuntimeError) and "closed" not in str(error):
                 raise
-            raise _not_connected(error) from error
+            raise not_connected(error) from error
         if self._closed is not None:
             # The transport would not close a new connection any more.
             connected.abort()
@@ -166,20 +173,3 @@ class NativeTransport:
             elif connection.is_unused(now - KEEP_ALIVE):
                 connection.abort()
         self._watch = self._loop.call_later(_CHECK_EVERY, self._check) if self._connections else None
-
-
-def _not_connected(error: OSError | RuntimeError) -> NoResponse:
-    match error:
-        case TimeoutError():
-            return NoResponse("while connecting", timed_out=True, reached=False)
-        case ssl.SSLCertVerificationError(verify_message=reason):
-            return NoResponse(f"the certificate is not accepted: {reason}", reached=False)
-        case ssl.SSLError():
-            reason = reason_of_tls(error)
-        case OSError() if is_exhaustion(error):
-            return NoResources(f"cannot connect: {reason_of(error)}")
-        case OSError():
-            reason = reason_of(error)
-        case _:
-            return NoResponse("the connection was closed", reached=False)
-    return NoResponse(f"cannot connect: {reason}", reached=False)

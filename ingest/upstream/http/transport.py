@@ -4,6 +4,7 @@ There are two implementations of the same contract, which `tests/contract/upstre
 default, and `aiohttp_transport`, which can use a proxy.
 """
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -11,7 +12,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from ingest.domain.masking import mask_urls
-from ingest.upstream.http.tls_context import TlsMaterial
+from ingest.domain.os_errors import is_exhaustion, reason_of
+from ingest.upstream.http.tls_context import TlsMaterial, reason_of_tls
 
 Kind = Literal["native", "aiohttp"]
 Method = Literal["GET", "POST"]
@@ -140,3 +142,21 @@ def keeps_connection(status: int) -> bool:
     connection would reach it again, and one over a new connection may reach another.
     """
     return status < 500 and status not in (401, 403, 408, 421)
+
+
+def not_connected(error: BaseException | None) -> NoResponse:
+    """Return the reason why no connection could be opened, without an address."""
+    match error:
+        case TimeoutError():
+            return NoResponse("while connecting", timed_out=True, reached=False)
+        case ssl.SSLCertVerificationError(verify_message=reason):
+            return NoResponse(f"the certificate is not accepted: {reason}", reached=False)
+        case ssl.SSLError():
+            return NoResponse(f"cannot connect: {reason_of_tls(error)}", reached=False)
+        case OSError() if is_exhaustion(error):
+            return NoResources(f"cannot connect: {reason_of(error)}")
+        case OSError():
+            return NoResponse(f"cannot connect: {reason_of(error)}", reached=False)
+        case _:
+            # uvloop raises a RuntimeError for a connection that has just been closed.
+            return NoResponse("the connection was closed", reached=False)
