@@ -164,9 +164,11 @@ async def test_a_worker_uses_a_rotated_token_and_a_rotated_authority_without_a_r
     await scene.api.__aexit__(None, None, None)
     tls = server_tls(parties[1].cert, parties[1].key, None)
     async with SimulatedApi(Behaviour(any_id=True, token="t0ken-two"), seed=1, port=port, tls=tls):
+        await scene.enqueue(*ids(50, "after"))
+        # A request that fails less than a second before the new files are in use would count: others succeed after it.
+        await until(lambda: bool(worker.events("circuit_opened")))
         replace(tmp_path / "token", b"t0ken-two\n")
         replace(tmp_path / "ca.pem", parties[1].ca.read_bytes())
-        await scene.enqueue(*ids(50, "after"))
         await all_stored_at_the_first_attempt(scene, [*ids(50, "before"), *ids(50, "after")])
         code = await worker.stop()
 
