@@ -18,16 +18,8 @@ from ingest.upstream.http.tls_context import TlsFiles
 if TYPE_CHECKING:
     from ingest.settings import Settings
 
-# The settings that each kind of credential needs, by role.
-_NEEDED: Mapping[AuthKind, Mapping[str, str]] = {
-    "none": {},
-    "bearer": {"token": "upstream_token"},
-    "header": {"token": "upstream_token"},
-    "basic": {"user": "upstream_user", "password": "upstream_password"},
-    "oauth2": {"client_id": "upstream_oauth2_client_id", "client_secret": "upstream_oauth2_client_secret"},
-}
-# Settings of one kind, without effect in another.
-_ONLY_FOR: Mapping[str, tuple[AuthKind, ...]] = {
+# The settings of each kind of credential. They have no effect with another one.
+_USED_BY: Mapping[str, tuple[AuthKind, ...]] = {
     "upstream_token": ("bearer", "header"),
     "upstream_user": ("basic",),
     "upstream_password": ("basic",),
@@ -36,6 +28,16 @@ _ONLY_FOR: Mapping[str, tuple[AuthKind, ...]] = {
     "upstream_oauth2_client_secret": ("oauth2",),
     "upstream_oauth2_scope": ("oauth2",),
     "upstream_oauth2_parameters": ("oauth2",),
+}
+_OPTIONAL = {"upstream_oauth2_scope", "upstream_oauth2_parameters"}
+_SECRETS = {
+    "headers": "upstream_headers",
+    "token": "upstream_token",
+    "user": "upstream_user",
+    "password": "upstream_password",
+    "client_id": "upstream_oauth2_client_id",
+    "client_secret": "upstream_oauth2_client_secret",
+    "parameters": "upstream_oauth2_parameters",
 }
 
 
@@ -79,18 +81,15 @@ def requested_url(settings: "Settings") -> str:
 
 def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
     kind = _kind(settings)
-    needed = _NEEDED[kind]
-    for name in [*needed.values(), *(["upstream_oauth2_url"] if kind == "oauth2" else [])]:
-        if getattr(settings, name) is None:
+    for name, kinds in _USED_BY.items():
+        if kind in kinds and name not in _OPTIONAL and getattr(settings, name) is None:
             raise ConfigError(f"{PREFIX}{name.upper()} is missing: {PREFIX}UPSTREAM_AUTH={kind} needs it")
-    for name, kinds in _ONLY_FOR.items():
         if kind not in kinds and getattr(settings, name):
             raise ConfigError(
                 f"{PREFIX}{name.upper()} has no effect: set {PREFIX}UPSTREAM_AUTH={kinds[0]}, or remove it"
             )
-    roles = {"headers": "upstream_headers", "parameters": "upstream_oauth2_parameters", **needed}
     # A file that is empty now may have headers later.
-    given = {role: name for role, name in roles.items() if getattr(settings, name) or settings.file_of(name)}
+    given = {role: name for role, name in _SECRETS.items() if getattr(settings, name) or settings.file_of(name)}
     secrets = {role: _secret(settings, role, name) for role, name in given.items()}
     access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
     _check_authorization(access, requested_url(settings))

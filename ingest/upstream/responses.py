@@ -15,7 +15,7 @@ LONGEST_WAIT = 24 * 3600.0
 NO_OVERRIDES: Mapping[int, StatusOverride] = {}
 # How JSON texts that start so end.
 _ENDS = {b"{": b"}", b"[": b"]"}
-_SECONDS = re.compile(r"(?P<whole>[0-9]+)(?P<fraction>(\.[0-9]+)?)")
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 Code = Literal["2xx", "3xx", "4xx", "429", "5xx"]
 
@@ -129,10 +129,8 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     if value is None:
         return None
     value = value.strip()
-    if number := _SECONDS.fullmatch(value):
-        # A number with more digits than the seconds of a day counts as a day.
-        digits = number["whole"].lstrip("0")
-        return min(float(f"0{digits}{number['fraction'][:9]}"), LONGEST_WAIT) if len(digits) < 9 else LONGEST_WAIT
+    if _SECONDS.fullmatch(value):
+        return min(float(value), LONGEST_WAIT)
     until = _http_date(value)
     return min(max(0.0, (until - now).total_seconds()), LONGEST_WAIT) if until is not None else None
 

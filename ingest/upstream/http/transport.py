@@ -95,10 +95,6 @@ class NoResources(NoResponse):
         super().__init__(error, reached=False)
 
 
-class TransportFailed(Exception):
-    """The transport itself has failed, not the external API or an order. It is not used again."""
-
-
 class Transport(Protocol):
     """Requests over pooled connections. Cancelling a request ends it and leaves nothing behind."""
 
@@ -126,7 +122,7 @@ class Transport(Protocol):
             TooLarge: the body exceeds the limit.
             NoResponse: no complete response was received.
             NoResources: there was nothing left to open a connection with.
-            TransportFailed: the transport has failed. Any other exception means the same.
+            Exception: the transport itself has failed, not the external API or an order. It is not used again.
         """
 
 

@@ -19,7 +19,7 @@ from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.http.replacement import ReplaceableTransport
-from ingest.upstream.http.transport import Transport, TransportFailed
+from ingest.upstream.http.transport import Transport
 from ingest.upstream.session import ApiSession
 
 
@@ -74,7 +74,7 @@ async def over(broken: Broken, shared_metrics: SharedMetrics, clock: Clock) -> A
         yield UpstreamClient(ApiSession(transport, endpoint, QUICK.body, seconds), endpoint, QUICK.tries)
 
 
-@pytest.mark.parametrize("bug", [ZeroDivisionError, lambda: TransportFailed("it failed"), MemoryError])
+@pytest.mark.parametrize("bug", [ZeroDivisionError, MemoryError])
 async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
     shared_metrics: SharedMetrics, bug: Callable[[], Exception]
 ) -> None:
