@@ -27,12 +27,7 @@ _LARGE_TO_MAP = 256 * 1024
 async def open_decode(
     mapping: "CompiledMapping | None", transform: "TransformOptions | None", seconds: Histogram
 ) -> AsyncIterator[Decode]:
-    """Open the decoding of documents.
-
-    Args:
-        mapping: from the external API's documents to orders.
-        transform: called for each order.
-        seconds: observes the calls of the transform.
+    """Open the decoding of documents. `seconds` observes the calls of the transform.
 
     Raises:
         ConfigError: if the transform cannot be used.
@@ -61,13 +56,9 @@ def decoder_of(mapping: "CompiledMapping | None") -> OrderDecoder[Order]:
 def with_parts(
     upstream: Upstream, client: UpstreamClient, mapping: "CompiledMapping | None", body_limit: int
 ) -> Upstream:
-    """Return an upstream that puts orders together from their parts, where the mapping declares some.
+    """Return an upstream that puts orders together from their parts, if the mapping declares some.
 
-    Args:
-        upstream: fetches the orders.
-        client: fetches the other parts.
-        mapping: declares the parts.
-        body_limit: most bytes of an order with its parts.
+    The client fetches the other parts. `body_limit` is the most bytes of an order with its parts.
     """
     if mapping is None or not mapping.parts:
         return upstream

@@ -41,12 +41,7 @@ async def open_quota(
 ) -> AsyncIterator[tuple[FleetQuotaClient, FleetQuota | None]]:
     """Open the pauses of the fleet, and the quota if the source declares one. Its lease ends when the block is left.
 
-    Args:
-        source: provides the name and the limits.
-        redis_url: where the quota is shared.
-        metrics: get the granted rate and concurrency.
-        now: the clock, for an API that names times and does not send its own.
-        on_exhausted: called with the seconds for which the API's quota is exhausted, by its headers.
+    For `now` and `on_exhausted`, see `FleetQuota`.
 
     Raises:
         UserError: if there is a quota, and Redis denies access to its key.
@@ -74,13 +69,7 @@ async def open_quota(
 
 @asynccontextmanager
 async def fetching_by(client: UpstreamClient, source: Source, pace: Pace | None = None) -> AsyncIterator[Fetching]:
-    """Open bulk requests on a client, if the source declares a list endpoint.
-
-    Args:
-        client: sends the requests.
-        source: see there.
-        pace: of the bulk requests.
-    """
+    """Open bulk requests at this pace on a client, if the source declares a list endpoint."""
     if source.bulk is None:
         yield Fetching(None, with_parts(client, client, source.mapping, source.body_limit))
         return

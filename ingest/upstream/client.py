@@ -76,17 +76,7 @@ class UpstreamClient:
         attempts: Attempts | None = None,
         on_replaced: Callable[[], None] = ignored,
     ) -> AsyncIterator[Self]:
-        """Open a client with its transport and its credential.
-
-        Args:
-            endpoint: the external API.
-            limits: of a request and its response.
-            seconds: request duration histograms by code.
-            now: the clock for the time of a fetch.
-            quota: every request waits for it. None for no limit.
-            is_paused: see the class.
-            attempts: observes each request.
-            on_replaced: called for each document in which characters were replaced.
+        """Open a client with its transport and its credential. For the arguments, see `ApiSession`.
 
         Raises:
             ConfigError: a certificate cannot be used.

@@ -67,12 +67,7 @@ class Unreachable(Exception):
 
 
 async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
-    """Open a connection as requests do, and close it.
-
-    Args:
-        host: where to.
-        files: certificates for TLS.
-        within: seconds for each step.
+    """Open a connection as requests do, and close it. Each step may take `within` seconds.
 
     Raises:
         Unreachable: names the step and the reason.

@@ -42,8 +42,6 @@ class PartsClient:
     Args:
         upstream: fetches the orders themselves, one or several per request.
         fetch_at: fetches their pages.
-        parts: the lists of an order.
-        join: makes one document of all.
         limit: bytes of all responses for one order together.
     """
 

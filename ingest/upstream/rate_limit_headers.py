@@ -48,12 +48,7 @@ class Remaining(msgspec.Struct, frozen=True):
 
 
 def remaining_of(headers: Mapping[str, str], now: float) -> Remaining | None:
-    """Return the rest of the quota, or None without such headers. Of several quotas, the one that lasts shortest.
-
-    Args:
-        headers: the headers of a response. Names are case-insensitive.
-        now: Unix seconds.
-    """
+    """Return the rest of the quota at `now` in Unix seconds, or None without such headers. Of several quotas, the one that lasts shortest."""
     found = [*_standard(headers), *_fields(headers, "RateLimit-", now), *_fields(headers, "X-RateLimit-", now)]
     usable = [remaining for remaining in found if 0 < remaining.seconds <= LONGEST]
     return min(usable, key=lambda remaining: (remaining.rate, -remaining.seconds), default=None)

@@ -42,10 +42,8 @@ class ApiSession:
         endpoint: the method of requests, the meaning of statuses, and whether a client certificate identifies us.
         body_limit: the most bytes of a document, for messages. The transport applies it.
         seconds: request duration histograms by code.
-        credential: their headers.
         now: the clock for the time of a fetch, the same for all workers, because the later fetch wins.
         quota: each request waits for it. None for no limit.
-        attempts: observes each request.
         on_replaced: called for each document in which characters were replaced, see `clean_json`.
     """
 
@@ -77,16 +75,9 @@ class ApiSession:
     async def send(
         self, requests: Requests, url: str, body: bytes | None = None, method: Method | None = None
     ) -> Fetched | Failed:
-        """Send a request, and once more after a redirect or with a renewed credential.
+        """Send a request for these orders, and once more after a redirect or with a renewed credential.
 
-        Args:
-            requests: the orders that it is for.
-            url: already percent-encoded.
-            body: sent with a POST.
-            method: another than the usual one.
-
-        Returns:
-            The response with the start time of its request, or the reason why there is no whole document.
+        Return the response with the start time of its request, or the reason why there is no whole document. The URL is percent-encoded.
         """
         exchange = Exchange(requests, time.monotonic())
         method = method or self._method

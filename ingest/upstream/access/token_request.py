@@ -64,7 +64,6 @@ class Authority:
 
     Args:
         transport: sends the requests. Redirects are not followed: the client's secret goes nowhere else.
-        options: the parameters of the request.
         secrets: returns the current values of `client_id` and `client_secret`, and of `parameters`, if there are any.
         now: the clock, for a server that sends a time to wait for without its own time.
     """

@@ -15,14 +15,7 @@ Fetch = Callable[[FetchRequest], Awaitable[Fetched | Failed]]
 
 
 class BulkResponse:
-    """The divided response to one request.
-
-    Args:
-        exchange: the request.
-        fetched: all that was sent.
-        listed: the documents in it.
-        limit: most bytes of a document.
-    """
+    """The divided response to one request. `limit` is the most bytes of a document."""
 
     def __init__(self, exchange: Exchange, fetched: Fetched, listed: Listed, limit: int) -> None:
         self._exchange = exchange
@@ -64,26 +57,16 @@ class BulkResponse:
 
 
 class Requester:
-    """Sends requests for several orders.
-
-    Args:
-        reader: divides the responses.
-        limit: most bytes of a document.
-    """
+    """Sends requests for several orders. `limit` is the most bytes of a document."""
 
     def __init__(self, reader: BulkResponseReader, limit: int) -> None:
         self._reader = reader
         self._limit = limit
 
     async def request(self, requests: Sequence[FetchRequest], fetch: Fetch) -> BulkResponse | Failed:
-        """Request these orders together.
+        """Request these orders together, and return the result of each order or a failure that they share.
 
-        Args:
-            requests: one for each order.
-            fetch: fetches the URL of a list. The IDs are separated by commas.
-
-        Returns:
-            The result of each order, or a failure that they share.
+        `fetch` fetches the URL of a list. The IDs are separated by commas.
         """
         result = await fetch(_joined(requests))
         exchange = Exchange(tuple(requests), result.exchange.started_at)

@@ -1,9 +1,9 @@
 """Finds the proxy for the external API in the environment, once at start-up."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from ingest.domain.errors import ConfigError
@@ -28,7 +28,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     proxy = _variable(environ, name)
     host = parts.hostname or ""
     at = f"{f'[{host}]' if ':' in host else host}:{parts.port or DEFAULT_PORTS.get(parts.scheme, 80)}"
-    if not proxy or _is_local(host) or _is_excepted(host, at, environ):
+    if not proxy or _is_reached_directly(host, at, _variable(environ, "no_proxy")):
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
@@ -47,28 +47,20 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.upper()) or ""
 
 
-def _is_excepted(host: str, at: str, environ: Mapping[str, str]) -> bool:
+def _is_reached_directly(host: str, at: str, excepted: str) -> bool:
+    """Whether a host is local, or excepted by its name, its address or a network such as 10.0.0.0/8 or fd00::/8."""
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # noqa: PLC0415  large, and missing in typeshed
 
-    excepted = _variable(environ, "no_proxy")
-    return bool(proxy_bypass_environment(at, {"no": excepted})) or _is_in_network(host, excepted)
-
-
-def _is_in_network(host: str, excepted: str) -> bool:
-    """Whether a host is an address, or in a network, of NO_PROXY, such as fd00::1, 10.0.0.0/8 or fd00::/8."""
+    if host == "localhost" or proxy_bypass_environment(at, {"no": excepted}):
+        return True
     try:
         address = ip_address(host)
     except ValueError:
         return False
+    return address.is_loopback or any(address in network for network in _networks(excepted))
+
+
+def _networks(excepted: str) -> Iterator[IPv4Network | IPv6Network]:
     for entry in excepted.split(","):
         with suppress(ValueError):
-            if address in ip_network(entry.strip(), strict=False):
-                return True
-    return False
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+            yield ip_network(entry.strip(), strict=False)

@@ -43,10 +43,7 @@ class FleetQuota:
     """This process's part of the quota.
 
     Args:
-        leases: where it is leased.
-        limits: of the fleet.
         longest: seconds after which a request has ended.
-        waits: how long requests wait for the quota.
         gauges: the granted rate and concurrency, by kind.
         now: the clock, for an API that names times without its own time.
         on_exhausted: called with the seconds for which the API's quota is used up, by its headers.

@@ -41,7 +41,6 @@ class Share:
         granted_rate: requests per second that were granted lately.
 
     Args:
-        limits: of the fleet.
         longest: seconds after which a request has ended.
         draw: a uniform random number between its arguments, so that processes do not call in step.
     """
