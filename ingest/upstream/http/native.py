@@ -28,8 +28,6 @@ from ingest.upstream.http.transport import (
 
 _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
-# Seconds that a connection is used, however busy it is: a server that was drained, or has another address now, is left then.
-_LIFETIME = (240.0, 360.0)
 # Seconds between two checks for overdue requests.
 _CHECK_EVERY = 0.05
 _CLOSED = "the transport was closed"
@@ -52,9 +50,15 @@ async def opened(options: Options) -> AsyncIterator[Transport]:
 
 
 class NativeTransport:
-    """Our own connections, one for each concurrent request, kept for `KEEP_ALIVE` seconds."""
+    """Our own connections, one for each concurrent request, kept for `KEEP_ALIVE` seconds.
 
-    def __init__(self, options: Options) -> None:
+    Args:
+        lifetime: the fewest and the most seconds that a connection is used, however busy it is. A server that was drained, or has another
+            address now, is left then.
+    """
+
+    def __init__(self, options: Options, lifetime: tuple[float, float] = (240.0, 360.0)) -> None:
+        self._lifetime = lifetime
         self._loop = asyncio.get_running_loop()
         self._limits = options.limits
         self._tls = context_of(options.tls) if options.is_tls else None
@@ -133,7 +137,7 @@ class NativeTransport:
             raise NoResponse(_CLOSED, reached=False)
         if not connected.is_open:  # the server has sent data without a request, or has closed it
             raise NoResponse("the connection was closed", reached=False)
-        connected.retires_at = loop.time() + random.uniform(*_LIFETIME)  # noqa: S311  so that they do not end together
+        connected.retires_at = loop.time() + random.uniform(*self._lifetime)  # noqa: S311  so that they do not end together
         self._connections.add(connected)
         if self._watch is None:
             self._watch = loop.call_later(_CHECK_EVERY, self._check)

@@ -5,7 +5,6 @@ import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import pytest
 from raw_http import LIMITS, http, serving
@@ -143,20 +142,6 @@ async def test_bytes_after_the_last_response_of_a_connection_are_nobodys(kind: K
         assert await transport.send(f"http://127.0.0.1:{port}/second", {}) == b'{"right":1}'
 
 
-async def test_a_head_that_arrives_byte_by_byte_ends_at_the_total_time(kind: Kind) -> None:
-    async def drip(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
-        for number in range(2_000):
-            writer.write(RIGHT[number : number + 1] if number < 15 else b"x")
-            await writer.drain()
-            await asyncio.sleep(0.01)
-
-    async with serving(drip) as port, opened(kind, replace(LIMITS, total=0.5)) as transport:
-        with pytest.raises(NoResponse) as late:
-            await transport.send(f"http://127.0.0.1:{port}/", {})
-
-    assert late.value.timed_out
-
-
 @pytest.mark.parametrize("answer", [b"", RIGHT[:30]], ids=["before the response", "within it"])
 async def test_a_server_that_ends_its_half_of_the_connection_has_answered_nothing(kind: Kind, answer: bytes) -> None:
     async def half_close(_: bytes, reader: StreamReader, writer: StreamWriter) -> None:
@@ -237,6 +222,24 @@ async def test_a_post_on_a_connection_that_was_just_closed_is_not_sent_twice(kin
     assert len(received) == 2
 
 
+@native_only
+async def test_a_connection_on_which_a_request_is_still_being_sent_is_not_used_again(kind: Kind) -> None:
+    """A server may answer before it has read a large body. The rest of that body would be the next request's head."""
+    used: list[StreamWriter] = []
+
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        used.append(writer)
+        writer.write(RIGHT)
+        if len(used) == 1:
+            await asyncio.Event().wait()
+
+    async with serving(write) as port, opened(kind) as transport:
+        assert await transport.send(f"http://127.0.0.1:{port}/", {}, "POST", b"x" * 20_000_000) == b'{"right":1}'
+        assert await transport.send(f"http://127.0.0.1:{port}/", {}) == b'{"right":1}'
+
+    assert used[0] is not used[1]
+
+
 async def test_five_hundred_requests_at_once_each_get_their_own_response(kind: Kind) -> None:
     async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
         number = head.split(b" ")[1][1:]
@@ -269,15 +272,6 @@ async def test_a_cancelled_request_does_not_end_the_next_one_on_its_connection(k
 
             assert await asyncio.gather(*others) == [b"0", b"1", b"2"]
             await asyncio.wait([cancelled])
-
-
-async def test_a_host_that_does_not_exist_is_asked_for_and_not_reached(kind: Kind) -> None:
-    async with opened(kind) as transport:
-        outcomes = await asyncio.gather(
-            *(transport.send("http://nobody.invalid/", {}) for _ in range(20)), return_exceptions=True
-        )
-
-    assert all(isinstance(outcome, NoResponse) and not outcome.reached for outcome in outcomes)
 
 
 async def test_an_ipv6_address_is_reached(kind: Kind) -> None:

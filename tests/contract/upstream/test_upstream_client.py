@@ -280,16 +280,6 @@ async def test_a_body_that_is_too_large_is_not_read(connect: Connect) -> None:
             await delivered(client.fetch(FetchRequest(ORDER)))
 
 
-async def test_a_compressed_body_is_decompressed(connect: Connect) -> None:
-    packed = gzip.compress(DOCUMENT)
-    answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
-
-    async with answering(answer) as (template, asked), connect(template) as client:
-        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
-
-    assert b"gzip" in asked[0]
-
-
 async def test_a_gzip_bomb_is_refused_without_decompressing_it(connect: Connect) -> None:
     packed = gzip.compress(bytes(200 * 1024 * 1024), 1)
     answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")

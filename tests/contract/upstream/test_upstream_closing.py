@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import ssl
 import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.upstream.http import native
-from ingest.upstream.http.transport import Options
+from ingest.upstream.http.transport import NoResponse, Options
 
 
 def open_files() -> int:
@@ -122,6 +123,26 @@ async def test_closing_ends_running_requests(api: SimulatedApi, connect: Connect
     await eventually(lambda: concurrency_is(api, 0))
 
 
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_requests_that_wait_for_a_connection_end_when_the_transport_is_closed(
+    server_tls: ssl.SSLContext, *, is_tls: bool
+) -> None:
+    async def answer_first(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
+        if b"/first" in head:
+            writer.write(http(b"{}", "Content-Length: 2"))
+
+    async with serving(answer_first, server_tls if is_tls else None) as port:
+        url = f"{'https' if is_tls else 'http'}://localhost:{port}"
+        async with native.opened(Options(LIMITS, is_tls, None)) as transport:
+            await transport.send(f"{url}/first", {})
+            waiting = [asyncio.create_task(transport.send(f"{url}/", {})) for _ in range(50)]
+            await asyncio.sleep(0)
+
+        outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 15)
+
+    assert {type(outcome) for outcome in outcomes} == {NoResponse}
+
+
 async def test_the_pool_keeps_as_many_connections_as_there_were_concurrent_requests(
     api: SimulatedApi, connect: Connect
 ) -> None:
@@ -149,21 +170,20 @@ async def test_a_client_works_after_many_timeouts(api: SimulatedApi, connect: Co
         assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
 
 
-async def test_a_connection_is_left_when_it_has_been_used_for_long(api: SimulatedApi) -> None:
-    options = Options(LIMITS, is_tls=False, proxy=None)
-    async with native.opened(options) as transport:
-        assert isinstance(transport, native.NativeTransport)
-        url = api.url_template.format(order_id=ORDER)
-        await transport.send(url, {})
-        [first] = transport._connections
-        await transport.send(url, {})
-        assert set(transport._connections) == {first}, "it is used again"
+async def test_a_connection_is_left_when_it_has_been_used_for_long() -> None:
+    used: set[StreamWriter] = set()
 
-        first.retires_at = 0.0
-        await transport.send(url, {})
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        used.add(writer)
+        writer.write(http(b"{}", "Content-Length: 2"))
 
-        assert first not in transport._connections
-        assert not first.is_open
+    async with serving(write) as port:
+        transport = native.NativeTransport(Options(LIMITS, is_tls=False, proxy=None), lifetime=(0.0, 0.0))
+        for _ in range(3):
+            await transport.send(f"http://127.0.0.1:{port}/", {})
+        await transport.close()
+
+    assert len(used) == 3
 
 
 async def test_a_pooled_connection_that_the_api_has_closed_is_not_a_fault(api: SimulatedApi, connect: Connect) -> None:

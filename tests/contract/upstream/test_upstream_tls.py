@@ -17,6 +17,8 @@ from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
 from ingest.domain.errors import Fault, TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
+from ingest.upstream.http.native import opened
+from ingest.upstream.http.transport import Options
 
 
 async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
@@ -155,3 +157,29 @@ async def test_concurrent_requests_do_not_wait_for_each_other(connect: Connect, 
             await asyncio.wait_for(waiting.acquire(), 15)
         everybody.set()
         await fetching
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too late"])
+async def test_a_connection_is_closed_whose_handshake_is_not_waited_for(how: str) -> None:
+    ended: asyncio.Queue[bytes] = asyncio.Queue()
+    begun = asyncio.Event()
+
+    async def hang(reader: StreamReader, _: StreamWriter) -> None:
+        assert await reader.read(1 << 16)
+        begun.set()
+        with suppress(ConnectionError):
+            ended.put_nowait(await reader.read())
+
+    limits = replace(LIMITS, connect=60.0 if how == "cancelled" else 0.5, total=60.0)
+    async with (
+        listening(hang) as port,
+        opened(Options(limits=limits, is_tls=True, proxy=None)) as transport,
+    ):
+        url = f"https://localhost:{port}/"
+        request = asyncio.create_task(transport.send(url, {}))
+        await begun.wait()
+        if how == "cancelled":
+            request.cancel()
+        await asyncio.wait([request])
+
+        assert await asyncio.wait_for(ended.get(), 15) == b""
