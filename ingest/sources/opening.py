@@ -73,5 +73,5 @@ async def fetching_by(client: UpstreamClient, source: Source, pace: Pace | None 
     if source.bulk is None:
         yield Fetching(None, with_parts(client, client, source.mapping, source.body_limit))
         return
-    async with BulkUpstream.open(client, source.bulk, pace) as bulk:
+    async with BulkUpstream(client, source.bulk, pace) as bulk:
         yield Fetching(bulk, with_parts(bulk, client, source.mapping, source.body_limit))

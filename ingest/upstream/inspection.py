@@ -75,8 +75,11 @@ async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
     """
     started = time.monotonic()
     context = context_of(files.read()) if host.is_tls else None
-    await _resolved(host, within)
+    step: Step = "name"
     try:
+        async with asyncio.timeout(within):
+            await asyncio.get_running_loop().getaddrinfo(host.name, host.port, type=socket.SOCK_STREAM)
+        step = "connection"
         async with asyncio.timeout(within):
             _, writer = await asyncio.open_connection(
                 host.name, host.port, ssl=context, server_hostname=host.name if context else None
@@ -88,9 +91,10 @@ async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
     except ConnectionResetError as error:
         raise Unreachable("tls", reason_of(error)) from None  # without TLS, nothing is read that could fail so
     except TimeoutError:
-        raise Unreachable("connection", f"no connection within {within:g} s") from None
-    except OSError as error:
-        raise Unreachable("connection", _reason(error)) from None
+        missing = "no response from DNS" if step == "name" else "no connection"
+        raise Unreachable(step, f"{missing} within {within:g} s") from None
+    except (OSError, UnicodeError) as error:
+        raise Unreachable(step, _reason(error)) from None
     try:
         return _reached(writer, time.monotonic() - started)
     finally:
@@ -98,16 +102,6 @@ async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(1):
                 await writer.wait_closed()
-
-
-async def _resolved(host: Host, within: float) -> None:
-    try:
-        async with asyncio.timeout(within):
-            await asyncio.get_running_loop().getaddrinfo(host.name, host.port, type=socket.SOCK_STREAM)
-    except TimeoutError:
-        raise Unreachable("name", f"no answer from DNS within {within:g} s") from None
-    except (OSError, UnicodeError) as error:
-        raise Unreachable("name", _reason(error)) from None
 
 
 def _reached(writer: asyncio.StreamWriter, seconds: float) -> Reached:

@@ -1,8 +1,7 @@
 """Opens the transports and the credential for requests to the external API, and watches their files."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -10,7 +9,7 @@ from datetime import datetime
 from ingest.domain.errors import ConfigError
 from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.upstream.access.credential import Credential, FixedCredential
-from ingest.upstream.access.endpoint import Endpoint, OAuth2, fixed_headers
+from ingest.upstream.access.endpoint import Endpoint, fixed_headers
 from ingest.upstream.access.oauth2 import OAuth2Credential
 from ingest.upstream.access.secrets import Secrets
 from ingest.upstream.access.token_request import Authority
@@ -48,10 +47,8 @@ class _Tls:
     async def opened(
         self, stack: AsyncExitStack, opener: OpenTransport, url: str, limits: UpstreamLimits, proxy: str | None
     ) -> ReplaceableTransport:
-        opening = ReplaceableTransport.open(
-            lambda: opener(self.options(url, limits, proxy)), limits.total, time.monotonic
-        )
-        transport = await stack.enter_async_context(opening)
+        transport = ReplaceableTransport(lambda: opener(self.options(url, limits, proxy)), limits.total)
+        await stack.enter_async_context(transport)
         self._transports.append(transport)
         return transport
 
@@ -83,28 +80,19 @@ async def open_access(
         secrets = Secrets(access.secrets)
         await secrets.start()
         transport = await tls.opened(stack, opener, endpoint.url, limits, endpoint.proxy)
+
+        def headers() -> Mapping[str, str]:
+            return fixed_headers(endpoint, secrets.values)
+
         credential: FixedCredential | OAuth2Credential
-        if access.oauth2 is None:
-            credential = FixedCredential(lambda: fixed_headers(endpoint, secrets.values))
+        if (oauth2 := access.oauth2) is None:
+            credential = FixedCredential(headers)
         else:
-            credential = await _oauth2(stack, endpoint, access.oauth2, secrets, tls, opener, limits, now)
+            token_limits = replace(limits, total=min(limits.total, _TOKEN_SECONDS), body=_TOKEN_BODY)
+            to_authority = await tls.opened(stack, opener, oauth2.url, token_limits, oauth2.proxy)
+            authority = Authority(to_authority, oauth2, lambda: secrets.values, now)
+            credential = OAuth2Credential(authority.token, headers)
+            stack.push_async_callback(credential.close)
         watched = [*secrets.files(credential.update), *tls.watched()]
         await stack.enter_async_context(watching(watched, CHECK_EVERY))
         yield transport, credential
-
-
-async def _oauth2(
-    stack: AsyncExitStack,
-    endpoint: Endpoint,
-    options: OAuth2,
-    secrets: Secrets,
-    tls: _Tls,
-    opener: OpenTransport,
-    limits: UpstreamLimits,
-    now: Callable[[], datetime],
-) -> OAuth2Credential:
-    limits = replace(limits, total=min(limits.total, _TOKEN_SECONDS), body=_TOKEN_BODY)
-    transport = await tls.opened(stack, opener, options.url, limits, options.proxy)
-    authority = Authority(transport, options, lambda: secrets.values, now)
-    credential = OAuth2Credential(authority.token, lambda: fixed_headers(endpoint, secrets.values))
-    return await stack.enter_async_context(credential.open())

@@ -81,7 +81,7 @@ async def opened(
     api: ListApi, size: int = 50, requests: int = 2, body: int = 1_000, pace: Any = None
 ) -> AsyncIterator[BulkUpstream]:
     options = BulkOptions(size=size, requests=requests, url_length=30, body=body)
-    async with BulkUpstream.open(api, options, pace, clock=now) as bulk:
+    async with BulkUpstream(api, options, pace, clock=now) as bulk:
         yield bulk
 
 

@@ -64,7 +64,7 @@ def delivery(order_id: str) -> Delivery:
 async def outcomes(api: ListApi, breaker: CircuitBreaker, limit: Pace | None = None) -> dict[str, Outcome]:
     """What becomes of all orders that wait together."""
     options = BulkOptions(size=50, requests=2, url_length=30, body=1_000)
-    async with asyncio.timeout(20), BulkUpstream.open(api, options) as bulk:
+    async with asyncio.timeout(20), BulkUpstream(api, options) as bulk:
         handler = Handler(
             bulk,
             DocumentReader(OrderDecoder(decode_order), BufferLimit(100, 100_000)),

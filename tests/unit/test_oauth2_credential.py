@@ -43,8 +43,8 @@ async def credential_of(
     server: Server, draw: Callable[[float, float], float] = lambda low, _: low
 ) -> AsyncIterator[OAuth2Credential]:
     credential = OAuth2Credential(server.token, dict, clock=lambda: server.now, draw=draw)
-    async with credential.open():
-        yield credential
+    yield credential
+    await credential.close()
 
 
 def sent(headers: Mapping[str, str] | None) -> str | None:

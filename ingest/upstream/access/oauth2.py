@@ -12,9 +12,8 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Self
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from ingest.domain.errors import Fault, TokenFault
 from ingest.telemetry.logs import get_logger
@@ -71,16 +70,12 @@ class OAuth2Credential:
         self._failures = 0
         self._failure: NoToken | None = None
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Self]:
-        """The credential in use. At the end, a pending request for a token is cancelled."""
-        try:
-            yield self
-        finally:
-            if self._requesting is not None:
-                self._requesting.cancel()
-                with suppress(asyncio.CancelledError):
-                    await self._requesting
+    async def close(self) -> None:
+        """Cancel a pending request for a token."""
+        if self._requesting is not None:
+            self._requesting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._requesting
 
     @property
     def headers(self) -> Mapping[str, str] | None:

@@ -20,8 +20,7 @@ A fetch has no side effects. If it is cancelled or the process dies, nothing has
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol, Self
 
 import msgspec
@@ -111,28 +110,18 @@ class BulkUpstream:
         self._has_warned = False
         self._is_closed = False
 
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls,
-        client: Fetches,
-        options: BulkOptions,
-        pace: BulkPace | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> AsyncIterator[Self]:
-        """Open it on a client. At the end, the requests in flight are dropped."""
-        bulk = cls(client, options, pace, clock=clock)
-        try:
-            yield bulk
-        finally:
-            if bulk._next_send is not None:
-                bulk._next_send.cancel()
-            running = [flight.task for flight in bulk._flights]
-            for task in running:
-                task.cancel()
-            if running:
-                await asyncio.wait(running)
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Drop the requests in flight."""
+        if self._next_send is not None:
+            self._next_send.cancel()
+        running = [flight.task for flight in self._flights]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
 
     async def run(self) -> None:
         """See `FleetPart`; there is nothing to keep."""

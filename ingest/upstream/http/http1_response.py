@@ -4,17 +4,21 @@ llhttp parses, by `httptools`. Ambiguous responses (two lengths, bytes after the
 an error, and after a response that requires it, the connection is not used again.
 """
 
+import zlib
 from typing import Any
 
 import httptools
 from multidict import CIMultiDict
 
-from ingest.upstream.http.content_coding import decompressed
-from ingest.upstream.http.transport import NoDocument, TooLarge, has_document, keeps_connection
+from ingest.upstream.http.transport import NoDocument, NoResponse, TooLarge, has_document, keeps_connection
 
 # Bytes of the head, and of the trailers, of a response.
 _HEAD_LIMIT = 64 * 1024
 _MOST_INTERIM = 10
+# Members of a gzip body, each compressed separately. Their number is limited, because the smallest have 20 bytes and no content.
+_MOST_PARTS = 100
+_GZIP = 16 + zlib.MAX_WBITS
+_WINDOWS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": zlib.MAX_WBITS}
 
 
 class Malformed(Exception):
@@ -93,7 +97,7 @@ class ResponseParser:
         if self.is_declined:
             raise NoDocument(self.status, self.named_headers())
         body = bytes(self._body)
-        return decompressed(self._coding, body, self._body_limit) if self._coding else body
+        return _decompressed(self._coding, body, self._body_limit) if self._coding else body
 
     def named_headers(self) -> CIMultiDict[str]:
         """Return the headers, by names of any case."""
@@ -169,3 +173,29 @@ def _cause_of(error: Exception) -> BaseException:
     """Return the exception of a callback. A variable of `feed` for it would keep the data in a reference cycle."""
     cause = error.__context__
     return cause if isinstance(cause, (Malformed, TooLarge)) else error
+
+
+def _decompressed(coding: bytes, body: bytes, limit: int) -> bytes:
+    """Return a body without its content coding, the value of Content-Encoding in lower case. `limit` is its maximum size in bytes.
+
+    Raises:
+        NoResponse: the coding is another one than we accept, or the body is not coded so.
+        TooLarge: it exceeds the limit.
+    """
+    if not body or coding == b"identity":
+        return body
+    content = b""
+    try:
+        for _ in range(_MOST_PARTS if coding in _WINDOWS else 0):
+            stream = zlib.decompressobj(_WINDOWS[coding])
+            content += stream.decompress(body, limit - len(content) + 1)
+            if len(content) > limit:
+                raise TooLarge
+            body = stream.unused_data
+            if not stream.eof:
+                break
+            if not body:
+                return content
+    except zlib.error:
+        pass
+    raise NoResponse("the response body cannot be read: it is not compressed as its Content-Encoding declares")

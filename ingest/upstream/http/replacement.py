@@ -6,8 +6,8 @@ the cause, so the next request uses a new transport. The old one is closed when 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Self
 
 from ingest.telemetry.logs import get_logger
@@ -16,7 +16,6 @@ from ingest.upstream.http.transport import Transport
 _log = get_logger("upstream")
 
 Send = Callable[..., Awaitable[bytes]]
-Clock = Callable[[], float]
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
 # A new transport that fails within this time is not replaced: the transport is not the cause.
@@ -39,7 +38,7 @@ class ReplaceableTransport:
 
     send: Send
 
-    def __init__(self, opener: Opener, longest: float, clock: Clock = time.monotonic) -> None:
+    def __init__(self, opener: Opener, longest: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._opener = opener
         self._longest = longest
         self._clock = clock
@@ -49,20 +48,16 @@ class ReplaceableTransport:
         self._suppressed = 0
         self._retired: set[asyncio.Task[None]] = set()
 
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, opener: Opener, longest: float, clock: Clock = time.monotonic) -> AsyncIterator[Self]:
-        """Open the first transport."""
-        replaceable = cls(opener, longest, clock)
-        await replaceable._open()
-        try:
-            yield replaceable
-        finally:
-            for closing in replaceable._retired:
-                closing.cancel()
-            if replaceable._retired:
-                await asyncio.wait(replaceable._retired)
-            await replaceable._stack.aclose()
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for closing in self._retired:
+            closing.cancel()
+        if self._retired:
+            await asyncio.wait(self._retired)
+        await self._stack.aclose()
 
     async def replace(self, failed: Send, error: Exception) -> None:
         """Replace the transport to which `failed` belongs, if it is still in use and was not opened just now."""

@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable
 
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
-from ingest.upstream.quota.quota_demand import Demand
 from ingest.upstream.quota.quota_lease import VALID, Leased, Right, Safe, concurrency, is_valid, renewed, without_server
-from ingest.upstream.quota.quota_schedule import Schedule
+from ingest.upstream.quota.quota_schedule import Demand, Schedule
 
 # How often a lease that satisfies is renewed.
 _RENEW = 1.0

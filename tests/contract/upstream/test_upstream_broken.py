@@ -70,7 +70,7 @@ class _Numbered:
 async def over(broken: Broken, shared_metrics: SharedMetrics, clock: Clock) -> AsyncIterator[UpstreamClient]:
     seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
     endpoint = Endpoint("http://127.0.0.1:1/{order_id}")
-    async with ReplaceableTransport.open(broken.open, QUICK.total, clock) as transport:
+    async with ReplaceableTransport(broken.open, QUICK.total, clock) as transport:
         yield UpstreamClient(ApiSession(transport, endpoint, QUICK.body, seconds), endpoint, QUICK.tries)
 
 

@@ -36,7 +36,7 @@ def bulk(connect: Connect) -> Bulk:
         options = BulkOptions(size=size, requests=4, url_length=len(url), body=limits.body)
         async with (
             connect(url, replace(limits, body=size * limits.body), token) as client,
-            BulkUpstream.open(client, options) as upstream,
+            BulkUpstream(client, options) as upstream,
         ):
             yield upstream
 

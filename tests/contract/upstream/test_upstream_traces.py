@@ -91,7 +91,7 @@ async def test_a_request_for_several_orders_has_a_context_only_if_they_share_it(
     async with (
         answering(http(LIST, f"Content-Length: {len(LIST)}")) as (template, heads),
         connect(template) as client,
-        BulkUpstream.open(client, options) as bulk,
+        BulkUpstream(client, options) as bulk,
     ):
         await asyncio.gather(
             delivered(bulk.fetch(request_of("1", TRACE))), delivered(bulk.fetch(request_of("2", second)))
