@@ -102,7 +102,7 @@ class UpstreamClient:
             TokenFault: no access token could be obtained.
             TokenRefused: the authorization server does not issue one.
         """
-        await self._session.authenticate()
+        await self._session.headers()
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch the document of one order, with immediate tries after transient failures."""

@@ -85,7 +85,7 @@ class ApiSession:
         try:
             while True:
                 # Before the clocks are read, because the request begins when it may be sent.
-                headers = await (self._headers() if self._quota is None else self._admitted(self._quota))
+                headers = await (self.headers() if self._quota is None else self._admitted(self._quota))
                 requested_at, exchange = self._now(), Exchange(requests, time.monotonic())
                 response = await self._exchange(exchange, url, headers, method, body)
                 if isinstance(response, bytes):
@@ -112,22 +112,19 @@ class ApiSession:
             # Its traceback would keep the document in memory.
             return Failed(fault.with_traceback(None), exchange)
 
-    async def authenticate(self) -> None:
-        """Obtain the credential, unless it is there. Raises `Fault`."""
-        await self._headers()
-
-    async def _headers(self) -> Mapping[str, str]:
+    async def headers(self) -> Mapping[str, str]:
+        """Return the headers of the next request. Raises `Fault` without a credential."""
         headers = self._credential.headers
         return await self._credential.obtain() if headers is None else headers
 
     async def _admitted(self, quota: "FleetQuota") -> Mapping[str, str]:
         """Wait until the quota permits a request, and return its headers."""
         # Without a credential, a request must not use up the quota.
-        await self._headers()
+        await self.headers()
         await quota.acquire()
         try:
             # A token may have expired while the request waited.
-            return await self._headers()
+            return await self.headers()
         except BaseException:
             quota.release()
             raise

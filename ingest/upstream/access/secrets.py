@@ -24,6 +24,8 @@ class Secrets:
 
     def __init__(self, secrets: Mapping[str, Secret]) -> None:
         self._secrets = secrets
+        self._from_files = {secret.file: secret for secret in secrets.values() if secret.file is not None}
+        self._names = ", ".join(f"{secret.setting}_FILE" for secret in self._from_files.values())
         self.values: Mapping[str, str] = {role: secret.value for role, secret in secrets.items()}
 
     async def start(self) -> None:
@@ -35,27 +37,19 @@ class Secrets:
         try:
             await self._load()
         except (OSError, ValueError) as error:
-            files = [secret for secret in self._secrets.values() if secret.file is not None]
             # A file of headers may be empty at first. Then there is no earlier value either.
-            if any(secret.value for secret in files):
-                names = ", ".join(f"{secret.setting}_FILE" for secret in files)
+            if any(secret.value for secret in self._from_files.values()):
                 reason = error.strerror if isinstance(error, OSError) else str(error)
-                raise ConfigError(f"{names}: cannot be used: {reason}") from None
+                raise ConfigError(f"{self._names}: cannot be used: {reason}") from None
 
     def files(self, on_change: Callable[[], None]) -> list[WatchedFiles]:
         """Return the files to watch, all together because a user and a password are changed together."""
 
         async def load() -> None:
-            before = self.values
             await self._load()
-            if self.values != before:
-                on_change()
+            on_change()
 
-        from_files = [secret for secret in self._secrets.values() if secret.file is not None]
-        if not from_files:
-            return []
-        names = ", ".join(f"{secret.setting}_FILE" for secret in from_files)
-        return [WatchedFiles(names, [secret.file for secret in from_files if secret.file], load)]
+        return [WatchedFiles(self._names, [*self._from_files], load)] if self._from_files else []
 
     async def _load(self) -> None:
         self.values = await asyncio.to_thread(_read, self._secrets)

@@ -29,7 +29,7 @@ from ingest.domain.errors import NotSent
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.telemetry.logs import get_logger
-from ingest.upstream.bulk.bulk_request import BulkResponse, Flight, Requester
+from ingest.upstream.bulk.bulk_request import BulkResponse, Fetch, Flight, request_together
 from ingest.upstream.bulk.bulk_response import BulkResponseReader
 from ingest.upstream.bulk.bulk_waiting import WaitingCall, WaitingCalls
 from ingest.upstream.parts import Fetches
@@ -99,7 +99,8 @@ class BulkUpstream:
         self._client = client
         self._pace = pace
         self._most = options.requests
-        self._requester = Requester(BulkResponseReader(options.path, options.id_path, options.size), options.body)
+        self._reader = BulkResponseReader(options.path, options.id_path, options.size)
+        self._body_limit = options.body
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiting = WaitingCalls(options.size, options.url_length)
@@ -141,13 +142,16 @@ class BulkUpstream:
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """See `Upstream`. The HTTP request is sent for this order only."""
-        result = await self._requester.request((request,), self._client.fetch_once)
+        result = await self._request((request,), self._client.fetch_once)
         if isinstance(result, Failed):
             return result
         found = result.of(request.order_id)
         if found is None:
             raise AssertionError("a response to a request for one order contains it or not")
         return found
+
+    async def _request(self, requests: Sequence[FetchRequest], fetch: Fetch) -> BulkResponse | Failed:
+        return await request_together(requests, fetch, self._reader, self._body_limit)
 
     def _send_soon(self) -> None:
         """Send with the other calls of this turn of the loop."""
@@ -202,7 +206,7 @@ class BulkUpstream:
         began = self._loop.time()
         timer = self._loop.call_later(max(_LONG, _MUCH_LONGER * self._last_seconds), self._uncount, flight)
         try:
-            response = await self._requester.request(flight.requests, self._client.fetch)
+            response = await self._request(flight.requests, self._client.fetch)
         except Exception as bug:  # noqa: BLE001  each caller reports it for its own order
             flight.fail(bug)
         else:

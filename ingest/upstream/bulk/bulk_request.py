@@ -56,30 +56,25 @@ class BulkResponse:
         return Failed(PermanentFault(DeadReason.INVALID_ORDER, error), self._exchange)
 
 
-class Requester:
-    """Sends requests for several orders. `limit` is the most bytes of a document."""
+async def request_together(
+    requests: Sequence[FetchRequest], fetch: Fetch, reader: BulkResponseReader, limit: int
+) -> BulkResponse | Failed:
+    """Request these orders together, and return the result of each order or a failure that they share.
 
-    def __init__(self, reader: BulkResponseReader, limit: int) -> None:
-        self._reader = reader
-        self._limit = limit
-
-    async def request(self, requests: Sequence[FetchRequest], fetch: Fetch) -> BulkResponse | Failed:
-        """Request these orders together, and return the result of each order or a failure that they share.
-
-        `fetch` fetches the URL of a list. The IDs are separated by commas.
-        """
-        result = await fetch(_joined(requests))
-        exchange = Exchange(tuple(requests), result.exchange.started_at)
-        fault: Fault
-        if isinstance(result, Failed):
-            fault = result.fault
-        else:
-            try:
-                return BulkResponse(exchange, result, self._reader.read(result.body), self._limit)
-            except Fault as unreadable:
-                # Its traceback would keep the response in memory.
-                fault = unreadable.with_traceback(None)
-        return Failed(fault, exchange, is_shared=len(requests) > 1)
+    `fetch` fetches the URL of a list, with the IDs separated by commas. `limit` is the most bytes of a document.
+    """
+    result = await fetch(_joined(requests))
+    exchange = Exchange(tuple(requests), result.exchange.started_at)
+    fault: Fault
+    if isinstance(result, Failed):
+        fault = result.fault
+    else:
+        try:
+            return BulkResponse(exchange, result, reader.read(result.body), limit)
+        except Fault as unreadable:
+            # Its traceback would keep the response in memory.
+            fault = unreadable.with_traceback(None)
+    return Failed(fault, exchange, is_shared=len(requests) > 1)
 
 
 class Flight:
