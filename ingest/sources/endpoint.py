@@ -10,8 +10,7 @@ from ingest.domain.fetch.request_headers import check_secret, check_token, parse
 from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
 from ingest.settings import PREFIX
-from ingest.upstream.access.credential import AuthKind
-from ingest.upstream.access.endpoint import Access, Endpoint, OAuth2, Secret
+from ingest.upstream.access.endpoint import Access, AuthKind, Endpoint, OAuth2, Secret
 from ingest.upstream.http.proxy import proxy_for
 from ingest.upstream.http.tls_context import TlsFiles
 

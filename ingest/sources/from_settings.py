@@ -28,12 +28,13 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
     Raises:
         ConfigError: settings do not fit together, or a file, a proxy or the mapping cannot be used.
     """
-    bulk = _bulk(settings)
+    bulk, document = _bulk(settings), settings.upstream_body_limit
     limits = UpstreamLimits(
         connect=settings.upstream_connect_timeout,
         read=settings.upstream_read_timeout,
         total=settings.upstream_timeout,
-        body=_response_limit(settings, 1 if bulk is None else bulk.size),
+        # A document for each order, and no more than the buffer takes.
+        body=document if bulk is None else min(bulk.size * document, max(document, settings.batch_bytes)),
         tries=settings.upstream_tries,
     )
     return Source(
@@ -43,7 +44,7 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         quota=_quota(settings),
         is_adaptive=settings.upstream_adaptive == "on",
         concurrency=settings.concurrency,
-        body_limit=settings.upstream_body_limit,
+        body_limit=document,
         bulk=bulk,
         mapping=mapping_of(settings),
         transform=transform_of(settings),
@@ -85,12 +86,6 @@ def _bulk(settings: "Settings") -> BulkOptions | None:
         path=settings.upstream_bulk_path,
         id_path=settings.upstream_bulk_id,
     )
-
-
-def _response_limit(settings: "Settings", orders: int) -> int:
-    """Return the most bytes of a response: the limit of a document for each order, and no more than the buffer takes."""
-    document = settings.upstream_body_limit
-    return min(orders * document, max(document, settings.batch_bytes))
 
 
 def _quota(settings: "Settings") -> QuotaLimits:

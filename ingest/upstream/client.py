@@ -20,12 +20,11 @@ from ingest.domain.masking import PLACEHOLDER
 from ingest.domain.orders.clean_json import ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
-from ingest.upstream.attempts import Attempts
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
 from ingest.upstream.opening import OpenTransport, open_access
 from ingest.upstream.quota.quota import FleetQuota
-from ingest.upstream.session import ApiSession, utc_now
+from ingest.upstream.session import ApiSession, Attempts, utc_now
 
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1

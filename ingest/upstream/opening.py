@@ -8,8 +8,7 @@ from datetime import datetime
 
 from ingest.domain.errors import ConfigError
 from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
-from ingest.upstream.access.credential import Credential, FixedCredential
-from ingest.upstream.access.endpoint import Endpoint, fixed_headers
+from ingest.upstream.access.endpoint import Credential, Endpoint, FixedCredential, fixed_headers
 from ingest.upstream.access.oauth2 import OAuth2Credential
 from ingest.upstream.access.secrets import Secrets
 from ingest.upstream.access.token_request import Authority

@@ -22,10 +22,6 @@ _MOST_PAGES = 1_000
 _LARGE = 256 * 1024
 
 
-FetchAt = Callable[[FetchRequest, str], Awaitable[Fetched | Failed]]
-"""Fetches from a path or URL of the API."""
-
-
 class Fetches(Protocol):
     """The port `Upstream`."""
 
@@ -41,11 +37,18 @@ class PartsClient:
 
     Args:
         upstream: fetches the orders themselves, one or several per request.
-        fetch_at: fetches their pages.
+        fetch_at: fetches a page from a path or URL of the API.
         limit: bytes of all responses for one order together.
     """
 
-    def __init__(self, upstream: Fetches, fetch_at: FetchAt, parts: Sequence[Part], join: Join, limit: int) -> None:
+    def __init__(
+        self,
+        upstream: Fetches,
+        fetch_at: Callable[[FetchRequest, str], Awaitable[Fetched | Failed]],
+        parts: Sequence[Part],
+        join: Join,
+        limit: int,
+    ) -> None:
         self._upstream = upstream
         self._fetch_at = fetch_at
         self._parts = parts

@@ -5,9 +5,10 @@ redirects within the origin, counts the request, and returns a document or a `Fa
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Protocol
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
@@ -15,9 +16,7 @@ from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
-from ingest.upstream.access.credential import Credential, FixedCredential, headers_with
-from ingest.upstream.access.endpoint import Endpoint
-from ingest.upstream.attempts import Attempts, observed
+from ingest.upstream.access.endpoint import Credential, Endpoint, FixedCredential, headers_with
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, TooLarge
@@ -27,6 +26,23 @@ if TYPE_CHECKING:
     from ingest.upstream.quota.quota import FleetQuota
 
 Requests = tuple[FetchRequest, ...]
+_OVERLOADED = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+
+
+class Attempts(Protocol):
+    """Observes attempts. An attempt is one HTTP request, and times are in monotonic seconds. One end follows each start."""
+
+    def record_start(self) -> None:
+        """An attempt begins."""
+
+    def record_document(self, started_at: float, ended_at: float) -> None:
+        """It has brought a document."""
+
+    def record_overload(self, started_at: float) -> None:
+        """It was rejected because the API is overloaded, or timed out."""
+
+    def record_end(self) -> None:
+        """It has ended in another way, or was cancelled."""
 
 
 def utc_now() -> datetime:
@@ -143,7 +159,7 @@ class ApiSession:
             headers = headers_with(headers, {"traceparent": traceparent})
         try:
             request = send(url, headers, method, body, quota and quota.observe)
-            document = await (request if self._attempts is None else observed(self._attempts, request))
+            document = await (request if self._attempts is None else _observed(self._attempts, request))
         except NoDocument as response:
             code = code_of(response.status)
             return response
@@ -183,3 +199,25 @@ def _target(url: str, response: NoDocument) -> str | None:
         return redirect_target(url, response.status, response.headers.get("Location"))
     except RefusedRedirect as refused:
         raise TransientFault(f"HTTP {response.status}: the redirect is not followed: it {refused}") from None
+
+
+async def _observed(attempts: Attempts, request: Awaitable[bytes]) -> bytes:
+    """Await a request of a transport, and report it."""
+    attempts.record_start()
+    started_at = time.monotonic()
+    try:
+        document = await request
+    except BaseException as error:
+        if _is_overload(error):
+            attempts.record_overload(started_at)
+        else:
+            attempts.record_end()
+        raise
+    attempts.record_document(started_at, time.monotonic())
+    return document
+
+
+def _is_overload(error: BaseException) -> bool:
+    if isinstance(error, NoDocument):
+        return error.status in _OVERLOADED
+    return isinstance(error, NoResponse) and error.timed_out

@@ -1,20 +1,24 @@
-"""The external API as a user describes it: which requests are sent, and what identifies us."""
+"""The external API as a user describes it: which requests are sent, and the headers that identify us."""
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
+from urllib.parse import quote
 
 import msgspec
 
 from ingest.domain.fetch.request_headers import parse_headers
 from ingest.domain.fetch.status_overrides import StatusOverride
-from ingest.upstream.access.credential import AuthKind, basic, bearer, headers_with
 from ingest.upstream.http.tls_context import TlsFiles
 from ingest.upstream.http.transport import Kind, Method
 from ingest.upstream.responses import NO_OVERRIDES
 
+AuthKind = Literal["none", "bearer", "basic", "header", "oauth2"]
 ClientAuth = Literal["basic", "body"]
+# Sent with every request, unless the user's own headers replace it.
+HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "order-ingest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,52 @@ class Endpoint(msgspec.Struct, frozen=True):
         return self.proxy is not None or (self.access.oauth2 is not None and self.access.oauth2.proxy is not None)
 
 
+class Credential(Protocol):
+    """The headers of requests. When they change, requests that are running finish with the earlier ones."""
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers of the next request, or None if `obtain` has to be called. A mapping is never changed, only replaced."""
+
+    async def obtain(self) -> Mapping[str, str]:
+        """Return the headers of the next request.
+
+        Raises:
+            Fault: there are none at present.
+        """
+
+    async def renew(self, refused: Mapping[str, str]) -> bool:
+        """After a 401 to a request with these headers: return whether there are others now.
+
+        Raises:
+            Fault: as `obtain`.
+        """
+
+
+class FixedCredential:
+    """Headers that stay until a secret changes.
+
+    Args:
+        current: returns them.
+    """
+
+    def __init__(self, current: Callable[[], Mapping[str, str]] = lambda: HEADERS) -> None:
+        self._current = current
+        self.headers = current()
+
+    def update(self) -> None:
+        """A secret has changed."""
+        self.headers = self._current()
+
+    async def obtain(self) -> Mapping[str, str]:
+        """See `Credential`."""
+        return self.headers
+
+    async def renew(self, refused: Mapping[str, str]) -> bool:
+        """See `Credential`: only a file that has changed brings others, and it is noticed without this."""
+        return self.headers is not refused
+
+
 def fixed_headers(endpoint: Endpoint, values: Mapping[str, str]) -> Mapping[str, str]:
     """Return the headers that follow from the secrets, by role. An OAuth 2.0 token is added to them."""
     own = parse_headers(values.get("headers", ""))
@@ -111,3 +161,26 @@ def fixed_headers(endpoint: Endpoint, values: Mapping[str, str]) -> Mapping[str,
             return headers_with(own, {access.header: values["token"]})
         case "none" | "oauth2":
             return headers_with(own, {})
+
+
+def headers_with(own: Mapping[str, str], authorization: Mapping[str, str]) -> Mapping[str, str]:
+    """Return all headers of a request: the usual headers, replaced by the user's own, and the headers of the credential."""
+    headers: dict[str, tuple[str, str]] = {}
+    for given in (HEADERS, own, authorization):
+        headers |= {name.lower(): (name, value) for name, value in given.items()}
+    return dict(headers.values())
+
+
+def bearer(token: str) -> Mapping[str, str]:
+    """Return the header with a bearer token (RFC 6750)."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def basic(user: str, password: str) -> Mapping[str, str]:
+    """Return the header with a user and a password (RFC 7617)."""
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def basic_of_client(client_id: str, secret: str) -> Mapping[str, str]:
+    """Return the header by which a client identifies itself to an authorization server (RFC 6749, section 2.3.1)."""
+    return basic(quote(client_id, safe=""), quote(secret, safe=""))

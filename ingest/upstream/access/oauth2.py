@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from ingest.domain.errors import Fault, TokenFault
 from ingest.telemetry.logs import get_logger
-from ingest.upstream.access.credential import bearer
+from ingest.upstream.access.endpoint import bearer
 from ingest.upstream.access.token_request import NoToken, Token
 
 _log = get_logger("upstream")

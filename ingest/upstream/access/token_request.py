@@ -11,8 +11,7 @@ import msgspec
 
 from ingest.domain.errors import Fault, TokenFault, TokenRefused
 from ingest.domain.fetch.request_headers import check_token
-from ingest.upstream.access.credential import basic_of_client
-from ingest.upstream.access.endpoint import OAuth2
+from ingest.upstream.access.endpoint import OAuth2, basic_of_client
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import NoDocument, NoResponse, TooLarge
 from ingest.upstream.responses import api_time, retry_after
