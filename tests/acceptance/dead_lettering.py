@@ -5,10 +5,11 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from dead_letter_entries import Fields, chunks
 from process_state import is_waiting
 from redis import Redis
@@ -53,6 +54,12 @@ class StoredDeadLetters:
 
     def _orders(self, key: str) -> list[str]:
         return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(key)]
+
+
+@pytest.fixture
+def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters]:
+    with Redis.from_url(redis_url) as redis:
+        yield StoredDeadLetters(redis, Keys.of(queue_name))
 
 
 def on_a_terminal(

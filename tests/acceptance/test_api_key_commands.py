@@ -2,15 +2,13 @@
 
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Cli, closing_cli
+from support import Cli
 
 from ingest.domain.api_key import PATTERN
 
@@ -21,11 +19,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def plain(path: Path) -> Iterator[Cli]:
-    """Commands without any server."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))}
-    with closing_cli({**env, "INGEST_API_KEYS_FILE": str(path)}) as cli:
-        yield cli
+def plain(plain: Cli, path: Path) -> Cli:
+    plain.env["INGEST_API_KEYS_FILE"] = str(path)
+    return plain
 
 
 def names(path: Path) -> list[str]:

@@ -1,19 +1,12 @@
 """`ingest capacity`: what it prints, and its exit codes. It needs neither servers nor settings."""
 
 import json
-import os
 import re
 from pathlib import Path
 
-import pytest
 from support import Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plan-capacity.md"
-
-
-@pytest.fixture
-def plain() -> Cli:
-    return Cli({name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))})
 
 
 def test_the_plan_fits_80_columns_and_names_the_settings_and_what_limits_first(plain: Cli) -> None:
@@ -52,20 +45,3 @@ def test_a_rate_beyond_what_the_api_permits_is_exit_code_1_and_said(plain: Cli) 
     assert (found["reached"], found["rate"], found["timeout"]) == (False, 40, 12)
     assert found["limits"][0] == {"what": "the API's requests per second", "orders_per_s": 40}
     assert found["demand"]["rate"] == 50
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (("--rate", "100"), "--latency"),
-        (("--rate", "0", "--latency", "0.1"), "--rate"),
-        (("--rate", "inf", "--latency", "0.1"), "--rate"),
-        (("--rate", "1", "--latency", "0.1", "--outage", "1e308"), "--outage"),
-        (("--rate", "1", "--latency", "0.1", "--client", "wget"), "choose native, aiohttp"),
-    ],
-)
-def test_wrong_use_is_one_line_and_exit_code_2(plain: Cli, given: tuple[str, ...], named: str) -> None:
-    done = plain.run("capacity", *given)
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert named in done.stderr

@@ -5,7 +5,6 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,12 +20,6 @@ from ingest.queue.layout.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
 CONTROL = "\x1b[31mred\x07\x9b1m [bold]x\n\u202egnp"
-
-
-@pytest.fixture
-def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters]:
-    with Redis.from_url(redis_url) as redis:
-        yield StoredDeadLetters(redis, Keys.of(queue_name))
 
 
 # -- list and show ------------------------------------------------------------------------------------------------
@@ -333,29 +326,6 @@ def test_an_invalid_selection_is_one_line_and_exit_code_2(
     assert (dead_lettered.dead, dead_lettered.queued) == (["a"], [])
 
 
-@pytest.mark.parametrize("command", ["replay", "drop"])
-def test_an_id_without_a_dead_letter_fails_the_command_and_the_others_are_changed(
-    cli: Cli, dead_lettered: StoredDeadLetters, command: str
-) -> None:
-    dead_lettered.add(dead_fields("a"), dead_fields("b", "rejected"))
-
-    done = cli.run("dead", command, "a", "nobody")
-    other_reason = cli.run("dead", command, "b", "--reason", "not_found")
-
-    assert (done.returncode, done.stderr) == (1, "no dead letter for nobody\n")
-    assert "1 dead letter:" in done.stdout
-    assert (other_reason.returncode, other_reason.stderr) == (1, "no dead letter for b\n")
-    assert dead_lettered.dead == ["b"]
-
-
-def test_criteria_without_a_match_change_nothing(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    dead_lettered.add(dead_fields("a"))
-
-    done = cli.run("dead", "replay", "--reason", "rejected")
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "no dead letter matches\n", "")
-
-
 def test_a_replay_ignores_the_backlog_limit(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(30))
 
@@ -437,35 +407,6 @@ def test_an_interrupted_replay_loses_nothing_and_puts_nothing_back_twice(
 # -- Redis unavailable, wrong use, help ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["show", "a"], ["export"]], ids=" ".join)
-def test_reading_without_redis_fails_in_one_line(cli: Cli, arguments: list[str]) -> None:
-    done = cli.run("dead", *arguments, env={"INGEST_REDIS_URL": NOWHERE_REDIS})
-
-    assert_one_line(done, 1)
-    assert "Redis" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["nonsense"], "`ingest dead --help`"),
-        (["--nonsense"], "`ingest dead --help`"),
-        (["show"], "`ingest dead show --help`"),
-        (["list", "--limit", "0"], "--limit"),
-        (["list", "--all"], "--all"),
-        (["export", "--format", "xml"], "xml"),
-        (["export", "--json", "--format", "csv"], "--json"),
-        (["export", "--force"], "--output"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], expected: str) -> None:
-    done = cli.run("dead", *arguments)
-
-    assert_one_line(done, 2)
-    assert expected in done.stderr
-
-
 def test_without_a_command_the_help_is_printed(cli: Cli) -> None:
     done = cli.run("dead")
 
@@ -475,7 +416,7 @@ def test_without_a_command_the_help_is_printed(cli: Cli) -> None:
 
 @pytest.mark.parametrize("where", [0, 1, 2, 3])
 def test_debug_works_in_any_position(cli: Cli, where: int) -> None:
-    arguments: Sequence[str] = ("dead", "list", "--since", "yesterday")
+    arguments = ("dead", "list", "--since", "yesterday")
 
     done = cli.run(*arguments[:where], "--debug", *arguments[where:])
 

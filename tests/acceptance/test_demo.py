@@ -210,14 +210,6 @@ def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, redis_
     assert not drained
 
 
-def test_refuses_options_out_of_range(demo: Cli) -> None:
-    done = demo.run("demo", "--orders", "0")
-
-    assert done.returncode == 2
-    assert "--orders" in done.stderr
-    assert done.stdout == ""
-
-
 async def store(dsn: str, documents: dict[str, bytes]) -> None:
     """Store all; the first once more as a later fetch confirms it, and the second in another version and back."""
     fetched_at = datetime.now(UTC) - timedelta(minutes=1)

@@ -1,19 +1,12 @@
 """`ingest mapping check` and a worker's start: what is wrong with a mapping or a document is said in one line."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from support import Cli
 
 SAMPLES = Path(__file__).parents[1] / "mapping_samples"
-
-
-@pytest.fixture
-def plain() -> Cli:
-    """Commands without any server."""
-    return Cli({name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))})
 
 
 def test_the_row_of_a_sample_is_shown(plain: Cli) -> None:

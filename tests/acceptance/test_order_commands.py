@@ -85,18 +85,6 @@ def test_json_has_no_character_that_a_terminal_takes_for_a_command(cli: Cli, red
     assert "Zoë" in done.stdout
 
 
-def test_what_is_no_order_id_is_refused(cli: Cli) -> None:
-    for command in (["show"], ["erase", "--yes"]):
-        done = cli.run("order", *command, "A", "not an ID")
-        assert_one_line(done, 2)
-        assert "'not an ID' is not an order ID" in done.stderr
-
-
-def test_without_a_server_one_line_says_so(cli: Cli) -> None:
-    assert_one_line(cli.run("order", "show", "A", env={"INGEST_REDIS_URL": "redis://127.0.0.1:1/0"}), 1)
-    assert_one_line(cli.run("order", "show", "A", env={"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none"}), 1)
-
-
 # -- erase --------------------------------------------------------------------------------------------------------
 
 

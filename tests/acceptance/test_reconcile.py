@@ -116,15 +116,6 @@ def test_scripts_get_one_json_object(cli: Cli, service: Orders) -> None:
     assert (whole.returncode, report["lost"]["count"], report["unexpected"]["examples"]) == (1, 0, ["x"])
 
 
-def test_a_list_may_be_a_column_of_a_csv_file(cli: Cli, service: Orders, tmp_path: Path) -> None:
-    (tmp_path / "orders.csv").write_text("id,no\n1,a\n2,b\n")
-    service.store("a")
-
-    done = cli.run("reconcile", "--file", str(tmp_path / "orders.csv"), "--column", "no", "--missing", "-")
-
-    assert (done.returncode, done.stdout) == (1, "b\n")
-
-
 def test_an_invalid_line_is_reported_and_fails_the_command(cli: Cli, service: Orders) -> None:
     service.store("a", "b")
 

@@ -81,6 +81,17 @@ async def stops_in_time(command: WorkerCommand, within: float = GRACE + KILL_MAR
     assert not command.events("process_died")
 
 
+async def is_asked_until_it_ends(command: WorkerCommand, number: signal.Signals, *, every: float) -> None:
+    """Send a signal to all its processes, again and again."""
+
+    async def ended() -> bool:
+        with suppress(ProcessLookupError):
+            command.ask_group(number)
+        return command.process.poll() is not None
+
+    await eventually(ended, within=30, every=every)
+
+
 async def next_worker_finishes(scene: Scene, workers: Workers, order_ids: list[str] = ORDERS) -> None:
     """Check that nothing was lost: the next worker stores all that is left."""
     scene.api.behave(latency="0", hang_rate=0.0)
@@ -217,13 +228,8 @@ async def test_repeated_signals_to_all_processes_still_release_everything(
     command = workers.start(shutdown_grace=3600)
     await holds(scene, 20)
 
-    async def ended() -> bool:
-        with suppress(ProcessLookupError):
-            command.ask_group(number)
-        return command.process.poll() is not None
-
     # Like repeated Ctrl-C at a terminal: after a single signal it would wait for an hour.
-    await eventually(ended, within=30, every=0.2)
+    await is_asked_until_it_ends(command, number, every=0.2)
 
     await stops_in_time(command)
     assert (total(command, "released"), total(command, "orphans")) == (20, 0)
@@ -239,13 +245,8 @@ async def test_signals_until_the_process_has_exited_do_not_change_its_exit_code(
     command = workers.start(metrics_port=free_port())
     await scene.stored_at_least(1)
 
-    async def ended() -> bool:
-        with suppress(ProcessLookupError):
-            command.ask_group(number)
-        return command.process.poll() is not None
-
     # Python's own exit, after it has removed its signal handlers, takes some milliseconds.
-    await eventually(ended, within=30, every=0.001)
+    await is_asked_until_it_ends(command, number, every=0.001)
 
     await stops_in_time(command)
 
@@ -292,13 +293,6 @@ async def test_a_child_killed_during_the_stop_is_reported_and_loses_nothing(scen
     await command.says("stop_requested", component="shutdown")
     os.kill(command.pid_of("worker-0"), signal.SIGKILL)
     await command.says("process_stopped", process="worker-0", code=-signal.SIGKILL)
-    command.ask_group(signal.SIGTERM)
-
-    async def ended() -> bool:
-        with suppress(ProcessLookupError):
-            command.ask_group(signal.SIGTERM)
-        return command.process.poll() is not None
-
-    await eventually(ended, every=0.5)
+    await is_asked_until_it_ends(command, signal.SIGTERM, every=0.5)
     assert await command.exit_code() == 1, "one of its processes was killed"
     await next_worker_finishes(scene, workers)

@@ -7,26 +7,17 @@ import re
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from acceptance.dead_lettering import StoredDeadLetters, on_a_terminal
 from dead_letter_entries import dead_fields
-from redis import Redis
 from support import Cli, eventually_sync
 
-from ingest.queue.layout.keys import Keys
 from ingest.settings import Settings
 
 NARROW = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
 UUID = "0d5c9a1e-7f57-4b7e-9a53-0a4f4f3c1d2e"
-
-
-@pytest.fixture
-def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters]:
-    with Redis.from_url(redis_url) as redis:
-        yield StoredDeadLetters(redis, Keys.of(queue_name))
 
 
 def printed(cli: Cli, *arguments: str, **env: str) -> list[str]:
@@ -111,9 +102,6 @@ def test_config_in_a_pipe_is_a_line_for_each_setting(cli: Cli) -> None:
     done = cli.run("config", env={"INGEST_UPSTREAM_URL": "https://shop.example/" + "x" * 300 + "/{order_id}"})
 
     assert len(done.stdout.splitlines()) == 1 + len(Settings.model_fields)
-
-
-# -- errors -------------------------------------------------------------------------------------------------------
 
 
 # -- status -------------------------------------------------------------------------------------------------------

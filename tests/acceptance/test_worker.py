@@ -9,10 +9,10 @@ from contextlib import closing
 
 import psutil
 import pytest
-from acceptance.commands import WorkerCommand, Workers, closing_workers
+from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, assert_right, ids
 from process_state import is_alive
-from support import Cli, eventually, with_database
+from support import Cli, eventually
 
 from ingest.lab.servers import EmbeddedServers
 
@@ -174,43 +174,16 @@ async def test_a_stop_while_it_waits_for_a_server_succeeds(
     assert [event["cause"] for event in command.events("stop_requested")] == [number.name]
 
 
-async def refusal(command: WorkerCommand) -> str:
-    """The one line with which it refuses to start."""
-    assert await command.exit_code() == 1
-    assert [set(event) for event in command.log] == [{"event", "text"}], command.log
-    text = str(command.log[0]["text"])
-    assert text.startswith("ingest: ")
-    return text
-
-
-async def test_a_database_that_does_not_exist_is_one_line(workers: Workers, dsn: str) -> None:
-    command = workers.start(postgres_dsn=with_database(dsn, "nowhere"))
-
-    assert '"nowhere" does not exist' in await refusal(command)
-
-
-async def test_a_wrong_password_is_one_line_without_the_password(workers: Workers, dsn: str) -> None:
-    command = workers.start(postgres_dsn=dsn.replace("ingest:", "ingest:wrong-", 1))
-
-    line = await refusal(command)
-    assert "password" in line
-    assert "wrong-" not in line
-
-
-async def test_a_database_that_is_not_migrated_is_one_line_that_says_what_to_do(
-    workers: Workers, empty_dsn: str
-) -> None:
-    command = workers.start(postgres_dsn=empty_dsn)
-
-    assert "ingest migrate" in await refusal(command)
-
-
 async def test_a_metrics_port_in_use_is_one_line_that_names_it(workers: Workers) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
 
-        line = await refusal(workers.start(metrics_port=port))
+        command = workers.start(metrics_port=port)
+        assert await command.exit_code() == 1
 
+    assert [set(event) for event in command.log] == [{"event", "text"}], command.log
+    line = str(command.log[0]["text"])
+    assert line.startswith("ingest: ")
     assert f"127.0.0.1:{port}" in line
     assert "INGEST_METRICS_PORT" in line
 

@@ -1,8 +1,5 @@
 """Which dead letters a selection matches, and how times and dead letters are parsed and shown."""
 
-import csv
-import io
-import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -12,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.cli.action import list_reasons
-from ingest.cli.dead.export import CSV_COLUMNS, csv_row
-from ingest.cli.dead.search import json_writer
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import InvalidTime, format_age, format_time, parse_time
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, InvalidSelection, Selection
@@ -219,42 +214,6 @@ def test_any_text_is_printable_on_one_line(text: str, most: int) -> None:
 
 def test_a_text_is_shortened_to_the_limit() -> None:
     assert (printable("abcd", 4), printable("abcde", 4)) == ("abcd", "abc…")
-
-
-def test_json_has_all_fields_in_ascii() -> None:
-    written = io.StringIO()
-    found = dead("7-1", error="é\x1b", tenant=b"\xffo", replays=1, replayed_at=at(NOON), first_enqueued_at=None)
-
-    json_writer(written)([found])
-
-    line = written.getvalue()
-    assert line.isascii()
-    assert line.removesuffix("\n").isprintable()
-    assert json.loads(line) == {
-        "id": "7-1",
-        "order_id": "a",
-        "reason": "not_found",
-        "error": "é\x1b",
-        "attempts": 3,
-        "dead_at": "2026-01-02T12:00:00.000Z",
-        "first_enqueued_at": None,
-        "worker": "w",
-        "replays": 1,
-        "replayed_at": "2026-01-02T12:00:00.000Z",
-        "fields": {"tenant": "\\xffo"},
-    }
-
-
-def test_a_csv_row_is_one_line_without_formulas() -> None:
-    buffer = io.StringIO()
-
-    csv.writer(buffer).writerow(csv_row(dead("7-1", "=1+1", error='@x\n"quoted", é', tenant="-y")))
-
-    assert len(buffer.getvalue().splitlines()) == 1
-    [cells] = csv.reader(io.StringIO(buffer.getvalue()))
-    row = dict(zip(CSV_COLUMNS, cells, strict=True))
-    assert (row["id"], row["order_id"], row["error"]) == ("7-1", "'=1+1", '\'@x\\n"quoted", é')
-    assert (row["replayed_at"], json.loads(row["fields"])) == ("", {"tenant": "-y"})
 
 
 def test_reasons_are_listed_the_most_frequent_first() -> None:

@@ -19,7 +19,7 @@ from ingest.domain.errors import ConfigError
 if TYPE_CHECKING:
     from ingest.operations.dead_letters import Write
 
-CSV_COLUMNS = ("id", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
+_CSV_COLUMNS = ("id", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -81,19 +81,19 @@ def export(
     raise typer.Exit(1 if done.missing else 0)
 
 
-def csv_row(entry: DeadLetterEntry) -> list[str]:
-    """The cells of a dead letter in a CSV file, in the order of `CSV_COLUMNS`."""
+def _csv_row(entry: DeadLetterEntry) -> list[str]:
+    """The cells of a dead letter in a CSV file, in the order of `_CSV_COLUMNS`."""
     from ingest.operations.dead_letters import as_object
 
     facts = as_object(entry)
     facts["fields"] = json.dumps(facts["fields"])
-    return [_cell("" if facts[column] is None else str(facts[column])) for column in CSV_COLUMNS]
+    return [_cell("" if facts[column] is None else str(facts[column])) for column in _CSV_COLUMNS]
 
 
 def _csv_writer(stream: IO[str]) -> "Write":
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    return lambda entries: writer.writerows(map(csv_row, entries))
+    writer.writerow(_CSV_COLUMNS)
+    return lambda entries: writer.writerows(map(_csv_row, entries))
 
 
 def _cell(text: str) -> str:
