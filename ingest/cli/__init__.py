@@ -2,7 +2,7 @@
 
 Each command is a module of this package with a function of its name (`list_` where the name is a Python built-in).
 The function's docstring is the help. A module is imported when its command is used. A command with `COMMANDS` of its
-own is a package of such modules, or one module with a function for each.
+own is a group: its module has their functions, or it is a package of further modules.
 """
 
 import errno
@@ -14,7 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
 from importlib import import_module
-from inspect import cleandoc
+from inspect import cleandoc, isfunction
+from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -131,13 +132,13 @@ class _Commands(CommandGroup):
         name = cmd_name.replace("-", "_")
         lenient = False
         try:
-            group = import_module(self.package)
-            module = import_module(f"{self.package}.{name}") if hasattr(group, "__path__") else group
-            run = getattr(module, name, None) or getattr(module, f"{name}_")
-            below = () if module is group else getattr(module, "COMMANDS", ())
+            if (run := _function(import_module(self.package), name)) is None:
+                module = import_module(f"{self.package}.{name}")
+                run, below = _function(module, name), getattr(module, "COMMANDS", ())
         except ModuleNotFoundError as error:
             # It is listed nevertheless, so that --help works without the extra.
             run, lenient = _without_extra(error), True
+        assert run is not None  # noqa: S101  each name in `names` has a function
         about, examples = _help_of(run)
         if below:
             single = _group(f"{self.package}.{name}", below, examples)
@@ -152,6 +153,12 @@ class _Commands(CommandGroup):
         return quote_code(found)
 
 
+def _function(module: ModuleType, name: str) -> Callable[..., None] | None:
+    """The function of a command. A package also has attributes with the names of its modules."""
+    found = getattr(module, name, None) or getattr(module, f"{name}_", None)
+    return found if isfunction(found) else None
+
+
 def _help_of(run: Callable[..., None]) -> tuple[str, str]:
     """The docstring without its examples, and the examples, which stand below the options."""
     about, examples, lines = cleandoc(run.__doc__ or "").partition("Examples:\n")
@@ -159,7 +166,7 @@ def _help_of(run: Callable[..., None]) -> tuple[str, str]:
 
 
 def _group(name: str, commands: tuple[str, ...], examples: str) -> typer.Typer:
-    """A group of commands that are modules of one package."""
+    """A group of commands, whose module has this name."""
 
     class Single(_Commands):
         package = name
@@ -273,9 +280,6 @@ def _run(run: Callable[[], int]) -> int:
     try:
         code = run()
         sys.stdout.flush()
-    except CannotWrite as error:
-        discard_output()
-        return _fail(error, str(error), error.exit_code)
     except typer.TyperException as error:
         # Pydantic, with which Typer reads values, prefixes quoted errors.
         message = error.format_message().replace("Value error, ", "").rstrip(".")
@@ -283,6 +287,8 @@ def _run(run: Callable[[], int]) -> int:
         # Without arguments, the help has been printed and there is no message.
         return _fail(error, f"{message}{end} Try `{_path(error)} --help`.", error.exit_code) if message else 2
     except UserError as error:
+        if isinstance(error, CannotWrite):
+            discard_output()
         return _fail(error, str(error), error.exit_code)
     except Unavailable as error:
         return _fail(error, f"{error.server} is unavailable: {error}", 1)

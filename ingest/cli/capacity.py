@@ -4,7 +4,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,6 +76,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 
     The formula, and the measurements behind it: https://order-ingest.example/docs/how-to/plan-capacity.md
     """
+    options = locals()
     from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan
 
     for name, value, most in (("--rate", rate, _HIGHEST_RATE), ("--outage", outage, _LONGEST_OUTAGE)):
@@ -83,21 +84,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
             raise typer.BadParameter(f"{value:g} is more than {most:,}", param_hint=f"'{name}'")
     if client not in CLIENTS:
         raise typer.BadParameter(f"choose {', '.join(CLIENTS)}", param_hint="'--client'")
-    demand = PlannedDemand(
-        rate=rate,
-        latency=latency,
-        latency_p99=latency_p99,
-        order_bytes=order_bytes,
-        client=client,
-        bulk=bulk,
-        announced=announced,
-        quota=quota,
-        quota_concurrency=quota_concurrency,
-        outage=outage,
-        processes_per_host=processes_per_host,
-        postgres_connections=postgres_connections,
-        speed=speed,
-    )
+    demand = PlannedDemand(**{field.name: options[field.name] for field in fields(PlannedDemand)})
     found = plan(demand)
     if as_json:
         typer.echo(json.dumps({"demand": asdict(demand), "reached": found.rate >= rate, **asdict(found)}))

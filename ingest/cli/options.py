@@ -28,7 +28,7 @@ ListFormat = Annotated[
 TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
 
 
-def option_in(panel: str, help_text: str, **settings: Any) -> Any:
+def option(panel: str, help_text: str, **settings: Any) -> Any:
     """An option in a panel of a long help text."""
     return typer.Option(help=help_text, rich_help_panel=panel, **settings)
 

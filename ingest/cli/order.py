@@ -1,8 +1,9 @@
 """`ingest order`: shows where orders are, has them fetched again, and erases them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,6 @@ from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.domain.orders.order_state import OrderState
-    from ingest.operations.backends import Backends
 
 COMMANDS = ("show", "refetch", "erase")
 
@@ -61,8 +61,11 @@ def show(
 
     The whole queue is searched, which takes about ten seconds for a million entries.
     """
+    from ingest.cli.terminal.progress import run_with_progress
+    from ingest.operations.orders import locate
+
     order_ids = parse_ids(ids)
-    states = run_interruptible(_locate(start_with_backends(), order_ids))
+    states = run_with_progress("searching the queue", partial(locate, start_with_backends(), order_ids))
     with standard_output() as stream:
         for state in states:
             if as_json:
@@ -156,14 +159,6 @@ def erase(
         removed_from_queue = f"{erased.retries:,} {'retry' if erased.retries == 1 else 'retries'}"
         dead_letters = counted(erased.dead_letters, "dead letter")
         typer.echo(f"erased {what}: removed {counted(erased.rows, 'row')}, {removed_from_queue}, {dead_letters}")
-
-
-async def _locate(backends: "Backends", order_ids: Sequence[str]) -> "list[OrderState]":
-    from ingest.cli.terminal.progress import ProgressDisplay
-    from ingest.operations.orders import locate
-
-    with ProgressDisplay("searching the queue") as display:
-        return await locate(backends, order_ids, on_progress=display.update)
 
 
 def _as_json(state: "OrderState") -> str:

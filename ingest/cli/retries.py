@@ -16,12 +16,9 @@ from ingest.cli.terminal.width import Table, width_of
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.errors import ConfigError
-from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.domain.orders.order_state import RetryEntry
-    from ingest.operations.backends import Backends
-    from ingest.operations.retries import FoundRetries
 
 COMMANDS = ("list", "run-now", "dead-letter")
 
@@ -72,9 +69,11 @@ def list_(
 
     `ingest retries list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
     """
-    from ingest.operations.retries import as_object
+    from ingest.cli.terminal.progress import run_with_progress
+    from ingest.operations.retries import as_object, find
 
-    found = run_interruptible(_find(start_with_backends(), _selection(ids, reason), limit))
+    search = partial(find, start_with_backends(), _selection(ids, reason), limit=limit)
+    found = run_with_progress("searching", search)
     for missing in sorted(found.missing):
         say(f"no retry for {printable(missing)}")
     if as_json:
@@ -185,14 +184,6 @@ def _change(
         apply=lambda found, on_progress, _: apply(backends, found, on_progress=lambda done: on_progress(done, done)),
     )
     return carry_out(action, dry_run=dry_run, yes=yes, as_json=as_json)
-
-
-async def _find(backends: "Backends", selection: RetrySelection, limit: int) -> "FoundRetries":
-    from ingest.cli.terminal.progress import ProgressDisplay
-    from ingest.operations.retries import find
-
-    with ProgressDisplay("searching") as display:
-        return await find(backends, selection, limit=limit, on_progress=display.update)
 
 
 def _print_table(entries: "Sequence[RetryEntry]") -> None:

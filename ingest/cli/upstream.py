@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from ingest.cli.options import option_in
+from ingest.cli.options import option
 from ingest.domain.errors import ConfigError
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import changed
@@ -30,20 +30,18 @@ _ORDERS = "Orders"
 
 
 def _share(help_text: str) -> Any:
-    return option_in(_FAULTS, help_text, min=0, max=1, show_default=False)
+    return option(_FAULTS, help_text, min=0, max=1, show_default=False)
 
 
 def upstream(  # noqa: PLR0913  each parameter is one option
     *,
-    host: Annotated[str, option_in(_LISTENING, "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option_in(_LISTENING, "Port. 0 selects a free one.", min=0, max=65535)] = 8081,
+    host: Annotated[str, option(_LISTENING, "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option(_LISTENING, "Port. 0 selects a free one.", min=0, max=65535)] = 8081,
     latency: Annotated[
-        str, option_in(_SPEED, "Seconds until the answer: 0.1, 0.1-0.2 (uniform) or lognormal:MEDIAN,SIGMA.")
+        str, option(_SPEED, "Seconds until the answer: 0.1, 0.1-0.2 (uniform) or lognormal:MEDIAN,SIGMA.")
     ] = _DEFAULT.latency,
     error_rate: Annotated[float, _share("Answered with --error-status.")] = 0.0,
-    error_status: Annotated[
-        int, option_in(_FAULTS, "The status of an error.", min=400, max=599)
-    ] = _DEFAULT.error_status,
+    error_status: Annotated[int, option(_FAULTS, "The status of an error.", min=400, max=599)] = _DEFAULT.error_status,
     unavailable_rate: Annotated[float, _share("503 with Retry-After.")] = 0.0,
     not_found_rate: Annotated[float, _share("404 though the order exists.")] = 0.0,
     redirect_rate: Annotated[float, _share("302, pointing to the same order.")] = 0.0,
@@ -51,98 +49,98 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     wrong_type_rate: Annotated[float, _share("200 with JSON that is not an order.")] = 0.0,
     oversize_rate: Annotated[float, _share("200 with a body of --oversize-bytes.")] = 0.0,
     oversize_bytes: Annotated[
-        int, option_in(_FAULTS, "Length of such a body.", min=64, max=1 << 30)
+        int, option(_FAULTS, "Length of such a body.", min=64, max=1 << 30)
     ] = _DEFAULT.oversize_bytes,
     truncate_rate: Annotated[float, _share("The connection closes after half of the body.")] = 0.0,
     reset_rate: Annotated[float, _share("The connection is reset without an answer.")] = 0.0,
     hang_rate: Annotated[float, _share("Never answered.")] = 0.0,
     breaking_id: Annotated[
-        str | None, option_in(_FAULTS, "Any request that asks for this order gets --error-status.")
+        str | None, option(_FAULTS, "Any request that asks for this order gets --error-status.")
     ] = _DEFAULT.breaking_id,
     fail_first: Annotated[
-        int, option_in(_FAULTS, "Only the first n requests for each order are faulty. 0 for any.", min=0)
+        int, option(_FAULTS, "Only the first n requests for each order are faulty. 0 for any.", min=0)
     ] = _DEFAULT.fail_first,
     seed: Annotated[
-        int | None, option_in(_FAULTS, "Seed of the random generator. Defaults to a random one.", metavar="N")
+        int | None, option(_FAULTS, "Seed of the random generator. Defaults to a random one.", metavar="N")
     ] = None,
     rate_limit: Annotated[
-        float, option_in(_LIMITS, "Requests per second above which it answers 429. 0 for no limit.", min=0)
+        float, option(_LIMITS, "Requests per second above which it answers 429. 0 for no limit.", min=0)
     ] = _DEFAULT.rate_limit,
     rate_burst: Annotated[
-        int | None, option_in(_LIMITS, "Requests that may arrive in a burst. Defaults to those of one second.", min=1)
+        int | None, option(_LIMITS, "Requests that may arrive in a burst. Defaults to those of one second.", min=1)
     ] = _DEFAULT.rate_burst,
     concurrency_limit: Annotated[
-        int, option_in(_LIMITS, "Requests at a time above which it answers 429. 0 for no limit.", min=0)
+        int, option(_LIMITS, "Requests at a time above which it answers 429. 0 for no limit.", min=0)
     ] = _DEFAULT.concurrency_limit,
     capacity: Annotated[
-        int, option_in(_LIMITS, "Requests processed at a time, while the others wait. 0 for no limit.", min=0)
+        int, option(_LIMITS, "Requests processed at a time, while the others wait. 0 for no limit.", min=0)
     ] = _DEFAULT.capacity,
     capacity_queue: Annotated[
-        int, option_in(_LIMITS, "Requests that may wait. More get 503.", min=0)
+        int, option(_LIMITS, "Requests that may wait. More get 503.", min=0)
     ] = _DEFAULT.capacity_queue,
     quota: Annotated[
-        int, option_in(_LIMITS, "Requests in each --quota-window, above which it answers 429. 0 for no quota.", min=0)
+        int, option(_LIMITS, "Requests in each --quota-window, above which it answers 429. 0 for no quota.", min=0)
     ] = _DEFAULT.quota,
     quota_window: Annotated[
-        float, option_in(_LIMITS, "Seconds after which the quota is full again.", min=0.001)
+        float, option(_LIMITS, "Seconds after which the quota is full again.", min=0.001)
     ] = _DEFAULT.quota_window,
     quota_headers: Annotated[
         str,
-        option_in(_LIMITS, "Form of the headers with the rest of the quota.", metavar="items|members|fields|x|none"),
+        option(_LIMITS, "Form of the headers with the rest of the quota.", metavar="items|members|fields|x|none"),
     ] = _DEFAULT.quota_headers,
     retry_after: Annotated[
-        int, option_in(_LIMITS, "Seconds to wait that a 429 or 503 demands.", min=0)
+        int, option(_LIMITS, "Seconds to wait that a 429 or 503 demands.", min=0)
     ] = _DEFAULT.retry_after,
     retry_after_format: Annotated[
-        str, option_in(_LIMITS, "Form of Retry-After.", metavar="seconds|date|none")
+        str, option(_LIMITS, "Form of Retry-After.", metavar="seconds|date|none")
     ] = _DEFAULT.retry_after_format,
     down: Annotated[
-        str | None, option_in(_LIMITS, "An outage: each request ends like this.", metavar="503|reset|page|empty|404")
+        str | None, option(_LIMITS, "An outage: each request ends like this.", metavar="503|reset|page|empty|404")
     ] = _DEFAULT.down,
-    token: Annotated[str | None, option_in(_ACCESS, "401 without this bearer token.")] = _DEFAULT.token,
+    token: Annotated[str | None, option(_ACCESS, "401 without this bearer token.")] = _DEFAULT.token,
     basic: Annotated[
-        str | None, option_in(_ACCESS, "401 without this user and password.", metavar="USER:PASSWORD")
+        str | None, option(_ACCESS, "401 without this user and password.", metavar="USER:PASSWORD")
     ] = _DEFAULT.basic,
-    key: Annotated[str | None, option_in(_ACCESS, "401 without this header.", metavar="NAME: VALUE")] = _DEFAULT.key,
+    key: Annotated[str | None, option(_ACCESS, "401 without this header.", metavar="NAME: VALUE")] = _DEFAULT.key,
     client: Annotated[
-        str | None, option_in(_ACCESS, "401 without a token from POST /token for this client.", metavar="ID:SECRET")
+        str | None, option(_ACCESS, "401 without a token from POST /token for this client.", metavar="ID:SECRET")
     ] = _DEFAULT.client,
     token_lifetime: Annotated[
-        float, option_in(_ACCESS, "Seconds that such a token lasts.", metavar="N")
+        float, option(_ACCESS, "Seconds that such a token lasts.", metavar="N")
     ] = _DEFAULT.token_lifetime,
     token_latency: Annotated[
-        float, option_in(_ACCESS, "Seconds until it is issued.", metavar="N")
+        float, option(_ACCESS, "Seconds until it is issued.", metavar="N")
     ] = _DEFAULT.token_latency,
     authority_down: Annotated[
-        str | None, option_in(_ACCESS, "How POST /token fails.", metavar="503|401|reset|hang")
+        str | None, option(_ACCESS, "How POST /token fails.", metavar="503|401|reset|hang")
     ] = _DEFAULT.authority_down,
-    tls_cert: Annotated[Path | None, option_in(_ACCESS, "Serve HTTPS with this certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, option_in(_ACCESS, "Its private key, if it is in another file.")] = None,
+    tls_cert: Annotated[Path | None, option(_ACCESS, "Serve HTTPS with this certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, option(_ACCESS, "Its private key, if it is in another file.")] = None,
     client_ca: Annotated[
-        Path | None, option_in(_ACCESS, "Accept only clients with a certificate of this authority (PEM).")
+        Path | None, option(_ACCESS, "Accept only clients with a certificate of this authority (PEM).")
     ] = None,
     updated_at: Annotated[
-        str | None, option_in(_ORDERS, "The updated_at of every order, with a time zone.", metavar="RFC 3339")
+        str | None, option(_ORDERS, "The updated_at of every order, with a time zone.", metavar="RFC 3339")
     ] = None,
     shape: Annotated[
         str | None,
-        option_in(
+        option(
             _ORDERS,
             "Serve orders as this shop does: path, credential, documents.",
             metavar="shopify|woocommerce|amazon",
         ),
     ] = _DEFAULT.shape,
     list_limit: Annotated[
-        int, option_in(_ORDERS, "Orders that one request to the list endpoint may ask for.", min=1)
+        int, option(_ORDERS, "Orders that one request to the list endpoint may ask for.", min=1)
     ] = _DEFAULT.list_limit,
     list_shape: Annotated[
-        str, option_in(_ORDERS, "Answer of the list endpoint.", metavar="object|array")
+        str, option(_ORDERS, "Answer of the list endpoint.", metavar="object|array")
     ] = _DEFAULT.list_shape,
     any_id: Annotated[
         bool, typer.Option("--any-id", help="Serve any ID, not only those bundled.", rich_help_panel=_ORDERS)
     ] = _DEFAULT.any_id,
     any_bytes: Annotated[
-        int | None, option_in(_ORDERS, "Approximate length of their documents, in bytes.", min=1)
+        int | None, option(_ORDERS, "Approximate length of their documents, in bytes.", min=1)
     ] = _DEFAULT.any_bytes,
 ) -> None:
     """Run the simulated external API: 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.

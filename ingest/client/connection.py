@@ -160,18 +160,12 @@ def quoted(key: str) -> str:
 async def _body(response: aiohttp.ClientResponse) -> bytes:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise UnexpectedAnswer("the response is compressed, which was not requested", status=response.status)
-    if (response.content_length or 0) > _BODY_LIMIT:
-        raise _too_large(response.status)
     body = bytearray()
     async for chunk in response.content.iter_chunked(_CHUNK):
         body += chunk
         if len(body) > _BODY_LIMIT:
-            raise _too_large(response.status)
+            raise UnexpectedAnswer(f"the response is larger than {_BODY_LIMIT:,} bytes", status=response.status)
     return bytes(body)
-
-
-def _too_large(status: int) -> UnexpectedAnswer:
-    return UnexpectedAnswer(f"the response is larger than {_BODY_LIMIT:,} bytes", status=status)
 
 
 def _checked_url(url: str, *, allow_http: bool) -> str:

@@ -23,13 +23,7 @@ class SyncClient:
     May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
     when it is first used. Not for programs whose threads gevent or eventlet replaces.
 
-    Args:
-        url: of the API, such as https://orders.example.
-        key: the API key, or None for an API without keys.
-        ca_file: PEM file of the authorities to trust instead of the system's.
-        allow_http: whether to send the key without TLS to another machine.
-        timeout: seconds for one try of a request.
-        deadline: seconds for a request with all its tries.
+    The arguments are those of `Client.connect`.
 
     Raises:
         ValueError: if one of them cannot be used.

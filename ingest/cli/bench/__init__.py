@@ -1,6 +1,15 @@
-"""`ingest bench`: measures the service, and the alternatives to it."""
+"""`ingest bench`: measures the service, and the alternatives to it. This module has the benches with few options."""
+
+from functools import partial
+from typing import Annotated, Literal
+
+import typer
+
+from ingest.cli.bench.output import AsJson, Output, publish
 
 COMMANDS = ("pipeline", "profile", "patterns", "backpressure", "select", "adaptive", "mapping", "http")
+
+_LATENCIES = ("100-200", "100-110")
 
 
 def bench() -> None:
@@ -13,3 +22,126 @@ def bench() -> None:
 
     Every bench needs the extra 'bench', starts its own servers, and removes them at the end.
     """
+
+
+def profile(
+    *,
+    orders: Annotated[int, typer.Option(help="Orders to enqueue.", min=1, max=9_999_999)] = 40_000,
+    latency: Annotated[str, typer.Option(help="Of the external API, as `ingest upstream` takes it.")] = "0-0.002",
+    in_flight: Annotated[int, typer.Option(help="Orders in flight.", min=1, max=10_000)] = 200,
+    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="The external API over HTTPS.")] = False,
+    client: Annotated[
+        Literal["native", "aiohttp"] | None,
+        typer.Option(help="INGEST_UPSTREAM_CLIENT of the worker.", show_default=False),
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one worker process on real servers, and report where the CPU time of a delivery goes, stage by stage.
+
+    Samples what the process executes each time it has used a few milliseconds of CPU: 40,000 orders give about a
+    thousand samples.
+
+    Examples:
+    `ingest bench profile` takes about half a minute.
+
+    `ingest bench profile --client aiohttp` is the same with another HTTP client; `--tls`, over HTTPS.
+    """
+    from ingest.bench.pipeline.plan import Plan
+    from ingest.bench.profile.compare import run
+
+    plan = Plan(orders=orders, latency=latency, in_flight=in_flight, processes=1, tls=tls, client=client)
+    publish(partial(run, plan), output, as_json=as_json)
+
+
+def backpressure(
+    *,
+    calls: Annotated[int, typer.Option(help="Calls to make in each way.", min=1, max=10_000_000)] = 100_000,
+    limit: Annotated[int, typer.Option(help="Calls in flight, at most.", min=1, max=100_000)] = 500,
+    latency: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LOW-HIGH", help="Milliseconds that a call takes. Repeatable.", show_default="100-200 and 100-110"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the latencies, which are the same for every way.")] = 1,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time and memory of five ways to make many calls with a fixed number in flight, ours among them.
+
+    The calls are simulated: they sleep. No server is needed. Expected duration and progress go to stderr.
+
+    Examples:
+    `ingest bench backpressure` makes 100,000 calls in each way, twice, for two ranges of latencies: about 10 minutes.
+
+    `ingest bench backpressure --calls 20000 --latency 100-200` takes about a minute.
+
+    `ingest bench backpressure --output results` also writes a table, JSON and a chart into a directory.
+    """
+    from ingest.bench.backpressure.calls import Latency
+    from ingest.bench.backpressure.compare import Plan, run
+
+    try:
+        latencies = [Latency.parse(text) for text in dict.fromkeys(latency or _LATENCIES)]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--latency") from error
+    publish(partial(run, Plan(latencies, calls, limit, seed)), output, as_json=as_json)
+
+
+def mapping(
+    *,
+    turns: Annotated[int, typer.Option(help="Turns of each way, of 50 orders each.", min=1, max=1_000_000)] = 500,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make orders of a document of 20 fields by a mapping, and find the same values by JMESPath.
+
+    Runs in this process, without any server.
+
+    Examples:
+    `ingest bench mapping` takes about a second.
+
+    `ingest bench mapping --turns 10000` finds the quiet moments of a busy machine.
+    """
+    from ingest.bench.mapping import Plan, run
+
+    publish(partial(run, Plan(turns)), output, as_json=as_json)
+
+
+def http(
+    *,
+    clients: Annotated[int, typer.Option(help="Connections.", min=1, max=5_000)] = 200,
+    processes: Annotated[int, typer.Option(help="Processes of each server.", min=1, max=64)] = 1,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.1, max=3600)] = 30.0,
+    streamed: Annotated[
+        int, typer.Option(help="Orders of one streamed request, of the case ndjson.", min=1, max=100_000)
+    ] = 100_000,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One to measure: bare, gunicorn, post, post-fsync, ndjson, get or put. Repeatable. [all]",
+            metavar="CASE",
+        ),
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Requests per second, latency, CPU and memory of `ingest api`, next to a minimal aiohttp handler.
+
+    That handler runs directly, as the service does, and under gunicorn with as many workers. All of them get the same requests
+    from the same clients on this machine, one server after the other. Expected duration and progress go to stderr.
+
+    Examples:
+    `ingest bench http` takes about 4 minutes.
+
+    `ingest bench http --case bare --case post --seconds 5` compares a POST with a handler that only answers.
+
+    `ingest bench http --output results` also writes tables, JSON and charts into a directory.
+    """
+    from ingest.bench.http.compare import CASES, Plan, run
+
+    if unknown := next((name for name in case or () if name not in CASES), None):
+        raise typer.BadParameter(f"{unknown!r} is none of {', '.join(CASES)}", param_hint="--case")
+    chosen = tuple(name for name in CASES if not case or name in case)
+    publish(partial(run, Plan(chosen, clients, processes, seconds, streamed)), output, as_json=as_json)

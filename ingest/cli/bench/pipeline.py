@@ -1,10 +1,11 @@
 """`ingest bench pipeline`: measures the service as a user runs it, against a simulated external API."""
 
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Literal
 
 from ingest.cli.bench.output import AsJson, Output, publish
-from ingest.cli.options import option_in
+from ingest.cli.options import option
 
 _LOAD = "Load"
 _CONTENDERS = "Contenders"
@@ -14,75 +15,75 @@ _SERVERS = "Servers"
 
 def pipeline(  # noqa: PLR0913  each parameter is one option
     *,
-    orders: Annotated[int, option_in(_LOAD, "Orders to enqueue.", min=1, max=9_999_999)] = 10_000,
-    latency: Annotated[str, option_in(_LOAD, "Of the external API, as `ingest upstream` takes it.")] = "0.1-0.2",
+    orders: Annotated[int, option(_LOAD, "Orders to enqueue.", min=1, max=9_999_999)] = 10_000,
+    latency: Annotated[str, option(_LOAD, "Of the external API, as `ingest upstream` takes it.")] = "0.1-0.2",
     order_bytes: Annotated[
         int,
-        option_in(
+        option(
             _LOAD,
             "Approximate length of the documents after the first 10,000, which are real orders with a mean of 2 KB. 0 for any length.",
             min=0,
         ),
     ] = 1_000,
-    tls: Annotated[bool, option_in(_LOAD, "The external API over HTTPS.")] = False,
+    tls: Annotated[bool, option(_LOAD, "The external API over HTTPS.")] = False,
     rate: Annotated[
         float,
-        option_in(_LOAD, "Orders per second, arriving at random. 0 enqueues all of them before the start.", min=0),
+        option(_LOAD, "Orders per second, arriving at random. 0 enqueues all of them before the start.", min=0),
     ] = 0.0,
-    in_flight: Annotated[int, option_in(_CONTENDERS, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
-    processes: Annotated[int, option_in(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,
+    in_flight: Annotated[int, option(_CONTENDERS, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
+    processes: Annotated[int, option(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,
     client: Annotated[
         Literal["native", "aiohttp"] | None,
-        option_in(_CONTENDERS, "INGEST_UPSTREAM_CLIENT of the service.", show_default=False, metavar="native|aiohttp"),
+        option(_CONTENDERS, "INGEST_UPSTREAM_CLIENT of the service.", show_default=False, metavar="native|aiohttp"),
     ] = None,
     batch_rows: Annotated[
-        int | None, option_in(_CONTENDERS, "INGEST_BATCH_ROWS of the service.", min=1, max=5_000, show_default=False)
+        int | None, option(_CONTENDERS, "INGEST_BATCH_ROWS of the service.", min=1, max=5_000, show_default=False)
     ] = None,
     bulk: Annotated[
-        int, option_in(_CONTENDERS, "Orders in one request of the service. 0 for one request each.", min=0, max=250)
+        int, option(_CONTENDERS, "Orders in one request of the service. 0 for one request each.", min=0, max=250)
     ] = 0,
     metrics: Annotated[
-        bool, option_in(_CONTENDERS, "Let the service serve /metrics, its default, with one more process.")
+        bool, option(_CONTENDERS, "Let the service serve /metrics, its default, with one more process.")
     ] = False,
     vs: Annotated[
         list[str] | None,
-        option_in(
+        option(
             _CONTENDERS,
             "Another contender: a bare loop in Python, or in Go, which needs a Go toolchain. Repeatable.",
             metavar="bare|go",
         ),
     ] = None,
-    runs: Annotated[int, option_in(_CONTENDERS, "Runs of each contender, in turn.", min=1, max=100)] = 1,
+    runs: Annotated[int, option(_CONTENDERS, "Runs of each contender, in turn.", min=1, max=100)] = 1,
     sweep: Annotated[
         str | None,
-        option_in(
+        option(
             _CONTENDERS,
             "One run for each value of an option: in-flight, processes, latency, batch-rows or rate.",
             metavar="OPTION=VALUE,VALUE,...",
         ),
     ] = None,
     kill_at: Annotated[
-        float | None, option_in(_FAULTS, "Kill a worker when this share of the orders is stored.", metavar="SHARE")
+        float | None, option(_FAULTS, "Kill a worker when this share of the orders is stored.", metavar="SHARE")
     ] = None,
     kill: Annotated[
         Literal["worker", "command"],
-        option_in(
+        option(
             _FAULTS,
             "One worker process, which is restarted, or one of two whole commands, which is not.",
             metavar="worker|command",
         ),
     ] = "worker",
     api_limit: Annotated[
-        int, option_in(_FAULTS, "Requests at a time above which the API answers 429. 0 for no limit.", min=0)
+        int, option(_FAULTS, "Requests at a time above which the API answers 429. 0 for no limit.", min=0)
     ] = 0,
-    api_retry_after: Annotated[int, option_in(_FAULTS, "Seconds to wait that a 429 demands.", min=0)] = 1,
+    api_retry_after: Annotated[int, option(_FAULTS, "Seconds to wait that a 429 demands.", min=0)] = 1,
     redis_url: Annotated[
-        str | None, option_in(_SERVERS, "A Redis to use instead of the embedded one. The queue is 'ingest-bench'.")
+        str | None, option(_SERVERS, "A Redis to use instead of the embedded one. The queue is 'ingest-bench'.")
     ] = None,
     postgres_dsn: Annotated[
-        str | None, option_in(_SERVERS, "A PostgreSQL to use instead. Its table 'orders' has to be empty, or missing.")
+        str | None, option(_SERVERS, "A PostgreSQL to use instead. Its table 'orders' has to be empty, or missing.")
     ] = None,
-    seed: Annotated[int, option_in(_LOAD, "Seed of arrivals and latencies.", min=0)] = 1,
+    seed: Annotated[int, option(_LOAD, "Seed of arrivals and latencies.", min=0)] = 1,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -107,6 +108,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     `ingest bench pipeline --sweep in-flight=50,100,200,400,800 --output results` charts throughput and latency, and
     marks how many orders in flight are enough.
     """
+    options = locals()
     from ingest.bench.pipeline.compare import compare, run_sweep
     from ingest.bench.pipeline.go_build import check_toolchain
     from ingest.bench.pipeline.plan import GO, GO_JSON, RIVALS, Plan
@@ -135,24 +137,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
             raise ConfigError(f"--redis-url {error}") from None
     if {GO, GO_JSON} & {*rivals}:
         check_toolchain()
-    plan = Plan(
-        orders=orders,
-        latency=latency,
-        order_bytes=order_bytes,
-        in_flight=in_flight,
-        processes=processes,
-        rate=rate,
-        kill_at=kill_at,
-        kill=kill,
-        client=client,
-        batch_rows=batch_rows,
-        bulk=bulk,
-        api_limit=api_limit,
-        api_retry_after=api_retry_after,
-        tls=tls,
-        metrics=metrics,
-        seed=seed,
-    )
+    plan = Plan(**{field.name: options[field.name] for field in fields(Plan)})
     servers = Servers(redis_url, postgres_dsn)
     bench = partial(run_sweep, plan, Sweep.parse(sweep, plan)) if sweep else partial(compare, plan, rivals)
     publish(partial(bench, runs=runs, servers=servers), output, as_json=as_json)

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.dead.options import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.dead import Ids, Reasons, Since, Until, selection_or_all
 from ingest.cli.invocation import say, start_with_backends
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.text import counted, printable

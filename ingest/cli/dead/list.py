@@ -9,7 +9,7 @@ from functools import partial
 
 import typer
 
-from ingest.cli.dead.options import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.dead import Ids, Reasons, Since, Until, selection_or_all
 from ingest.cli.invocation import say, start_with_backends
 from ingest.cli.options import AsJson, Limit
 from ingest.cli.terminal.output import standard_output

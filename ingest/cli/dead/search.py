@@ -7,13 +7,12 @@ from typing import IO, Any
 
 from ingest.cli.invocation import say
 from ingest.cli.terminal.output import standard_output
-from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import WrittenDeadLetters
-from ingest.process.interrupt import run_interruptible
 
 
 def search(
@@ -29,12 +28,7 @@ def search(
         activity: for the progress.
         beside: where they are written at the same time.
     """
-
-    async def run() -> WrittenDeadLetters:
-        with ProgressDisplay(activity, beside=beside) as display:
-            return await find(on_progress=display.update)
-
-    found = run_interruptible(run())
+    found = run_with_progress(activity, find, beside=beside)
     for missing in sorted(found.missing):
         say(f"no dead letter for {printable(missing)}")
     return found

@@ -37,13 +37,7 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     Raises:
         CannotWrite: also if the file exists and may not be replaced.
     """
-    try:
-        is_folder = path.is_dir()
-    except OSError as error:
-        raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
-    if is_folder:
-        raise CannotWrite(f"cannot write {path}: it is a folder")
-    temporary = path.with_name(f".export-{secrets.token_hex(4)}.part")
+    temporary = path.parent / f".export-{secrets.token_hex(4)}.part"
     try:
         _require_free(path, replace=replace)
         with open(temporary, "x", encoding="utf-8", newline="\n", opener=_owner_only) as stream:
@@ -67,6 +61,6 @@ def _owner_only(path: str, flags: int) -> int:
 
 def _require_free(path: Path, *, replace: bool) -> None:
     if path.exists() and not path.is_file():
-        raise CannotWrite(f"cannot write {path}: it is not a regular file")
+        raise CannotWrite(f"cannot write {path}: it is {'a folder' if path.is_dir() else 'not a regular file'}")
     if path.exists() and not replace:
         raise CannotWrite(f"{path} exists: choose another name, or replace it with --force")

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from typing import IO, Self
+from collections.abc import Callable, Coroutine
+from typing import IO, Any, Self, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -17,12 +18,26 @@ from rich.progress import (
 
 from ingest.cli.invocation import say
 from ingest.cli.terminal.width import wrapped
+from ingest.process.interrupt import run_interruptible
 from ingest.telemetry.logs import get_logger
 
+_T = TypeVar("_T")
 _log = get_logger("progress")
 _LOG_EVERY = 5.0
 # Work that is done sooner needs no bar.
 _BAR_AFTER = 0.5
+
+
+def run_with_progress(
+    activity: str, work: Callable[..., Coroutine[Any, Any, _T]], *, beside: IO[str] | None = None
+) -> _T:
+    """Run what reports to `on_progress`, until Ctrl-C. The other arguments are those of the display."""
+
+    async def run() -> _T:
+        with ProgressDisplay(activity, beside=beside) as display:
+            return await work(on_progress=display.update)
+
+    return run_interruptible(run())
 
 
 class ProgressDisplay:
