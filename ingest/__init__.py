@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ingest.client.answers import FoundOrder
     from ingest.client.client import Client
     from ingest.client.errors import (
         ApiError,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         Unauthorized,
         UnexpectedAnswer,
     )
-    from ingest.client.found_order import FoundOrder
     from ingest.client.sync_client import SyncClient
     from ingest.domain.deliveries.accepted import Accepted, Durability
     from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
@@ -85,7 +85,7 @@ _NAMES = {
     "ingest.client.errors": (
         "ApiError ApiUnavailable Forbidden Invalid NotFound RateLimited RequestInProgress Unauthorized UnexpectedAnswer"
     ),
-    "ingest.client.found_order": "FoundOrder",
+    "ingest.client.answers": "FoundOrder",
     "ingest.client.sync_client": "SyncClient",
     "ingest.domain.deliveries.accepted": "Accepted Durability",
     "ingest.domain.deliveries.announcement": "Announcement InvalidAnnouncement",

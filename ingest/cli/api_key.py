@@ -12,7 +12,7 @@ from ingest.cli.options import AsJson
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.width import aligned
-from ingest.domain.api_key import FASTEST, LARGEST_BURST, SLOWEST, ApiKey, RateLimit, Scope, is_key_name
+from ingest.domain.api_key import FASTEST, LARGEST_BURST, SLOWEST, ApiKey, Scope, is_key_name
 from ingest.domain.errors import ConfigError, UserError
 from ingest.process.standard_streams import CannotWrite, discard_output
 
@@ -93,9 +93,10 @@ def create(
         raise typer.BadParameter(
             f"give the scopes of the key, one or more of {', '.join(Scope)}", param_hint="'--scope'"
         )
-    limit = _limit(rate, burst)
+    if burst is not None and rate is None:
+        raise typer.BadParameter("needs --rate", param_hint="'--burst'")
     path = _keys_file(file)
-    text, key = api_keys.create(path, name, scope, limit)
+    text, key = api_keys.create(path, name, scope, api_keys.limit_of(rate, burst))
     _show(json.dumps({"key": text, **api_keys.as_object(key)}) if as_json else text, path, key.key_id)
     _, key_id, scopes, limits, _ = _facts(key)
     say(f"created the key {name} (ID {key_id}; {scopes}; {limits}), shown only here")
@@ -159,15 +160,6 @@ def _keys_file(given: Path | None) -> Path:
     if path is None:
         raise ConfigError("there is no file of keys: set INGEST_API_KEYS_FILE, or give --file")
     return Path(path)
-
-
-def _limit(rate: float | None, burst: int | None) -> RateLimit | None:
-    from ingest.operations.api_keys import limit_of
-
-    try:
-        return limit_of(rate, burst)
-    except ValueError:
-        raise typer.BadParameter("needs --rate", param_hint="'--burst'") from None
 
 
 def _show(text: str, path: Path, key_id: str) -> None:

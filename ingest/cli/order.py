@@ -25,10 +25,6 @@ COMMANDS = ("show", "refetch", "erase")
 _LONGEST_ERROR = 500
 
 
-class Interrupted(UserError):
-    """Orders are erased from the database, and what the queue keeps of them may remain."""
-
-
 def order() -> None:
     """Show where orders are, fetch them again, or erase them.
 
@@ -144,7 +140,7 @@ def erase(
     try:
         erased = run_interruptible(run(backends, order_ids, actor(), on_progress=on_progress))
     except QueueUnavailable as error:
-        raise Interrupted(
+        raise UserError(
             f"{told()}; retries and dead letters may remain: run it again when Redis can be used ({error})"
         ) from error
     except (StoreUnavailable, KeyboardInterrupt) as error:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,8 +22,10 @@ from ingest.client.errors import (
     UnexpectedAnswer,
 )
 from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.orders.order import Order
 from ingest.upstream.responses import api_time, retry_after
 
+_T = TypeVar("_T")
 _LONGEST_TEXT = 300
 _BY_CODE: dict[str, type[ApiError]] = {
     "backlog_full": ApiBacklogFull,
@@ -82,12 +84,9 @@ def json_object(answer: ApiResponse) -> dict[str, Any]:
     Raises:
         UnexpectedAnswer: it is not a JSON object.
     """
-    if answer.content_type != "application/json":
-        raise _unexpected(answer, "the answer is not JSON")
-    try:
-        return msgspec.json.decode(answer.body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise _unexpected(answer, "the answer is not a JSON object") from None
+    if (found := _decoded(answer, "application/json", dict[str, Any])) is None:
+        raise _unexpected(answer, "the answer is not a JSON object")
+    return found
 
 
 class _Accepted(msgspec.Struct, frozen=True):
@@ -101,13 +100,53 @@ def accepted(answer: ApiResponse) -> Accepted:
     Raises:
         UnexpectedAnswer: the response does not contain that.
     """
+    told = _decoded(answer, "application/json", _Accepted)
+    if answer.status != 202 or told is None:
+        raise _unexpected(answer, "the answer does not confirm the orders")
+    return Accepted(told.accepted, told.duplicates)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOrder:
+    """An order, wherever it is.
+
+    Attributes:
+        order_id: its ID.
+        state: `queued`, `in_flight`, `retrying`, `dead`, `stored` or `erased`; `unknown` if the queue is too long to be searched.
+        order: the stored order, or None if it is not stored.
+        erased_at: when it was erased, or None if it was not.
+        answer: the whole response, such as `ingestion`, with the reason of a retry.
+    """
+
+    order_id: str
+    state: str
+    order: Order | None
+    erased_at: datetime | None
+    answer: dict[str, Any] = field(repr=False)
+
+
+class _Ingestion(msgspec.Struct, frozen=True):
+    state: str
+
+
+class _Found(msgspec.Struct, frozen=True):
+    order_id: str
+    ingestion: _Ingestion
+    order: Order | None = None
+    erased_at: datetime | None = None
+
+
+def found_order(answer: dict[str, Any]) -> FoundOrder:
+    """The order in a response.
+
+    Raises:
+        UnexpectedAnswer: if it contains none.
+    """
     try:
-        if answer.status == 202 and answer.content_type == "application/json":
-            told = msgspec.json.decode(answer.body, type=_Accepted)
-            return Accepted(told.accepted, told.duplicates)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    raise _unexpected(answer, "the answer does not confirm the orders")
+        found = msgspec.convert(answer, _Found)
+    except msgspec.ValidationError as error:
+        raise UnexpectedAnswer(f"the response contains no order: {error}") from None
+    return FoundOrder(found.order_id, found.ingestion.state, found.order, found.erased_at, answer)
 
 
 def _unexpected(answer: ApiResponse, what: str) -> UnexpectedAnswer:
@@ -115,7 +154,7 @@ def _unexpected(answer: ApiResponse, what: str) -> UnexpectedAnswer:
 
 
 def _error(answer: ApiResponse) -> ApiError:
-    told = _problem(answer)
+    told = _decoded(answer, "application/problem+json", dict[str, Any]) or {}
     code = _text(told.get("code"))
     kind = _BY_CODE.get(code) or _kind(answer.status)
     if 300 <= answer.status < 400:
@@ -141,13 +180,14 @@ def _kind(status: int) -> type[ApiError]:
     return ApiUnavailable if 500 <= status < 600 else UnexpectedAnswer
 
 
-def _problem(answer: ApiResponse) -> dict[str, Any]:
-    if answer.content_type != "application/problem+json":
-        return {}
+def _decoded(answer: ApiResponse, content_type: str, kind: type[_T]) -> _T | None:
+    """The body, if it is JSON of this type."""
+    if answer.content_type != content_type:
+        return None
     try:
-        return msgspec.json.decode(answer.body, type=dict[str, Any])
+        return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+        return None
 
 
 def _text(value: object) -> str:

@@ -12,11 +12,10 @@ from typing import Any, Self
 
 import msgspec
 
-from ingest.client.answers import accepted, json_object
+from ingest.client.answers import FoundOrder, accepted, found_order, json_object
 from ingest.client.calls import NDJSON, ORDERS, Calls, filters_of
 from ingest.client.connection import ApiConnection, ApiEndpoint, Request
 from ingest.client.errors import UnexpectedAnswer
-from ingest.client.found_order import FoundOrder, found_order
 from ingest.client.parts import MOST_IDS, abatched, batched, checked_ids, checked_size, ndjson, new_key, part_key
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import msgspec
 
@@ -95,47 +95,34 @@ def _arguments(ids: Iterable[str]) -> Iterator[Found]:
 
 
 def _read(path: str, chosen: Format, column: str) -> Iterator[Found]:
-    with _opened(path) as stream:
-        lines = _lines(stream, _name(path))
-        if chosen == "lines":
-            yield from (found for found in lines if found.text is None or found.text.strip())
-        elif chosen == "csv":
-            yield from read_column(lines, column, _name(path))
-        else:
-            yield from _jsonl(lines, column)
+    lines = _lines(path)
+    if chosen == "lines":
+        yield from (found for found in lines if found.text is None or found.text.strip())
+    elif chosen == "csv":
+        yield from read_column(lines, column, _name(path))
+    else:
+        yield from _jsonl(lines, column)
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        stream = Path(path).open("rb")  # noqa: SIM115  closed below; only opening may fail with this error
-    except OSError as error:
-        raise UnreadableSource(f"cannot read {path}: {error.strerror}") from error
-    with stream:
-        yield stream
-
-
-def _lines(stream: IO[bytes], name: str) -> Iterator[Found]:
+def _lines(path: str) -> Iterator[Found]:
     position = number = 0
     try:
-        while raw := stream.readline(LONGEST_LINE):
-            position += len(raw)
-            number += 1
-            if len(raw) == LONGEST_LINE:
-                raise UnreadableSource(
-                    f"line {number} of {name} is longer than {LONGEST_LINE} bytes: this is not a list of IDs"
-                )
-            try:
-                # Spreadsheets write a byte order mark before UTF-8. It is not part of the first line.
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                yield Found(number, text.strip() if "," not in text else text, position=position)
-            except UnicodeDecodeError:
-                yield Found(number, None, "not UTF-8 text", position)
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as stream:
+            while raw := stream.readline(LONGEST_LINE):
+                position += len(raw)
+                number += 1
+                if len(raw) == LONGEST_LINE:
+                    raise UnreadableSource(
+                        f"line {number} of {_name(path)} is longer than {LONGEST_LINE} bytes: this is not a list of IDs"
+                    )
+                try:
+                    # Spreadsheets write a byte order mark before UTF-8. It is not part of the first line.
+                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                    yield Found(number, text.strip() if "," not in text else text, position=position)
+                except UnicodeDecodeError:
+                    yield Found(number, None, "not UTF-8 text", position)
     except OSError as error:
-        raise UnreadableSource(f"cannot read {name}: {error.strerror}") from error
+        raise UnreadableSource(f"cannot read {_name(path)}: {error.strerror}") from error
 
 
 def _jsonl(lines: Iterator[Found], member: str) -> Iterator[Found]:
