@@ -55,7 +55,7 @@ class Written(msgspec.Struct):
 
 
 def with_effects(items: Iterable[Item], effects: Sequence[Effect]) -> Iterator[tuple[Item, Sequence[Effect]]]:
-    """Return each item with the effects of its rows. `effects` contains those of all rows, in order."""
+    """Return each item with the effects of its rows. `effects` are the effects of all rows, in order."""
     at = 0
     for item in items:
         end = at + len(item.rows)

@@ -22,8 +22,8 @@ class DirectConnection:
     """Sends commands over one connection, made when it is needed. It raises redis-py's exceptions, see `translated`.
 
     Whatever ends a command early, including its cancellation, closes the connection, so that no reply is taken for
-    another's. A command is answered `within` so many seconds. `on_loss` is called if it is not, or if the connection
-    was lost.
+    another's. `on_loss` is called if a command is not answered `within` this time, in seconds, or if the connection was
+    lost.
     """
 
     def __init__(

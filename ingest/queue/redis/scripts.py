@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
-from redis.exceptions import ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 
 from ingest.domain.deliveries.entry_fields import KNOWN, LISTED, OF_DEAD_LETTERS, OF_MOVES, OF_RETRIES
 from ingest.queue.redis.connection import is_out_of_memory, translated
@@ -44,7 +44,8 @@ async def has_xnack(client: Redis, key: str) -> bool:
                 return False
             if "NOGROUP" not in str(error):
                 raise
-    return True
+            return True
+        raise InvalidResponse("a key that does not exist has a group")
 
 
 @cache
