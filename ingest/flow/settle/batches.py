@@ -16,7 +16,6 @@ from ingest.flow.settle.acks import Acks
 from ingest.flow.settle.refused_rows import RefusedRows
 from ingest.flow.settle.rows import Item
 from ingest.flow.settle.writer import Writer
-from ingest.flow.waiting import first_of
 
 # Seconds to gather rows with a backlog. A batch costs both sides as much as about twenty rows, and no slot waits for it.
 _GATHER = 0.04
@@ -41,7 +40,6 @@ class Batches:
         self._refused = refused
         self._gathered: list[Item] = []
         self._wake = asyncio.Event()
-        self._is_enough = asyncio.Event()
         self._finishing = False
         self._held = held
         self._has_backlog = False
@@ -54,11 +52,7 @@ class Batches:
             for order in outcome.orders
         ]
         self._gathered.append(Item(delivery, rows, outcome.size))
-        count = len(self._gathered)
-        if count == 1:
-            self._wake.set()
-        if count == self._enough:
-            self._is_enough.set()
+        self._wake.set()
 
     def expect_more(self, *, backlog: bool) -> None:
         """Set whether there is a backlog, with which a row may wait a moment for others."""
@@ -68,7 +62,6 @@ class Batches:
         """Let `run` return once all gathered orders are stored or rejected."""
         self._finishing = True
         self._wake.set()
-        self._is_enough.set()
 
     @contextmanager
     def holding_none(self) -> Iterator[None]:
@@ -81,7 +74,7 @@ class Batches:
         """Store until `finish`. If it is cancelled, orders that are not stored stay pending."""
         while not (self._finishing and not self._gathered):
             await self._woken()
-            if self._has_backlog and 0 < len(self._gathered) < self._enough and not self._finishing:
+            if self._has_backlog:
                 await self._gather()
             self._wake.clear()
             if self._gathered:
@@ -94,13 +87,15 @@ class Batches:
         """Wait a moment for enough rows, but only while deliveries in flight can bring more."""
         now = asyncio.get_running_loop().time
         ends_at, before = now() + _GATHER, 0
-        self._is_enough.clear()
-        # With a backlog, orders that have just ended are soon followed by others.
-        while (len(self._gathered) > before or self._held.undecided()) and now() < ends_at:
-            before = len(self._gathered)
-            await first_of([], self._is_enough, within=_LOOK)
-            if self._is_enough.is_set():
-                return
+        while (
+            0 < (count := len(self._gathered)) < self._enough
+            and not self._finishing
+            # With a backlog, orders that have just ended are soon followed by others.
+            and (count > before or self._held.undecided())
+            and now() < ends_at
+        ):
+            before = count
+            await asyncio.sleep(_LOOK)
 
     async def _woken(self) -> None:
         """Wait for an order to store, or for the next try of rejected rows."""
