@@ -68,8 +68,8 @@ class GroupAccess:
                 if "BUSYGROUP" in str(error) or (is_out_of_memory(error) and await self._has_group(lane)):
                     return False
                 raise
-            # A new group sees everything again; what its namesake had settled is not settled for it. If the process dies here,
-            # entries that other groups still keep are deleted when they have finished them: they were settled once.
+            # A new group receives all entries again, including those that its namesake had settled. If the process dies here,
+            # entries that other groups still keep are deleted when those have finished them, because they were settled once.
             while await self.control.zremrangebyrank(lane.settled, 0, MOST_IDS - 1) == MOST_IDS:
                 pass
         return True

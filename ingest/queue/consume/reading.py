@@ -62,7 +62,7 @@ class QueueReading:
     async def read(self, count: int, block: float) -> list[Delivery]:
         """Read up to `count` new entries, waiting up to `block` seconds for the first. 0 does not wait.
 
-        The express lane's come first; while both lanes have a backlog, about every tenth is the main lane's.
+        Entries of the express lane come first. While both lanes have a backlog, about every tenth is from the main lane.
 
         After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
         Do not cancel it, for the same reason.

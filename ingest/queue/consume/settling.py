@@ -66,7 +66,7 @@ class QueueSettling:
 
     @translating
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
-        """As `ack`, and publish the results of the orders in the same step; return how many entries this consumer still owned."""
+        """As `ack`, and publish the results of the orders in the same step. Return how many entries this consumer still owned."""
         acked = 0
         for lane in self._access.lanes:
             own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)

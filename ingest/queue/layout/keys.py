@@ -9,7 +9,7 @@ class LaneKeys(msgspec.Struct, frozen=True):
     """The keys of one of the two streams of a queue, see `Keys`.
 
     Attributes:
-        suffix: goes after an entry ID where entries of both lanes are named together; empty for the main lane.
+        suffix: goes after an entry ID if entries of both lanes are named together, and is empty for the main lane.
     """
 
     stream: str

@@ -142,7 +142,7 @@ class DeadLetters:
         return rows[0][0].entry_id if rows else _NONE_YET
 
     def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
-        """Pages of the dead letters that match, up to `newest`; close it if you stop early."""
+        """Pages of the dead letters that match, up to `newest`. Close it if you stop early."""
         return self._pages.whole(self._pages.oldest_first(selection, newest))
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:

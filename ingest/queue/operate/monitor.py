@@ -1,4 +1,4 @@
-"""Reports the state of one queue, for /metrics and `ingest status`; changes nothing."""
+"""Reports the state of one queue, for /metrics and `ingest status`. Changes nothing."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple

@@ -47,8 +47,8 @@ class QueueScanner:
 
     While workers run, entries move: from the main lane to the retry set, from there to the end of the express lane, from
     there to the retry set again, and from either lane to the dead letters. So `queued` reads the main lane, the express
-    lane, the retry set, and then what has come to the end of either lane since; `dead` comes after it. What may be missed
-    is an entry that moves twice during the scan, or against its direction, by a replay. Workers of an older release move
+    lane, the retry set, and then the new entries at the end of either lane. `dead` comes after it. The scan may miss an
+    entry that moves twice during the scan, or against its direction, by a replay. Workers of an older release move
     retries to the end of the main lane.
 
     Methods raise `QueueUnavailable` when Redis cannot be used right now.

@@ -31,7 +31,7 @@ class Proof:
 
     Attributes:
         commands: the commands after a script.
-        shortfall: reads their replies, and returns what they do not prove, or an empty text.
+        shortfall: reads their replies, and returns the missing proof, or an empty text.
     """
 
     commands: Sequence[Command]

@@ -74,8 +74,8 @@ class Proofs:
     async def _waits_for_its_disk(self) -> bool:
         """Whether `WAITAOF` can be relied on with `appendfsync everysec`.
 
-        Redis 7.2 and 7.4, and what was made of them, may answer before the data is on the disk; Redis 8 is right
-        (https://github.com/redis/redis/pull/13793), Valkey 9.1 is not. A fork tells the version of the Redis that it began with.
+        Redis 7.2 and 7.4, and their forks up to Valkey 9.1, may answer before the data is on the disk. Redis 8 does not
+        (https://github.com/redis/redis/pull/13793). A fork reports the version of the Redis that it began with.
         """
         try:
             server = await self._client.info("server")

@@ -1,8 +1,8 @@
 """Connections that check who is at their other end.
 
-A name, a virtual IP or a proxy may lead new connections to another server than before, while those that are open stay where
-they are. So a connection is closed as soon as its server replies that it is not the right one, and opened again by the next command,
-its name looked up again. And what was connected to has to show that it is a Redis, before anything is sent that matters.
+A name, a virtual IP or a proxy may lead new connections to another server than before, while open connections stay where
+they are. So a connection is closed as soon as its server replies that it is not the right one. The next command looks the name up
+again and connects. Before a new connection is used, its server has to show that it is a Redis.
 """
 
 import ssl
@@ -23,7 +23,7 @@ ELSEWHERE = {"MOVED", "ASK"}
 # Replies of a server that is a replica now, or about to be, which would not change on the same connection. It may also be one
 # that was cut off from its replicas or its disk, and was replaced.
 _ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS", "MISCONF"}
-# What a handshake raises in redis-py if the other end says something else than Redis would.
+# Exceptions of a handshake in redis-py if the other end is not Redis.
 _NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
 
 # Options of a URL that are not the user's to choose: reads block for longer than a usual timeout, replies are read as bytes, nothing is
@@ -66,8 +66,8 @@ class CheckedConnection(_Base):
     def is_connected(self) -> bool:
         """Whether a command can be sent. Otherwise, sending it connects first.
 
-        Not once the transport is closing, though it is still there until the event loop's next turn: what is written to it is lost.
-        And asyncio's own event loop, in Python 3.12 and in releases of 3.13, then waits for a socket that is about to be closed. The
+        A transport that is closing stays until the event loop's next turn, and data that is written to it is lost. Besides,
+        asyncio's own event loop, in Python 3.12 and in releases of 3.13, then waits for a socket that is about to be closed. The
         next connection gets its number, and would wait in vain (https://github.com/python/cpython/issues/136234).
         """
         return self._reader is not None and self._writer is not None and not self._writer.transport.is_closing()

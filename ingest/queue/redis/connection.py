@@ -1,7 +1,7 @@
 """Clients of Redis, with its errors translated into ours.
 
 By default redis-py retries every command, including those that must not be repeated blindly. Here nothing is retried below the caller,
-which knows the commands that may be repeated. What a connection does by itself is in `checked_connections`.
+which knows the commands that may be repeated. See `checked_connections` for the checks of a connection.
 """
 
 import asyncio

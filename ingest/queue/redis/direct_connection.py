@@ -1,7 +1,7 @@
 """One connection to Redis for one command after the other, for the commands that are sent most often.
 
-redis-py's client and pool cost as much again as its connection, for what is not needed here: taking a connection, checking
-it, retrying, post-processing the reply.
+redis-py's client and pool would double the cost of a command. They take a connection, check it, retry, and post-process the
+reply, which is not needed here.
 """
 
 import asyncio
