@@ -93,20 +93,26 @@ def _print(findings: Sequence["Finding"], *, show_all: bool) -> None:
 def _lines(finding: "Finding", width: int, *, is_coloured: bool) -> Iterator[str]:
     """The finding, and below it what to do, both as wide as the output."""
     head, level = f"{finding.level:<9}{finding.area:<10}", str(finding.level)
-    first, *rest = _wrapped(finding.what, width - len(head)) or [""]
-    shown = typer.style(level, fg=_COLOURS[level]) + head[len(level) :] if is_coloured else head
-    yield shown + first
     indent = " " * len(head)
-    yield from (indent + line for line in rest)
+    lines = _wrapped(finding.what, width, head, indent)
+    if is_coloured:
+        lines[0] = typer.style(level, fg=_COLOURS[level]) + lines[0][len(level) :]
+    yield from lines
     if finding.advice:
-        first, *rest = _wrapped(finding.advice, width - len(head) - 3)
-        yield f"{indent}-> {first}"
-        yield from (f"{indent}   {line}" for line in rest)
+        yield from _wrapped(finding.advice, width, f"{indent}-> ", f"{indent}   ")
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrapped(text: str, width: int, first: str, others: str) -> list[str]:
+    """The text in lines, the first and the others with their beginnings."""
     one_line = printable(" ".join(text.split()), 1_000)
-    return textwrap.wrap(one_line, max(width, 20), break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        one_line,
+        max(width, 40),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _summary(findings: Sequence["Finding"]) -> str:

@@ -15,11 +15,8 @@ from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import changed
 from ingest.lab.upstream.tls import server_tls
 from ingest.process.lifecycle import stop_on_signals
-from ingest.process.standard_streams import has_room_for_output
 
 _DEFAULT = Behaviour()
-# Seconds after which standard output is looked at again, while its pipe is full.
-_LOOK_AGAIN = 0.1
 
 _LISTENING = "Address"
 _SPEED = "Latency"
@@ -191,16 +188,6 @@ async def _serve(api: SimulatedApi) -> None:
         gc.collect()
         gc.freeze()  # ten thousand orders that live as long as the process
         typer.echo(f"simulated external API ready, seed {api.seed}", err=True)
-        if await _has_room(stop):
-            typer.echo(api.url_template)
+        typer.echo(api.url_template)
         await stop.wait()
     typer.echo(f"simulated external API stopped after {api.stats().requests} requests", err=True)
-
-
-async def _has_room(stop: asyncio.Event) -> bool:
-    """Wait until standard output accepts a line. False if a stop was requested before, because it is not read."""
-    while not stop.is_set():
-        if has_room_for_output():
-            return True
-        await asyncio.sleep(_LOOK_AGAIN)
-    return False
