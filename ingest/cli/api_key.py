@@ -51,9 +51,7 @@ def create(
     scope: Annotated[
         list[Scope] | None,
         typer.Option(
-            "--scope",
-            help=f"A permitted scope. Required, may be repeated. One of {', '.join(Scope)}.",
-            metavar="SCOPE",
+            "--scope", help=f"A permitted scope. Required, may be repeated. One of {', '.join(Scope)}.", metavar="SCOPE"
         ),
     ] = None,
     rate: Annotated[

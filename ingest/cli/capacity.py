@@ -44,8 +44,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
         int, typer.Option(help="Requests at a time that the API permits. 0 for any.", min=0)
     ] = 0,
     outage: Annotated[
-        float,
-        typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0),
+        float, typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0)
     ] = 3_600.0,
     processes_per_host: Annotated[int, typer.Option(help="Worker processes of each host.", min=1, max=256)] = 2,
     postgres_connections: Annotated[

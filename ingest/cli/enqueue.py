@@ -18,8 +18,7 @@ def enqueue(
     column: ListColumn = None,
     file_format: ListFormat = None,
     sample: Annotated[
-        int | None,
-        typer.Option(help="Enqueue this many sample orders, starting again after the last one.", min=1),
+        int | None, typer.Option(help="Enqueue this many sample orders, starting again after the last one.", min=1)
     ] = None,
     rate: Annotated[float | None, typer.Option(help="At most this many IDs per second.", min=0.1)] = None,
     express: Annotated[bool, typer.Option("--express", help="Into the lane that workers read first.")] = False,

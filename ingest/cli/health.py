@@ -8,8 +8,7 @@ from ingest.cli.invocation import start
 
 
 def health(
-    *,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1, max=3600)] = 3.0,
+    *, timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1, max=3600)] = 3.0
 ) -> None:
     """Ask the `ingest worker` on this host whether its processes are alive.
 

@@ -74,11 +74,7 @@ def show(
     raise typer.Exit(0 if all(state.is_known for state in states) else 1)
 
 
-def refetch(
-    ids: OrderIds,
-    *,
-    as_json: AsJson = False,
-) -> None:
+def refetch(ids: OrderIds, *, as_json: AsJson = False) -> None:
     """Fetch orders again, and store them whatever version they have.
 
     Use it when a stored version is wrong, such as an `updated_at` in the future that keeps every later document out. The orders are
@@ -100,12 +96,7 @@ def refetch(
         typer.echo(f"enqueued {counted(len(order_ids), 'order')}, of which {stored:,} had a version that is reset")
 
 
-def erase(
-    ids: OrderIds,
-    *,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+def erase(ids: OrderIds, *, yes: Yes = False, as_json: AsJson = False) -> None:
     """Erase orders for good: stored rows with their documents, retries and dead letters.
 
     An erased order is not stored again, even if it is enqueued again, queued or in flight. It need not exist. Erasing

@@ -26,9 +26,7 @@ Ids = Annotated[list[str] | None, typer.Argument(help="Order ID.", metavar="ID",
 Reasons = Annotated[
     list[RetryReason] | None,
     typer.Option(
-        "--reason",
-        help=f"Retried for this reason. May be repeated. One of {', '.join(RetryReason)}.",
-        metavar="REASON",
+        "--reason", help=f"Retried for this reason. May be repeated. One of {', '.join(RetryReason)}.", metavar="REASON"
     ),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All retries.")]
@@ -51,13 +49,7 @@ def retries() -> None:
     """
 
 
-def list_(
-    ids: Ids = None,
-    *,
-    reason: Reasons = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
+def list_(ids: Ids = None, *, reason: Reasons = None, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List orders that wait for their next attempt, the soonest first. Changes nothing.
 
     The exit code is 1 if an order has no retry.

@@ -82,8 +82,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         float, option(_LIMITS, "Seconds after which the quota is full again.", min=0.001)
     ] = _DEFAULT.quota_window,
     quota_headers: Annotated[
-        str,
-        option(_LIMITS, "Form of the headers with the rest of the quota.", metavar="items|members|fields|x|none"),
+        str, option(_LIMITS, "Form of the headers with the rest of the quota.", metavar="items|members|fields|x|none")
     ] = _DEFAULT.quota_headers,
     retry_after: Annotated[
         int, option(_LIMITS, "Seconds to wait that a 429 or 503 demands.", min=0)

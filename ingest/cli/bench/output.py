@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ingest.bench.report import Findings
 
 Output = Annotated[
-    Path | None,
-    typer.Option(metavar="DIRECTORY", help="Write the tables, JSON and charts there.", file_okay=False),
+    Path | None, typer.Option(metavar="DIRECTORY", help="Write the tables, JSON and charts there.", file_okay=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 

@@ -27,8 +27,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     ] = 1_000,
     tls: Annotated[bool, option(_LOAD, "The external API over HTTPS.")] = False,
     rate: Annotated[
-        float,
-        option(_LOAD, "Orders per second, arriving at random. 0 enqueues all of them before the start.", min=0),
+        float, option(_LOAD, "Orders per second, arriving at random. 0 enqueues all of them before the start.", min=0)
     ] = 0.0,
     in_flight: Annotated[int, option(_CONTENDERS, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
     processes: Annotated[int, option(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,

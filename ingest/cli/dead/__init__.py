@@ -39,8 +39,7 @@ Since = Annotated[
     typer.Option(help=f"Dead-lettered at this time or later. {TIME}", metavar="TIME", rich_help_panel=_SELECTION),
 ]
 Until = Annotated[
-    str | None,
-    typer.Option(help=f"Dead-lettered before this time. {TIME}", metavar="TIME", rich_help_panel=_SELECTION),
+    str | None, typer.Option(help=f"Dead-lettered before this time. {TIME}", metavar="TIME", rich_help_panel=_SELECTION)
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All dead letters.", rich_help_panel=_SELECTION)]
 
