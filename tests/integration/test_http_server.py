@@ -187,13 +187,13 @@ async def test_busy_connections_do_not_hide_the_idle_ones(serve: Serve) -> None:
     allow_open_files()
     async with serve(api_connections=1_500) as api, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(api.connection()) for _ in range(1_500)]
-        for _, writer in clients[:1_000]:
+        for _, writer in clients[:1_100]:
             writer.write(HEAD)
         await asyncio.sleep(0.1)
 
-        for _ in range(20):
-            status, _ = await ask(api, b"GET /healthz HTTP/1.0\r\nHost: x\r\n\r\n")
-            assert status == 200
+        statuses = [(await ask(api, b"GET /healthz HTTP/1.0\r\nHost: x\r\n\r\n"))[0] for _ in range(20)]
+
+    assert statuses.count(200) >= 19, "the search for the first one may find only busy connections"
 
 
 async def test_busy_connections_are_kept_and_more_are_refused(serve: Serve) -> None:
