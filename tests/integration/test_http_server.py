@@ -59,7 +59,7 @@ async def test_a_header_that_trickles_is_too_slow_all_the_same(serve: Serve) -> 
 
 
 async def test_a_body_that_does_not_come_is_answered_and_closed(serve: Serve) -> None:
-    async with serve(api_body_timeout=0.2) as api:
+    async with serve(api_header_timeout=0.3, api_body_timeout=0.6) as api:
         whole = await ask(api, HEAD + b"Content-Length: 100\r\n\r\n{")
         ndjson = await ask(api, HEAD.replace(b"json", b"x-ndjson") + b"Content-Length: 100\r\n\r\n1\n")
 
