@@ -1,4 +1,4 @@
-"""The accounts that deploy/ gives to the service in Redis and PostgreSQL, and what none of them may do."""
+"""The service's accounts in Redis and PostgreSQL from deploy/, and their denied actions."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ from ingest.queue.redis.scripts import script_text
 QUEUE = "orders"
 PASSWORD = "w/rker p@ss"
 USERS = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
-# What a Redis before 7.2 does not know.
+# Commands that Redis before 7.2 does not support.
 _SINCE_7_2 = {"+client|setinfo", "+waitaof"}
 
 FORBIDDEN = [
@@ -60,7 +60,7 @@ def rules_of(user: str) -> list[str]:
 
 
 def create_user(url: str, kind: Kind, user: str) -> str:
-    """Give a server one of our users; returns its URL, without the password."""
+    """Create one of our users on a server, and return the URL without the password."""
     parts = urlsplit(url)
     rules = [rule for rule in rules_of(user) if rule not in _SINCE_7_2 or kind.knows_setinfo]
     with Redis.from_url(url) as admin:
@@ -89,12 +89,12 @@ def script_names() -> set[str]:
 
 
 def refused_in_scripts(url: str, user: str, names: Iterable[str]) -> list[list[str]]:
-    """Which commands in these of our scripts a user may not send, of those that the server knows.
+    """The commands of these scripts that the server supports and the user may not send.
 
     Args:
-        url: with all rights.
-        user: who exists.
-        names: of the scripts.
+        url: URL with all rights.
+        user: an existing user.
+        names: names of our scripts.
     """
     texts = [script_text(name, has_xnack=True) for name in names]
     called = {match for text in texts for match in re.findall(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?", text)}
@@ -117,7 +117,7 @@ def _is_allowed(admin: Redis, user: str, words: list[str]) -> bool:
 
 @asynccontextmanager
 async def granted_role(cli: Cli, dsn: str, option: str) -> AsyncIterator[str]:
-    """The DSN, without its password, of a role that `ingest migrate` has granted what its `option` says."""
+    """The DSN, without the password, of a role with the rights from an `option` of `ingest migrate`."""
     parts = urlsplit(dsn)
     role = f"{option.strip('-').replace('-', '_')}_{os.getpid()}"
     async with connected(dsn) as sql:

@@ -15,7 +15,7 @@ from support import Cli, Process, eventually
 
 @dataclass
 class WorkerCommand:
-    """One running `ingest worker` with its processes, and what it has logged so far."""
+    """One running `ingest worker` with its processes and its log so far."""
 
     process: Process
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -51,11 +51,11 @@ class WorkerCommand:
         return int(self.events("process_started", process=child)[-1]["pid"])
 
     def ask(self, number: signal.Signals) -> None:
-        """Send a signal to the supervisor alone, as a process manager does."""
+        """Send a signal only to the supervisor, like a process manager."""
         self.process.send_signal(number)
 
     def ask_group(self, number: signal.Signals) -> None:
-        """Send a signal to all its processes at once, as a terminal does."""
+        """Send a signal to all processes together, like a terminal."""
         os.killpg(self.process.pid, number)
 
     async def exit_code(self, within: float = 60.0) -> int:

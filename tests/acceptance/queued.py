@@ -20,7 +20,7 @@ class Queued:
         return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(self.keys.stream)]
 
     def pending(self) -> int:
-        """How many entries are handed out; none before there is a group."""
+        """The number of pending entries, or 0 without a group."""
         return sum(group["pending"] for group in self.redis.xinfo_groups(self.keys.stream))  # type: ignore[union-attr]
 
     def dead_letter(self, order_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The programs and commands of docs/how-to/announce-orders.md do what the page says."""
+"""The programs and commands of docs/how-to/announce-orders.md work as documented."""
 
 import asyncio
 import re

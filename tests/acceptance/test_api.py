@@ -1,4 +1,4 @@
-"""The real `ingest api` as processes: shared, killed, stopped, refused, slow and idle clients beside others."""
+"""The real `ingest api` as processes: shared, killed and stopped, with refused, slow and idle clients."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from ingest.lab.servers.server import free_port
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client
 
-# As many as the service is said to bear take a minute of processor time.
+# The documented number would take a minute of CPU time.
 IDLE = 10_000 if os.environ.get("INGEST_TEST_SCALE") == "full" else 2_000
 Start = Callable[..., WorkerCommand]
 
@@ -51,7 +51,7 @@ async def url_of(api: WorkerCommand) -> str:
 
 
 def alone() -> aiohttp.ClientSession:
-    """A client with a connection of its own for each request, which any process may get."""
+    """A client with a new connection for each request, which any process may accept."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
 
 

@@ -1,4 +1,4 @@
-"""`ingest api` with API keys, as processes: who is admitted, also while the file of the keys changes."""
+"""`ingest api` with API keys as processes: admission, even while the file of the keys changes."""
 
 import os
 import re
@@ -59,7 +59,7 @@ async def url(api: WorkerCommand) -> str:
 
 @pytest.fixture
 async def http(url: str) -> AsyncIterator[aiohttp.ClientSession]:
-    # Each request with a connection of its own, which either process may get.
+    # A new connection for each request, which either process may accept.
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(url, connector=connector) as session:
         yield session
@@ -72,7 +72,7 @@ async def status(http: aiohttp.ClientSession, key: str, body: Any = None) -> int
 
 
 async def answers(http: aiohttp.ClientSession, key: str) -> set[int]:
-    """Ask both processes: with so many connections, it is practically impossible to meet only one of them."""
+    """Send requests to both processes, with enough connections to reach both practically always."""
     return {await status(http, key) for _ in range(24)}
 
 
@@ -102,7 +102,7 @@ def remove(path: Path) -> None:
 async def test_only_keys_in_force_are_admitted_and_no_key_is_logged(
     api: WorkerCommand, http: aiohttp.ClientSession, path: Path, metrics_port: int
 ) -> None:
-    # A process that knows the second key has read the first one, too.
+    # A process that has read the second key has also read the first one.
     reader = api_keys.create(path, "reader", [Scope.READ], None)[0]
     key = api_keys.create(path, "later", [Scope.ENQUEUE], None)[0]
 
@@ -162,7 +162,7 @@ async def test_a_process_that_restarts_beside_a_broken_file_does_not_serve_with_
     said = await api.says("refused")
 
     assert f"{path}, line 2: " in said["problem"]
-    # The other process serves all connections meanwhile.
+    # The other process serves all connections during that time.
     assert await answers(http, key) == {202}
     assert await answers(http, limited) == {401}
     before = len(api.events("process_started", process="api-0"))

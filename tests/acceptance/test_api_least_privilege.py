@@ -29,7 +29,7 @@ ORDER = {
     "id": "5", "status": "placed", "placed_at": "2026-11-22T12:00:00Z", "updated_at": None, "currency": "GBP", "customer_id": None,
     "country": None, "lines": [],
 }  # fmt: skip
-# What a worker may do and the API may not: take deliveries, finish them, change groups, use the quotas.
+# Actions of workers that the API may not perform: take deliveries, finish them, change groups, use the quotas.
 WORKERS_ALONE = [
     "XREADGROUP GROUP ingest x STREAMS ingest:{orders}:stream >",
     "XCLAIM ingest:{orders}:stream ingest x 0 1-1",
@@ -46,7 +46,7 @@ TESTED_KINDS = [KINDS[0], *WITH_XNACK]
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The URLs of one server: with all rights, and with those of the API."""
+    """The URLs of one server with all rights and with the API's rights."""
     kind: Kind = request.param
     with kind.server(tmp_path / "server", appendonly="yes") as running:
         yield running.url, create_user(running.url, kind, "ingest-api")
@@ -54,7 +54,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 @pytest.fixture
 async def api_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
-    """The DSN, without its password, of a role that `ingest migrate` has granted what the API needs."""
+    """The DSN, without the password, of a role with the API's rights from `ingest migrate`."""
     async with granted_role(cli, empty_dsn, "--api-role") as dsn:
         yield dsn
 
@@ -94,7 +94,7 @@ async def status(http: aiohttp.ClientSession, method: str, path: str, **options:
 
 
 def refused(url: str) -> list[dict[str, Any]]:
-    """What the server has refused its users."""
+    """The commands that the server has denied."""
     with Redis.from_url(url, decode_responses=True) as admin:
         return [{key: entry[key] for key in ("reason", "object", "username", "context")} for entry in admin.acl_log()]
 
@@ -151,7 +151,7 @@ def test_the_user_of_the_api_can_do_nothing_else(server: tuple[str, str]) -> Non
 
 
 def scripts_of_the_api() -> set[str]:
-    """All but those of workers."""
+    """All scripts except the workers'."""
     of_workers = {
         *("ack", "ack_results", "reschedule", "dead_letter", "release", "read_lanes", "claim_own", "claim_abandoned"),
         *("heartbeat", "renew", "leave", "sweep", "move_due", "trim", "remove_consumers"),

@@ -8,7 +8,7 @@ from integration.scene import Scene, assert_right, document, ids
 from support import Cli
 
 ORDERS = ids(3, "slow")
-# The blocking is what is tested: a function that takes so long is the mistake that the warning is for.
+# Blocking on purpose, because such a function is the mistake that the warning reports.
 TRANSFORM = """
 import time
 
@@ -36,7 +36,7 @@ async def test_a_worker_reports_what_blocks_its_loop_and_stops_as_usual(
             command = workers.start()
             await scene.enqueue(*ORDERS)
             await scene.finished(within=60)
-            # It forks again when a worker dies: the threads are the workers' own.
+            # It forks again when a worker dies, so that only workers may have threads.
             threads = psutil.Process(command.process.pid).num_threads()
             code = await command.stop()
         rows = await scene.rows()

@@ -1,4 +1,4 @@
-"""docs/how-to/connect-your-api.md, followed as it is written: from an API with its own JSON to stored rows."""
+"""The steps of docs/how-to/connect-your-api.md lead from an API with its own JSON to stored rows."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""`ingest demo` as people run it: the report is true, and nothing stays behind, however it ends."""
+"""`ingest demo` as users run it: the report is correct, and all parts are removed, however it ends."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ SLOWLY = ("demo", "--orders", "20000", "--processes", "1", "--concurrency", "10"
 
 @pytest.fixture
 def demo() -> Iterator[Cli]:
-    """The command in an unusable environment: none of it may reach the demo."""
+    """The command in an unusable environment, which must not reach the demo."""
     with closing_cli({**os.environ, "INGEST_REDIS_URL": "nonsense", "ingest_stream": "elsewhere"}) as cli:
         yield cli
 
@@ -55,7 +55,7 @@ def processes_once_fetching(process: subprocess.Popen[str]) -> list[psutil.Proce
 
 
 def directory_of(family: list[psutil.Process]) -> Path:
-    """The private directory: what a watchdog is told to remove."""
+    """The private directory, which a watchdog will remove."""
     (directory,) = {
         Path(command[-1])
         for command in map(command_of, family)
@@ -176,7 +176,7 @@ def assert_kept_until_stopped(kept: dict[str, str], orders: int) -> None:
 
 
 def redis_clients() -> list[str]:
-    """The command-line clients that are here: those on PATH, and the one unpacked with the tests' Redis 7."""
+    """The available command-line clients, on PATH and in the unpacked Redis 7 of the tests."""
     unpacked = str(REDIS_7.binary.parent / "usr" / "bin" / "redis-cli")
     return [client for name in ("valkey-cli", "redis-cli", unpacked) if (client := shutil.which(name))]
 
@@ -203,7 +203,7 @@ def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, redis_
         finally:
             queue.delete(*queue.keys("ingest:{orders}:*"))
 
-    assert (found.stored, found.compared, found.unexpected) == (4, 3, 0), "nobody knows what a made-up order should be"
+    assert (found.stored, found.compared, found.unexpected) == (4, 3, 0), "a generated order cannot be compared"
     assert (found.lost, found.dead, found.unfinished) == (2, 1, 2)
     assert found.written_twice == 1
     assert found.wrong == 1
@@ -211,7 +211,7 @@ def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, redis_
 
 
 async def store(dsn: str, documents: dict[str, bytes]) -> None:
-    """Store all; the first once more as a later fetch confirms it, and the second in another version and back."""
+    """Store all, then the first again as confirmed by a later fetch, and the second in another version and back."""
     fetched_at = datetime.now(UTC) - timedelta(minutes=1)
     rows = [OrderRow.of(decode_order(document, key), fetched_at, 1, 0.0) for key, document in documents.items()]
     other = msgspec.structs.replace(rows[1], status="cancelled")

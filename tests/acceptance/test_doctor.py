@@ -1,4 +1,4 @@
-"""`ingest doctor` as a user runs it: quiet on a sound set-up, one line and an advice for each fault, and its exit codes."""
+"""`ingest doctor` as a user runs it: no findings for a sound set-up, one line and advice for each error, exit codes."""
 
 import asyncio
 import json

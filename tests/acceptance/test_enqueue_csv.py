@@ -10,7 +10,7 @@ from support import Cli
 
 
 def table(rows: int = 1_000, **changed: str) -> str:
-    """A CSV file with an order on each line after the header; `line_302='…'` puts something else on a line."""
+    """A CSV file with an order on each line after the header. `line_302='…'` replaces a line."""
     lines = ["id,note,country", *(f"o-{number},a note,DE" for number in range(2, rows + 2))]
     for name, text in changed.items():
         lines[int(name.removeprefix("line_")) - 1] = text
@@ -36,11 +36,11 @@ def run(cli: Cli, tmp_path: Path, text: str | bytes, *options: str) -> tuple[int
         ({"line_302": '"o-302,a note,DE'}, 302),
         ({"line_302": 'o-302,a note,"DE'}, 302),
         ({"line_1001": 'o-1001,a note,"DE'}, 1001),
-        # What follows closes it, and makes no sense then.
+        # A later quote closes it, and the result makes no sense.
         ({"line_302": 'o-302,"a note,DE', "line_900": 'o-900,"Müller, Köln",DE'}, 302),
         ({"line_302": 'o-302,"a note,DE', "line_305": 'o-305,", and more",DE'}, 302),
         ({"line_302": 'o-302,"a note,DE', "line_305": 'o-305,17"'}, 302),
-        # What follows closes it and makes sense, and what is between looks like orders.
+        # A later quote closes it, the result makes sense, and the lines in between look like orders.
         ({"line_302": 'o-302,"Monitor 17,DE', "line_320": 'o-320,Monitor 17",DE'}, 302),
         # A field with several lines, well closed, is before it.
         ({"line_302": 'o-302,"two', "line_303": 'lines","DE'}, 303),

@@ -1,4 +1,4 @@
-"""The real `ingest exporter`: it tells of the queue while no worker runs."""
+"""The real `ingest exporter` reports the queue while no worker runs."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from ingest.lab.servers.server import free_port
 
 
 class Exporter:
-    """A running exporter, asked as Prometheus asks."""
+    """A running exporter, which is scraped like by Prometheus."""
 
     def __init__(self, process: Process, port: int) -> None:
         self.process = process
@@ -33,7 +33,7 @@ class Exporter:
             connection.close()
 
     async def work(self) -> float | None:
-        """What workers could do now; None if there is no sample."""
+        """The sample of the workers' possible work, or None without a sample."""
         _, text = await asyncio.to_thread(self.get, "/metrics")
         values = {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
         names = ("ingest_queue_depth", "ingest_queue_pending", "ingest_retries_due")

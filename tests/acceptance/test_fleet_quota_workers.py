@@ -1,7 +1,7 @@
-"""Real `ingest worker` commands that share one quota: what the external API sees of all of them together.
+"""Real `ingest worker` commands share one quota, as observed by the external API.
 
-How many requests it sees within a second depends on how busy this machine is; the bounds here are far from what commands without a
-quota send, and leave room for that.
+The number of requests within a second depends on the load of this machine. The bounds leave room for that and are still
+far below the requests of commands without a quota.
 """
 
 import asyncio
@@ -97,10 +97,10 @@ async def test_one_refusal_with_retry_after_pauses_all_commands_and_no_order_is_
     await becomes(lambda: scene.redis.zcard(scene.keys.alive), 4)
     await scene.enqueue(*order_ids)
     await eventually(lambda: scene.api.stats().by_status.get("429", 0))
-    scene.api.behave(quota=0)  # whoever asks from now on does not know of the refusal
+    scene.api.behave(quota=0)  # later requests are not rejected
     await scene.finished(within=60.0)
 
-    # Each process asks once a second whether another has been told to wait.
+    # Each process checks once per second whether another process has to wait.
     all_know, may_ask = arrivals.times[quota] + 4.0, arrivals.times[0] + window - 0.5
     assert [at for at in arrivals.times if all_know < at < may_ask] == []
     assert arrivals.times[-1] > may_ask, "there were orders left to ask for"

@@ -1,4 +1,4 @@
-"""Commands whose INGEST_REDIS_URL leads to another program than Redis fail at once, in one line."""
+"""Commands whose INGEST_REDIS_URL leads to another program than Redis fail immediately, in one line."""
 
 import asyncio
 

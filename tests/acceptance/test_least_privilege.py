@@ -32,7 +32,7 @@ from ingest.store.schema import migrations
 
 @dataclass
 class Location:
-    """A server with the user `ingest`, a database with a runtime role, and the commands that know only these."""
+    """A server with the user `ingest`, a database with a runtime role, and commands that use only these."""
 
     admin: "Redis"
     scene: Scene
@@ -40,7 +40,7 @@ class Location:
     workers: Workers
 
     def refused(self) -> list[dict[str, Any]]:
-        """What the server has refused its users."""
+        """The commands that the server has denied."""
         return [
             {key: entry[key] for key in ("reason", "object", "username", "context")} for entry in self.admin.acl_log()
         ]
@@ -48,7 +48,7 @@ class Location:
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The URLs of one server: with all rights, and with the worker's."""
+    """The URLs of one server with all rights and with the worker's rights."""
     kind: Kind = request.param
     with kind.server(tmp_path / "server") as running:
         yield running.url, create_user(running.url, kind, "ingest")
@@ -84,7 +84,7 @@ async def place(
 
 
 async def command(place: Location, *arguments: str) -> str:
-    """What a command of the service prints, all being well."""
+    """The output of a command of the service that succeeds."""
     done = await asyncio.to_thread(place.cli.run, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -103,7 +103,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     async def dead(count: int) -> bool:
         return len(await scene.dead()) == count
 
-    # A process dies and comes back, then a whole command dies and another reclaims: what it held moves twice.
+    # A process dies and is replaced, then a whole command dies and another reclaims, so that its entries move twice.
     scene.api.behave(hang_rate=1.0)
     await command(place, "enqueue", *stored)
     first = place.workers.start(**settings)
@@ -114,7 +114,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     await second.says("process_started", process="worker-0")
     first.ask_group(signal.SIGKILL)
     await second.says("entries_reclaimed", reason="dead_consumer")
-    # Stopped in a hurry, the second releases everything; the third stores it, retries, and dead-letters.
+    # After a short grace period, the second releases everything. The third stores, retries and dead-letters.
     second.ask(signal.SIGTERM)
     assert await second.exit_code() == 0
     assert second.events("stopped", released=30)

@@ -25,7 +25,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(params=[KINDS[0], *WITH_XNACK], ids=lambda kind: kind.name)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The URLs of one server: with all rights, and with those of the API."""
+    """The URLs of one server with all rights and with the API's rights."""
     kind: Kind = request.param
     with kind.server(tmp_path / "server") as running:
         yield running.url, create_user(running.url, kind, "ingest-api")
@@ -33,7 +33,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 @pytest.fixture
 async def api_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
-    """The DSN, without its password, of a role that `ingest migrate` has granted what the API needs."""
+    """The DSN, without the password, of a role with the API's rights from `ingest migrate`."""
     parts = urlsplit(empty_dsn)
     role = f"api_{os.getpid()}"
     async with connected(empty_dsn) as sql:
@@ -65,7 +65,7 @@ def limited(server: tuple[str, str], api_dsn: str, env: dict[str, str], tmp_path
 
 
 async def fill(scene: Scene) -> None:
-    """An order stored, one that waits, one in flight, and dead letters."""
+    """A stored order, a queued one, one in flight, and dead letters."""
     await scene.add(order_id="stored", document=document("stored"))
     async with scene.worker():
         await scene.stored_at_least(1)

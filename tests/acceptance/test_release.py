@@ -1,4 +1,4 @@
-"""`make release`, on a small checkout of its own: what it builds, twice the same, and what it says where it cannot."""
+"""`make release` on a small separate checkout: reproducible builds, and messages if it cannot build."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = ["pyproject.toml", "README.md", "LICENSE", "Makefile", "Dockerfile", "requirements.lock"]
 CHANGELOG = "# Changes\n\n## [Unreleased]\n\n## [9.8.7] - 2026-11-22\n\n### Added\n\n- Everything.\n"
-# No engine answers there, whatever this machine has.
+# No engine responds there on any machine.
 ENVIRONMENT = {**os.environ, "DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 WHO = {"GIT_AUTHOR_DATE": "1700000000 +0000", "GIT_COMMITTER_DATE": "1700000000 +0000", "GIT_CONFIG_GLOBAL": os.devnull}
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")

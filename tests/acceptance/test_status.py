@@ -1,4 +1,4 @@
-"""`ingest status` beside real workers, on each server: who lives, who does not, and why nothing is fetched."""
+"""`ingest status` with real workers on each server: live and stale workers, and the reason of an outage."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ async def test_an_open_circuit_is_shown_with_its_cause_until_it_closes(
         found = await status(cli)
         return found if [bool(one["circuit"]) for one in found["consumers"]] == [True, True] else None
 
-    # The other finds out with the next order of its own.
+    # The other process notices it with its next order.
     async def closed_somewhere() -> bool:
         return any(one["circuit"] is None for one in (await status(cli))["consumers"])
 

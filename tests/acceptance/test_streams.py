@@ -222,10 +222,10 @@ def test_ctrl_c_while_python_imports_is_one_line(cli: Cli, module: str) -> None:
 
 @pytest.mark.parametrize("ids", [["a"], ["not an ID"] * 3])
 def test_ctrl_c_ends_a_command_whose_messages_nobody_reads(cli: Cli, tmp_path: Path, ids: list[str]) -> None:
-    """That it is stopped is the second message in one case; in the other, it has more to say while it works."""
+    """The stop is the second message in one case. In the other, there are more messages during the work."""
     (tmp_path / "ids").write_text("\n".join(ids))
     unread, log = os.pipe()
-    # Of one page: there is room for the first message, and no more.
+    # One page, with room for only the first message.
     fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
     process = subprocess.Popen(
         [*INGEST, "enqueue", "--file", str(tmp_path / "ids")],
@@ -267,7 +267,7 @@ def test_ctrl_c_ends_a_command_whose_output_nobody_reads(cli: Cli, queued: Queue
 
 
 def writes_output(process_id: int) -> bool:
-    """Whether a process is in a system call for its standard output, as Linux says."""
+    """Whether a process is in a system call for its standard output, according to Linux."""
     return Path(f"/proc/{process_id}/syscall").read_text().split()[1:2] == ["0x1"]
 
 

@@ -1,4 +1,4 @@
-"""The real `ingest worker` with transform processes: however it ends, none of them is left, and no order is lost."""
+"""However the real `ingest worker` ends, its transform processes end as well, and no order is lost."""
 
 import os
 import signal

@@ -18,7 +18,7 @@ def workers(cli: Cli) -> Iterator[Workers]:
 
 
 async def warnings(command: WorkerCommand) -> list[str]:
-    """Its warnings about Redis before its first process starts; it is stopped then."""
+    """Its warnings about Redis before its first process starts, after which it is stopped."""
     await command.says("process_started")
     said = [str(event["problem"]) for event in command.events("redis_configuration", level="warning")]
     assert await command.stop() == 0

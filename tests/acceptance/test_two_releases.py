@@ -1,4 +1,4 @@
-"""The last release and this one side by side: on one queue, on one database, on a schema that is newer than both."""
+"""The last release and this one run together on one queue, one database, and a schema that is newer than both."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.schema import Migration, migrate, migrations
 
 KNOWN = migrations()
-# What the next release may do to the schema. The column tells who has stored a row: a DSN may name the application.
+# Possible schema changes of the next release. The column contains the application name from the DSN of a row's writer.
 EXPANDED = Migration(
     KNOWN[-1].version + 1,
     "expanded",
@@ -27,13 +27,13 @@ EXPANDED = Migration(
     compatible_with=KNOWN[-1].version,
 )
 CONTRACTED = Migration(EXPANDED.version + 1, "contracted", "ALTER TABLE orders DROP COLUMN attempts")
-# As a newer release, or somebody's own producer, may write them.
+# Fields that a newer release or a user's own producer may write.
 UNKNOWN = {b"version": b"7", b"tenant": "größe".encode(), b"blob": bytes(range(256)), b"empty": b""}
 
 
 @pytest.fixture(scope="module")
 def last(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The variables that make a command that of the last release."""
+    """The variables that select the command of the last release."""
     return kept.unpack(tmp_path_factory.mktemp("last-release"))
 
 

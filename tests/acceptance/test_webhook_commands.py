@@ -1,4 +1,4 @@
-"""docs/how-to/webhooks.md, followed as it is written; and what the commands say about files that cannot be used."""
+"""The steps of docs/how-to/webhooks.md work, and the commands report unusable files."""
 
 import json
 import re

@@ -19,7 +19,7 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 DIST_INFO = f"order_ingest-{VERSION}.dist-info"
 PAGE = ROOT / "docs" / "how-to" / "announce-orders.md"
 UV = Path(sys.executable).with_name("uv")
-# Nothing of the checkout, and none of the settings of whoever runs the tests.
+# Without the checkout and without the user's settings.
 _NOT_OURS = ("INGEST_", "PYTHON", "UV_", "VIRTUAL_")
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
 

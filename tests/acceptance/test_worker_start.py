@@ -1,4 +1,4 @@
-"""How `ingest worker` starts: one process reads the command line and the settings, another runs."""
+"""The start of `ingest worker`, in which one process reads the command line and the settings, and another runs."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def test_if_the_process_that_reads_the_settings_is_killed_the_command_says_so(tm
     os.mkfifo(fifo)
     worker = started(tmp_path, f"{RUN}m.main()", {"INGEST_UPSTREAM_TOKEN_FILE": str(fifo)})
 
-    # It is known to read when it has opened the other end.
+    # It reads as soon as it has opened the other end.
     with fifo.open("wb"):
         [reader] = psutil.Process(worker.pid).children()
         reader.kill()
@@ -81,7 +81,7 @@ def test_an_unknown_setting_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_while_the_first_one_is_handled_is_one_line(tmp_path: Path) -> None:
-    # The first one comes while the process imports what runs; the other one while it imports what says that it is stopped.
+    # The first signal arrives while the process imports the worker, and the second while it imports the stop message.
     program = """
 import os, signal, sys
 
@@ -101,7 +101,7 @@ sys.meta_path.insert(0, Finder())
 
 
 def modules_of_worker(home: Path, settings: dict[str, str]) -> set[str]:
-    """What a worker has imported when it waits for its servers, before it forks."""
+    """The modules of a worker that waits for its servers, before it forks."""
     worker = started(home, f"{RUN}try: m.main()\nfinally: print(*sys.modules)", settings)
     assert "unavailable" in said(worker)
     worker.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`ingest bench adaptive`: the optimum is one, the formulas are those published, and what the live run counts is true."""
+"""`ingest bench adaptive`: the optimum is the best limit, formulas match the published ones, and counts are correct."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_what_a_live_phase_has_shown_follows_from_its_samples() -> None:
 
 @pytest.mark.long
 def test_the_command_runs_real_workers_on_an_api_whose_capacity_changes(bench: Cli, tmp_path: Path) -> None:
-    # Slow answers: as many requests in flight, and fewer a second.
+    # Slow responses, with the same number of requests in flight and fewer per second.
     options = ("--live", "--seconds", "12", "--latency", "1800-2200", "--processes", "1")
 
     done = bench.run("bench", "adaptive", *options, "--output", str(tmp_path / "out"), "--json", timeout=170)

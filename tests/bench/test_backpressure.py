@@ -1,4 +1,4 @@
-"""`ingest bench backpressure`: what it counts is true; how long anything takes is not asserted."""
+"""`ingest bench backpressure`: its counts are correct. Times are not asserted."""
 
 import asyncio
 import json

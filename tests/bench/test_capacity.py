@@ -1,4 +1,4 @@
-"""`ingest capacity` predicts what `ingest bench pipeline` measures, at three points; tolerant, as the machine may be busy."""
+"""`ingest capacity` predicts the measurements of `ingest bench pipeline` at three points, within a tolerance."""
 
 import json
 import os
@@ -61,5 +61,5 @@ def test_orders_that_arrive_at_the_rate_need_no_more_in_flight_than_planned(cli:
         "--processes", "2",
     )  # fmt: skip
 
-    # Far more is allowed; what is used is what the formula says, and more only where the machine was late with answers.
+    # The limit is far higher. The usage matches the formula, and is only higher if the machine was late with responses.
     assert 0.9 * found["in_flight"] < run["peak_concurrency"] <= 2.5 * found["slots"] < 400

@@ -33,7 +33,7 @@ def test_all_processes_of_a_bench_end_with_it(bench: Cli, ending: signal.Signals
 
 
 def running_pattern(pid: int) -> list[psutil.Process]:
-    """All processes of a bench, once its pattern runs; none before."""
+    """All processes of a bench while its pattern runs, or none before."""
     try:
         family = psutil.Process(pid).children(recursive=True)
         return family if any("ingest.bench.patterns.semaphore" in command_of(member) for member in family) else []

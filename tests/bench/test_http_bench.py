@@ -1,4 +1,4 @@
-"""`ingest bench http`: every case is answered right, and each figure is there; no speed is asserted."""
+"""`ingest bench http`: every case gets correct responses and has all figures. Speed is not asserted."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`ingest bench mapping`: what it compares does the same work; no speed is asserted."""
+"""`ingest bench mapping`: the compared ways do the same work. Speed is not asserted."""
 
 import json
 import os

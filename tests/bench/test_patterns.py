@@ -1,4 +1,4 @@
-"""`ingest bench patterns`: its counts are right, whatever its times are."""
+"""`ingest bench patterns`: its counts are correct. Times are not asserted."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from ingest.lab.session import order_ids
 
 @pytest.fixture
 def bench() -> Iterator[Cli]:
-    """The command in an unusable environment: none of it may reach the bench."""
+    """The command in an unusable environment, which must not reach the bench."""
     with closing_cli({**os.environ, "INGEST_REDIS_URL": "nonsense", "INGEST_PROCESSES": "99"}) as cli:
         yield cli
 

@@ -1,4 +1,4 @@
-"""`ingest bench pipeline` at small sizes: the real command, on servers of its own. Counts are asserted, never times."""
+"""`ingest bench pipeline` at small sizes: the real command on its own servers. Times are not asserted."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 
 # Building it takes minutes of CPU time, once: `make bench ARGS="pipeline --vs go"` does.
 HAS_GO = is_built()
-"""Whether this machine has a Go toolchain, without which the bare loop in Go is no contender."""
+"""Whether this machine has a Go toolchain, which the bare loop in Go needs."""
 COST = (
     "own_cpu_us_per_order",
     "redis_cpu_us_per_order",
@@ -110,7 +110,7 @@ def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is
         assert 0 < run["redis_bytes_per_queued_order"] < 1_000
     assert json.loads((tmp_path / "pipeline.json").read_text()) == said
     assert any("over HTTPS" in note for note in said["notes"]) == bool(transport)
-    assert any("with real orders, 2 KB in the mean" in note for note in said["notes"]), "2,000 of those bundled"
+    assert any("with real orders of 2 KB on average" in note for note in said["notes"]), "2,000 of those bundled"
     assert "| service   |" in (tmp_path / "pipeline.md").read_text()
     assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
 
@@ -123,10 +123,10 @@ def test_a_limit_that_is_none_of_the_contender_is_told() -> None:
 
     api, machine = limit_notes(rows, cores=2)
 
-    assert "was the limit of go: it used 0.93" in api
-    assert "All 2 cores were busy during the runs of go:" in machine
+    assert "was the limit of go, because it used 0.93" in api
+    assert "All 2 cores were busy during the runs of go," in machine
     assert limit_notes(rows[:2], cores=2) == []
-    assert "of 0.1, 0.2:" in limit_notes([{**rows[2], "swept": value} for value in ("0.1", "0.2")], cores=4)[0]
+    assert "of 0.1, 0.2," in limit_notes([{**rows[2], "swept": value} for value in ("0.1", "0.2")], cores=4)[0]
 
 
 def test_contenders_take_turns_there_and_back_again() -> None:
@@ -186,14 +186,14 @@ def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_giv
 
 @pytest.mark.parametrize("kill", ["worker", "command"])
 def test_a_kill_on_the_way_is_timed_and_what_it_cost_is_counted(cli: Cli, given: tuple[str, ...], kill: str) -> None:
-    # Each order takes so long that a busy machine, too, kills while some are in flight.
+    # Each order takes long enough for some to be in flight during the kill, even on a busy machine.
     doomed = ("--orders", "300", "--latency", "0.3-0.5", "--in-flight", "60", "--kill-at", "0.3", "--kill", kill)
 
     (run,) = report(cli.run("bench", "pipeline", *given, *doomed, "--json", timeout=110))["runs"]
 
     assert_all_stored(run, 300)
     assert run["requests"] - run["duplicate_fetches"] == 300
-    # What the killed process had requested, and not acked, was requested once more.
+    # Orders that the killed process had requested and not acked were requested once more.
     assert 0 < run["duplicate_fetches"] < 300
     assert 0 < run["seconds_from_kill_to_recovered"] <= run["seconds_from_kill_to_done"]
 

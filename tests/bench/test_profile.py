@@ -1,4 +1,4 @@
-"""`ingest bench profile`: which code is which stage, and that a run has all of them; no time is asserted."""
+"""`ingest bench profile`: the stages of the code, and a run with all of them. Times are not asserted."""
 
 import json
 import os

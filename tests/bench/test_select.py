@@ -1,4 +1,4 @@
-"""`ingest bench select`: what it compares does the same work, and its clients count right; no speed is asserted."""
+"""`ingest bench select`: the compared ways do the same work, and clients count correctly. Speed is not asserted."""
 
 import asyncio
 import itertools
@@ -49,7 +49,7 @@ def test_every_way_answers_all_clients_and_a_blocking_call_stops_them_all(bench:
     assert all(run["answered"] > 0 and run["errors"] == 0 for run in runs)
     assert all(0 < run["p50_ms"] <= run["p95_ms"] <= run["p99_ms"] <= run["longest_ms"] for run in runs)
     blocked = next(run for run in runs if run["pause"] == "blocking")
-    # No request is answered during a pause: this is all that fits between the pauses, and what was in flight.
+    # No request gets a response during a pause. This is the maximum between the pauses, with the requests in flight.
     assert blocked["answered"] <= (blocked["seconds"] / PAUSE + 2) * EVERY + CLIENTS
     assert [len(table["rows"]) for table in report["tables"]] == [3, 4]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
@@ -165,7 +165,7 @@ def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
 
 @asynccontextmanager
 async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[int]:
-    """A server that gives such answers; yields its port."""
+    """Run a server that sends such responses, and yield its port."""
     application = web.Application()
     application.router.add_get("/orders/{order_id}", answer)
     runner = web.AppRunner(application, shutdown_timeout=0.1)

@@ -1,4 +1,4 @@
-"""What all benches work with."""
+"""The parts that all benches use."""
 
 from ingest.bench.stage import Servers, stage
 

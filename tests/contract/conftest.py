@@ -69,7 +69,7 @@ async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[C
 
 @pytest.fixture
 def own_valkey(kind: Kind) -> Iterator[ValkeyServer]:
-    """A server for this test alone."""
+    """A dedicated server for this test."""
     with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
         yield server
 

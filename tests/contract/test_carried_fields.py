@@ -1,4 +1,4 @@
-"""What this release does not know of an entry, a newer release or somebody's producer may: it is carried through every move."""
+"""Unknown fields of an entry, from a newer release or a user's producer, are carried through every move."""
 
 from collections.abc import Awaitable, Callable
 

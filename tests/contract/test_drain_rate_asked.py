@@ -1,4 +1,4 @@
-"""When a full queue will have room, as a real server tells it: asked seldom, and never needed."""
+"""The time at which a full queue will have room, from a real server, which is read rarely and never required."""
 
 import pytest
 from redis.asyncio import Redis
@@ -11,7 +11,7 @@ from ingest.queue.produce.producer_errors import BacklogFull
 
 
 class Clock:
-    """Seconds, as the test tells them."""
+    """Seconds that the test sets."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""What a producer confirms on a real server: what is on its disk, or at its replicas, and nothing before."""
+"""A producer confirms orders on a real server when they are on its disk or at its replicas, and not before."""
 
 import asyncio
 from pathlib import Path

@@ -21,7 +21,7 @@ from ingest.store.schema import migrate, migrations
 from ingest.store.translation import StoreRefused
 
 DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
-# What somebody may have done to the database so that rows are not erased, and what of it is told.
+# Changes of the database that prevent the erasure of rows, and the reported errors.
 PREVENTED = {
     "another table refers to the order": (
         "CREATE TABLE invoices (order_id text REFERENCES orders); INSERT INTO invoices VALUES ('a')",

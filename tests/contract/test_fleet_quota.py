@@ -78,7 +78,7 @@ async def test_the_places_of_all_processes_follow_each_other_at_the_rate(join: J
     for client in clients * 2:
         booked += (await client.lease(LeaseRequest(tokens=100))).tokens
 
-    # Places that nobody has booked in time are not made up for: on a slow machine the line ends later, but never earlier.
+    # Unused places are not made up for, so that the line ends later on a slow machine, but never earlier.
     end = await booked_until(redis, key)
     assert started + booked / 20.0 - 0.01 <= end <= await now(redis) + booked / 20.0
 

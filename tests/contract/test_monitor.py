@@ -1,4 +1,4 @@
-"""What the monitor says of a queue, on a real server."""
+"""The monitor's report of a queue on a real server."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The search for orders in a queue on real servers: an order is found wherever it is, and what is not searched is told."""
+"""The search for orders in a queue on real servers finds an order in any place, and reports unsearched parts."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The results stream of real servers: what its events say, how old they get, and that finishing never waits for their space."""
+"""The results stream on real servers: its events, their age, and settlement without waiting for space."""
 
 from collections.abc import AsyncIterator
 

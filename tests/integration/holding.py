@@ -21,7 +21,7 @@ SPACE = 10_000_000
 
 
 class Holder:
-    """A process that reads, holds and settles when the test says so.
+    """A process that reads, holds and settles on request of the test.
 
     Args:
         consumer: its consumer.

@@ -86,7 +86,7 @@ class RunningWorker:
             await self.task
 
     async def die(self) -> None:
-        """Drop everything at once: nothing is settled, released or said to Redis any more."""
+        """Drop everything immediately, without settling, releasing or sending commands to Redis."""
         self.task.cancel()
         await asyncio.wait([self.task], timeout=10)
         assert self.task.done(), "a cancelled worker goes on"
@@ -194,7 +194,7 @@ class Scene:
         return await Monitor(self.redis, self.queue, GROUP).state()
 
     async def pending(self) -> list[Pending]:
-        """Everything that Redis has handed out and nobody has finished."""
+        """All delivered and unfinished entries."""
         return [
             Pending(
                 row["message_id"].decode(),

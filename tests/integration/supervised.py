@@ -28,7 +28,7 @@ def say(*words: object) -> None:
 
 
 def dies(_lifeline: int) -> int:
-    """End at once, without being asked to."""
+    """End immediately, without a request."""
     say("started", time.monotonic())
     return 3
 
@@ -104,7 +104,7 @@ def toggle_limit() -> None:
 
 
 def leaves_an_orphan(_lifeline: int) -> int:
-    """End when asked; leave a grandchild to the supervisor, which ends at once."""
+    """End on request, and leave a grandchild to the supervisor, which ends immediately."""
     if os.fork() == 0:
         if os.fork() == 0:
             os._exit(0)

@@ -48,7 +48,7 @@ async def test_orders_that_do_not_exist_or_are_invalid_are_dead_lettered_and_no_
 
 
 def content(rows: Mapping[str, asyncpg.Record]) -> dict[str, dict[str, Any]]:
-    """All columns but those that say when."""
+    """All columns except times."""
     moments = {"enqueued_at", "ingested_at"}
     return {
         order_id: {name: value for name, value in row.items() if name not in moments}

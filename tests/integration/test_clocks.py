@@ -1,4 +1,4 @@
-"""Workers on hosts whose clocks are wrong by an hour, one ahead and one behind: what they do depends on one clock alone."""
+"""Workers on hosts with wrong clocks, one an hour ahead and one an hour behind, only depend on one clock."""
 
 import ast
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How many connections to Redis a worker process has, however much it does at once."""
+"""The number of a worker process's connections to Redis, independent of its load."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ MOST = 7
 
 @pytest.fixture
 async def scene(dsn: str, queue_name: str) -> AsyncIterator[Scene]:
-    """A scene whose Redis nobody else uses."""
+    """A scene with a dedicated Redis."""
     with TemporaryDirectory(prefix="ingest-") as folder, KINDS[0].server(Path(folder) / "server") as server:
         async with Scene.open(server.url, dsn, queue_name) as scene:
             yield scene

@@ -1,4 +1,4 @@
-"""`ingest doctor` says whether an outbox can be relayed, and whether somebody does it, on a real one."""
+"""`ingest doctor` reports whether a real outbox can be relayed, and whether a relay is running."""
 
 from collections.abc import AsyncIterator, Iterator
 

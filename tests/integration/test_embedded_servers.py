@@ -1,4 +1,4 @@
-"""The embedded servers, as real processes: they start, survive, and never outlive who started them."""
+"""The embedded servers as real processes: they start, survive, and end with their caller."""
 
 import asyncio
 import json
@@ -99,7 +99,7 @@ def client(url: str) -> "closing[Any]":
 
 @contextmanager
 def parent(guard: str, action: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
-    """A real process that starts the servers; ended in any case."""
+    """A real process that starts the servers and is always ended."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, guard, action],
         stdin=subprocess.PIPE,
@@ -123,7 +123,7 @@ def started_by(process: "subprocess.Popen[str]") -> Started:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    # Not tmp_path: below it, PostgreSQL's unprivileged user could not enter.
+    # Not tmp_path, which PostgreSQL's unprivileged user cannot enter.
     made = Path(tempfile.mkdtemp(prefix="servers-", dir="/tmp"))
     made.chmod(0o711)
     yield made
@@ -373,7 +373,7 @@ def test_postgres_starts_from_an_installation_that_only_its_owner_can_enter(tmp_
         started = started_by(process)
 
         assert query(started.postgres_dsn, "SELECT 1") == 1
-        # For root, PostgreSQL runs as a user who cannot enter there: it runs from a copy.
+        # For root, PostgreSQL runs from a copy, because its user cannot enter there.
         home = started.directory if os.geteuid() == 0 else str(tmp_path)
         assert psutil.Process(started.pids[1]).exe().startswith(home)
         assert tmp_path.stat().st_mode & 0o777 == 0o700

@@ -1,4 +1,4 @@
-"""A network that forgets connections without a word, stalls, or breaks them: the worker goes on by itself, and nothing is lost."""
+"""When a network silently drops connections, stalls, or resets them, the worker continues, and no order is lost."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ class Network(Proxy):
     """A proxy that can also lose its connections as a firewall does that has forgotten them."""
 
     def strand(self) -> int:
-        """Forward nothing on any connection there is, ever, and say so to nobody; return how many. New ones are well."""
+        """Silently stop forwarding on all open connections, and return their number. New connections work."""
         return int(self._do(self._strand()))
 
     async def _strand(self) -> int:
@@ -53,7 +53,7 @@ def networks(scene: Scene) -> Iterator[Networks]:
 
 @pytest.fixture
 def far(scene: Scene, networks: Networks) -> Scene:
-    """The same scene, its servers reached through the networks; for workers alone, tests look at it directly."""
+    """The same scene, in which workers reach the servers through the networks, and tests directly."""
     return Scene(
         scene.redis,
         through(networks.redis, scene.redis_url),

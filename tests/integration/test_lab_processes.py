@@ -1,4 +1,4 @@
-"""Process control of the laboratory: processes are talked to, measured, and end with all their children."""
+"""Process control of the lab: processes exchange lines, are measured, and end with all their children."""
 
 import os
 import signal

@@ -202,7 +202,7 @@ async def test_an_order_that_is_still_locked_keeps_nothing_waiting_when_it_comes
 
 
 class Watched(Consumer):
-    """Counts the heartbeats of which Redis says that there was none before, or a break."""
+    """Counts heartbeats that are the first one or follow a break, according to Redis."""
 
     first = 0
 

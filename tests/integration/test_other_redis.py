@@ -35,7 +35,7 @@ async def scene(pair: Pair, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
 
 
 class Announcing:
-    """A producer that announces an order every few milliseconds until it is told to stop."""
+    """A producer that announces an order every few milliseconds until it is stopped."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -74,7 +74,7 @@ async def test_after_role_changes_that_move_only_new_connections_workers_and_pro
             pair.lead()
             await announcing.announces_more()
             await scene.stored_at_least(len(announcing.announced), within=SECONDS)
-        # Demoted and promoted again, and nobody moves.
+        # Demoted and promoted again, without a move of clients.
         await pair.hand_over()
         await pair.hand_over()
         await announcing.announces_more()
@@ -94,7 +94,7 @@ async def test_a_worker_outlives_another_program_at_the_port_of_redis(pair: Pair
         await scene.stored_at_least(20)
         pair.proxy.lead_to(foreign)
         await asyncio.to_thread(pair.proxy.cut)
-        # Longer than a heartbeat: everything that a worker says to Redis has been tried.
+        # Longer than a heartbeat, so that a worker has tried all kinds of commands.
         await asyncio.sleep(2.5)
         assert not worker.task.done()
         pair.lead()

@@ -19,7 +19,7 @@ from ingest.lab.upstream import Behaviour, SimulatedApi
 
 pytestmark = pytest.mark.long
 
-# Kinds of outage, as what the API does to each request; "refused" is nobody listening.
+# Kinds of outage as the API's behaviour for each request; "refused" is a closed port.
 OUTAGES: dict[str, dict[str, object]] = {
     "refused": {},
     "reset": {"down": "reset"},
@@ -118,7 +118,7 @@ async def test_a_quarantined_order_that_waits_when_the_outage_begins_stops_nobod
     await scene.enqueue(*ids(15))
 
     async with scene.worker(claim_idle=1) as worker:
-        # It looks for what others abandoned when its first heartbeat has lasted for a lifetime: the orders are in flight then.
+        # It reclaims when its first heartbeat has lasted for a lifetime, and the orders are in flight then.
         await until(lambda: worker.metric("ingest_redeliveries_total", reason="idle") == 1)
         await until(lambda: worker.metric("ingest_in_flight") == 16)
         await until(lambda: is_open(worker))

@@ -1,4 +1,4 @@
-"""How a worker finds out that the external API is back, and what it does with its probes then."""
+"""How a worker detects that the external API is available again, and handles its probes then."""
 
 import asyncio
 from collections import Counter

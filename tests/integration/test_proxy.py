@@ -36,7 +36,7 @@ class Echo:
                 return
 
     def close(self) -> None:
-        # A close alone does not wake the thread that accepts.
+        # Closing the socket does not wake the accepting thread.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -71,7 +71,7 @@ def is_silent(connection: socket.socket, seconds: float = 0.3) -> bool:
 
 
 def exchange(connection: socket.socket, data: bytes) -> bytes:
-    """What comes back for what is sent."""
+    """Send data, and return the response."""
     threading.Thread(target=connection.sendall, args=(data,), daemon=True).start()
     answer = b""
     while len(answer) < len(data):

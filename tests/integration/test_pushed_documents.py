@@ -98,7 +98,7 @@ async def test_entries_whose_ids_another_program_counts_in_smaller_units_are_sto
 ) -> None:
     entry_id = f"{await now_ms(scene) * unit}-0"
     await scene.redis.xadd(scene.keys.stream, {"order_id": "X", "document": document("X")}, id=entry_id)
-    # Redis gives no smaller ID to what is added without one.
+    # Redis never generates a smaller ID.
     await scene.add(order_id="Y", document=document("Y"))
 
     async with scene.worker():

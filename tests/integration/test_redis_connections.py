@@ -40,7 +40,7 @@ def _with_certificates(url: str, certificates: Certificates) -> str:
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
 async def over_tls(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
-    """A server that talks to nobody without a certificate."""
+    """A server that requires client certificates."""
     kind: Kind = request.param
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))

@@ -1,4 +1,4 @@
-"""The simulated external API over real sockets: what every other test and benchmark relies on."""
+"""The simulated external API over real sockets, on which all other tests and benchmarks rely."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A user's function in processes of its own: what it does there harms the order that it was called for, and nothing else."""
+"""A user's function in separate processes can only harm the order for which it was called."""
 
 import asyncio
 import os

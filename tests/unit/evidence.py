@@ -46,7 +46,7 @@ class Api:
 
 
 def answering(fault: Fault | None = None) -> Api:
-    """An API that answers at once."""
+    """An API that responds immediately."""
     api = Api(fault)
     api.open.set()
     return api

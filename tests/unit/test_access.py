@@ -1,4 +1,4 @@
-"""Who is admitted to the HTTP API, and what the others are told."""
+"""Admission to the HTTP API, and the errors for rejected requests."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""When what is stored is acked, on fakes: a moment later and together, at once where something waits for it."""
+"""Stored orders are acked together after a moment, or immediately if a caller waits for it, on fakes."""
 
 import asyncio
 
@@ -72,7 +72,7 @@ async def test_what_others_have_claimed_while_it_waited_is_not_acked() -> None:
         assert process.buffer._rows_taken == 0
 
 
-# -- at once ----------------------------------------------------------------------------------------------------
+# -- immediately --------------------------------------------------------------------------------------------------
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""The text of API keys: scanners find them, and typing errors are told from wrong keys."""
+"""The text of API keys: scanners find them, and typing errors are distinguished from wrong keys."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""What does not fit its mapping is dead-lettered with what is wrong and where, and without any value."""
+"""A document that does not fit its mapping is dead-lettered with the error and its path, without any value."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The formula of `ingest capacity`: what follows from a rate, and that it agrees with what was measured."""
+"""The formula of `ingest capacity`: the results for a rate, which agree with measurements."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The circuit tells an outage of the external API from the fault of one order, by what else is answered."""
+"""The circuit breaker distinguishes an outage of the external API from an order's own fault by other responses."""
 
 import time
 from array import array

@@ -1,4 +1,4 @@
-"""What the documentation says of docker-compose.yml, and its examples of docker-compose.override.yml, fit the file."""
+"""The documentation of docker-compose.yml and its examples of docker-compose.override.yml match the file."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ PAGES = [ROOT / "docs" / "how-to" / name for name in ("compose.md", "scale.md")]
 
 
 class Reset:
-    """`!reset`: what was there before is removed."""
+    """`!reset` removes the previous value."""
 
 
 class Override(dict[str, Any]):
-    """`!override`: what was there before is replaced, not merged."""
+    """`!override` replaces the previous value instead of merging."""
 
 
 class Loader(yaml.SafeLoader):

@@ -1,4 +1,4 @@
-"""A pause that one process was told reaches the others."""
+"""A pause that the API requests from one process reaches all processes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

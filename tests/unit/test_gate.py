@@ -20,7 +20,7 @@ PUSHED = Delivery(EntryRef("stream", "2-0"), "b", 1.0, 1, 1, b"{}", {})
 
 
 class Scene:
-    """A gate, with what it depends on."""
+    """A gate with its dependencies."""
 
     def __init__(self) -> None:
         self.pauses = Pauses(clock=now, draw=lambda low, _: low)

@@ -1,4 +1,4 @@
-"""Concurrent calls of one producer: what they share, and what they do not, without a server."""
+"""Concurrent calls of one producer, with shared and separate parts, without a server."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ def single(order_id: str, key: str | None = None) -> Submission:
 
 
 class FakeScript:
-    """Stands for Redis: notes the batches, and answers each when it may, as it was told."""
+    """Stands for Redis, records batches, and sends a scripted reply to each when the test allows it."""
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)

@@ -1,4 +1,4 @@
-"""Heartbeats and leases of one process: what is renewed, what is lost, and when that has to be known."""
+"""Heartbeats and leases of one process: renewals, losses, and the time at which a loss must be detected."""
 
 import asyncio
 from contextlib import suppress
@@ -17,7 +17,7 @@ LIFETIME = 6.0
 
 
 class Process:
-    """The heartbeats of one process, and what it holds."""
+    """The heartbeats of one process and its held entries."""
 
     def __init__(self) -> None:
         self.group = MemoryGroup(now)

@@ -1,4 +1,4 @@
-"""What holds between the manifests of deploy/kubernetes, the settings and the rules; `make kubernetes` checks what Kubernetes says of them."""
+"""The manifests of deploy/kubernetes match the settings and the rules. `make kubernetes` validates the manifests."""
 
 import math
 import re

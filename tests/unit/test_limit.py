@@ -1,4 +1,4 @@
-"""The concurrency limit follows what the external API says of it."""
+"""The concurrency limit follows the responses of the external API."""
 
 from array import array
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from ingest.telemetry.shared_metrics import Gauge
 
 @dataclass
 class Limited:
-    """A limit with its clock, pauses without jitter, and what it shows."""
+    """A limit with its clock, pauses without jitter, and its metrics."""
 
     most: int
     hand: Hand = field(default_factory=Hand)

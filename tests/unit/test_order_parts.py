@@ -28,7 +28,7 @@ FIRST = "/orders/a%3A1/items"
 
 
 class Api:
-    """An API that sends what it is told to, by target; the order itself is at an empty one."""
+    """An API that sends scripted responses by target. The order itself is at the empty target."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self._answers = answers

@@ -1,4 +1,4 @@
-"""What the queue is told of a circuit, and that nothing depends on it."""
+"""A circuit's report to the queue, on which no other behaviour depends."""
 
 import asyncio
 from contextlib import suppress
@@ -48,7 +48,7 @@ class Switched:
 
 
 async def told(queue: Told, *notes: str | None) -> list[Outage | None]:
-    """What the queue is told at the start, and after each note."""
+    """The reports to the queue at the start and after each note."""
     circuit = Switched()
     report = OutageReport(cast("Any", queue), cast("Any", circuit), lambda: 1_700_000_000.0)
     running = asyncio.create_task(report.run())

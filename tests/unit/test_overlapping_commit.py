@@ -15,7 +15,7 @@ from ingest.queue.redis.connection import QueueRefused
 
 
 class FakeDisk:
-    """Stands for Redis and its disk: a batch is in the stream at once, and confirmed when it may be."""
+    """Stands for Redis and its disk. A batch is in the stream immediately, and confirmed when the test allows it."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, list[str]]] = []

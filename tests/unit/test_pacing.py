@@ -148,7 +148,7 @@ def test_it_goes_as_fast_as_ever_when_the_api_takes_everything_again() -> None:
 
 @dataclass
 class Quota:
-    """An API that lets `rate` requests a second through, and as many as come in one second at once."""
+    """An API that accepts `rate` requests per second, including the requests of one second in a burst."""
 
     rate: float
     tokens: float = 0.0

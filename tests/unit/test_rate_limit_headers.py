@@ -1,4 +1,4 @@
-"""What an API says of its quota in headers: each form is read, and nonsense is ignored."""
+"""An API's headers about its quota: each form is read, and nonsense is ignored."""
 
 import pytest
 from hypothesis import given

@@ -119,7 +119,7 @@ class Process:
             queue, self.reclaimer, self.moves.release_unprocessed, self.heartbeats,
             isolate_above=isolate_above, draw=lambda low, high: low + drawn * (high - low),
         )  # fmt: skip
-        # Pauses end at once.
+        # Pauses end immediately.
         self.stop = Shutdown(1.0)
         self.stop.requested.set()
 

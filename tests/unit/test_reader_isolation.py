@@ -1,4 +1,4 @@
-"""The reader on a group in memory: in which order it reads, and what it keeps of what may be poison."""
+"""The reader on a group in memory: the order of its reads, and the kept entries if some may be poison messages."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ class Process:
         return deliveries
 
     def leave_pending(self, order_id: str, owner: str | None, count: int) -> EntryRef:
-        """An entry that was delivered so often, and is held by somebody, or by nobody."""
+        """An entry with this number of deliveries, held by a consumer or released."""
         [entry] = self.group.add(order_id)
         self.group.undelivered.remove(entry)
         self.group.pending[entry] = Pending(owner, count, now())

@@ -26,7 +26,7 @@ async def no_request(request: FetchRequest) -> None:
 
 
 class Process:
-    """A scheduler, with what it needs."""
+    """A scheduler with its dependencies."""
 
     def __init__(self, requests: int, *, most: int = 1_000, per_request: int = 1) -> None:
         self.held = Held(clock=now)
@@ -200,7 +200,7 @@ async def test_when_others_end_slowly_none_is_read_ahead() -> None:
 
 
 class Orders(Process):
-    """Orders that come and end when they are told to, and a reader that takes as many as it may."""
+    """Orders that arrive and end on request of the test, and a reader that takes all that it may."""
 
     def __init__(self) -> None:
         super().__init__(32)

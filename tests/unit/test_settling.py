@@ -1,4 +1,4 @@
-"""Settlement on fakes: what is stored with what, what is acked, and where everything else goes."""
+"""Settlement on fakes: the contents of batches, acks, and the other outcomes."""
 
 import asyncio
 from datetime import timedelta

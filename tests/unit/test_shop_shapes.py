@@ -1,4 +1,4 @@
-"""The simulated API serves its orders as three shops do, and the mappings make of them what they were."""
+"""The simulated API serves its orders like three shops, and the mappings restore the original orders."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -24,7 +24,7 @@ PATHS = {
 
 @cache
 def orders() -> dict[str, bytes]:
-    """A share of the bundled orders: of all kinds, as they are in the order of time."""
+    """A share of the bundled orders of all kinds, which are in chronological order."""
     return dict(islice(sample_orders().items(), 0, None, 50))
 
 
@@ -62,7 +62,7 @@ def amazon_items(site: Site, order_id: str) -> Iterator[Any]:
 
 
 def content(order: Order) -> tuple[object, ...]:
-    """What every shape keeps of an order; the prices of lines without a quantity are lost where lines have totals only."""
+    """The fields that every shape keeps. Prices without a quantity are lost if lines only have totals."""
     lines = [
         (line.sku, line.quantity, line.unit_price if line.quantity else 0, line.description or None)
         for line in order.lines

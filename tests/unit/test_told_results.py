@@ -1,4 +1,4 @@
-"""A worker with results, on fakes: each order is told once it is finished, and no change stays unknown."""
+"""A worker with results, on fakes: the result of each finished order is published, including every change."""
 
 from fakes.virtual_time import until, virtual_time
 from fakes.workers import Workplace

@@ -1,4 +1,4 @@
-"""A user's own function between decoding and storing, called in the event loop: what it may return, and how it may fail."""
+"""A user's function between decoding and storing, called in the event loop: its results and failures."""
 
 import asyncio
 import signal

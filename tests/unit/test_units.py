@@ -1,4 +1,4 @@
-"""What holds between the units of deploy/systemd and the service; `make lint` checks what systemd says of them."""
+"""The units of deploy/systemd match the service. `make lint` validates them with systemd."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_systemd_kills_later_than_the_supervisor_does(unit: Path) -> None:
     [stop] = values(unit, "TimeoutStopSec")
 
     assert float(stop) > Settings.model_fields["shutdown_grace"].default + KILL_MARGIN
-    # SIGTERM is for the supervisor alone: its processes would take a second one for a request to hurry.
+    # SIGTERM is only sent to the supervisor, because its processes would treat a second one as a request to hurry.
     assert values(unit, "KillMode") == ["mixed"]
 
 

@@ -1,4 +1,4 @@
-"""What a failover, a restart or a flush costs, and what a group's lag does not tell."""
+"""The losses of a failover, a restart or a flush, and the limits of a group's lag."""
 
 from pathlib import Path
 

@@ -56,7 +56,7 @@ class MemoryQuotaUnderTest:
 
 
 class RedisQuotaUnderTest:
-    """The real one; time passes by moving what the state says of it."""
+    """The real implementation. The test moves the times in its state to let time pass."""
 
     def __init__(self, redis: Redis, url: str, name: str, stack: AsyncExitStack) -> None:
         self._redis = redis

@@ -1,4 +1,4 @@
-"""That other programs are told what has become of each order, in the step that finishes it, of each implementation."""
+"""Each implementation publishes the result of each order in the step that finishes it."""
 
 import pytest
 from contract.ports.groups import NOW, GroupUnderTest
@@ -31,7 +31,7 @@ async def test_what_is_finished_is_told_once(group: GroupUnderTest, telling: Que
     a, b, c = await hold(telling, group, "a", "b", "c")
     parts = Finished(b.entry, (Result("b", ResultKind.CHANGED), Result("b-2", ResultKind.INSERTED, "b")))
 
-    # Sent again after a lost reply, it tells nothing.
+    # Sent again after a lost reply, it publishes no result.
     told = [await telling.ack_with_results([stored(a), parts]) for _ in range(2)]
 
     assert told == [2, 0]

@@ -46,10 +46,10 @@ class Table(Protocol):
         """Let no row be stored in time from now on."""
 
     async def lock_row(self, order_id: str) -> None:
-        """Lock a stored row, as somebody else's transaction does."""
+        """Lock a stored row, like a transaction of another session."""
 
     async def insert_uncommitted(self, order_id: str) -> None:
-        """Insert a row, as somebody else's transaction does that goes on."""
+        """Insert a row, like an open transaction of another session."""
 
 
 @dataclass

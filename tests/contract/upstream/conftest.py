@@ -49,7 +49,7 @@ def connect(shared_metrics: SharedMetrics, kind: Kind) -> Connect:
 
 @pytest.fixture(autouse=True)
 async def no_complaints() -> AsyncIterator[None]:
-    """What fails where nobody waits for it, in a callback, fails the test."""
+    """Fail the test for exceptions in callbacks, which no task awaits."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     yield
@@ -74,7 +74,7 @@ async def https_api(server_tls: ssl.SSLContext) -> AsyncIterator[SimulatedApi]:
 
 @pytest.fixture
 def server_tls(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """What a server called localhost needs; clients are told to trust its authority as a user would tell them."""
+    """The TLS files of a server named localhost, whose CA clients trust through the usual setting."""
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -88,7 +88,7 @@ async def serving(
 async def answering(
     answer: bytes, *, to_other: bytes = b"", then_close: bool = True
 ) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that gives these very bytes, others for `OTHER`; and what it was asked."""
+    """A server that sends exactly these bytes, or other ones for `OTHER`, and records requests."""
     asked: list[bytes] = []
 
     async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Credentials: what is sent with each kind, and how an OAuth 2.0 token is requested, renewed and replaced."""
+"""Credentials: the headers of each kind, and how an OAuth 2.0 token is requested, renewed and replaced."""
 
 import asyncio
 import base64
@@ -277,7 +277,7 @@ async def test_closing_ends_a_request_for_a_token(issuing: SimulatedApi, connect
 
 @asynccontextmanager
 async def authority(answer: Callable[[int], bytes]) -> AsyncIterator[tuple[str, list[tuple[bytes, bytes]]]]:
-    """An authorization server that gives these answers, by the number of the request, and what it was sent."""
+    """An authorization server that sends these responses by the number of the request, and records requests."""
     received: list[tuple[bytes, bytes]] = []
 
     async def note(head: bytes, reader: StreamReader, writer: StreamWriter) -> None:

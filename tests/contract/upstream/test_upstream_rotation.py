@@ -54,7 +54,7 @@ def bearer_from(file: Path, value: str) -> Access:
 
 
 def replaced(file: Path, content: str) -> None:
-    """Replace a file at once, as programs that rotate secrets do."""
+    """Replace a file atomically, like programs that rotate secrets."""
     new = file.with_suffix(".new")
     new.write_text(content)
     new.replace(file)
