@@ -45,7 +45,7 @@ async def keep_alive(redis: Redis, keys: Keys, *consumers: Consumer) -> None:
 
 
 async def hold(consumer: Consumer, redis: Redis, keys: Keys, *order_ids: str) -> list[str]:
-    """Let a consumer have been given entries; their IDs."""
+    """Deliver entries to a consumer, and return their IDs."""
     for order_id in order_ids:
         await redis.xadd(keys.stream, {"order_id": order_id})
     held = ids(await consumer.read(len(order_ids), NOW))

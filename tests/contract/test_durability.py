@@ -20,7 +20,7 @@ from ingest.queue.produce.sync_producer import SyncProducer
 KEYS = Keys.of("orders")
 NAMES = [f"order-{number}" for number in range(3 * BATCH + 7)]
 KNOW_WAITAOF = [kind for kind in KINDS if kind.product == "valkey" or kind.is_redis_since(7, 2)]
-# Before Redis 8, it may answer before the data is on the disk; Valkey still does.
+# Before Redis 8, it may answer before the data is on the disk. Valkey still does.
 RELIABLE = [kind for kind in KINDS if kind.is_redis_since(8)]
 OTHERS = [kind for kind in KINDS if kind not in RELIABLE]
 

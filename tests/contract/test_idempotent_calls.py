@@ -16,7 +16,7 @@ from ingest.queue.redis.connection import control_client
 
 
 class Interrupter:
-    """Stands between a client and Redis; closes the connection instead of replying to so many of the next scripts.
+    """A proxy for Redis that closes the connection instead of replying to a number of the next scripts.
 
     Redis has run them, and the client cannot know.
     """

@@ -63,7 +63,7 @@ def from_main(deliveries: list[Delivery], keys: Keys) -> int:
 
 
 async def read_one_of_each(consumer: Consumer, redis: Redis, keys: Keys, entry_id: str = "5-1") -> list[Delivery]:
-    """Let a consumer hold an entry of each lane, both with the same ID; the express lane's first."""
+    """Let a consumer hold an entry of each lane, both with the same ID, and return the express lane's first."""
     await add(redis, keys.express, "urgent", entry_id)
     await add(redis, keys.stream, "ordinary", entry_id)
     taken = await consumer.read(2, NOW)
@@ -205,7 +205,7 @@ async def test_what_was_read_beyond_the_room_and_could_not_be_released_is_found_
         with pytest.raises(QueueUnavailable):
             await consumer.read(5, NOW)
 
-    # By the same process, which lost the reply; or by its successor, for which this is another delivery.
+    # By the same process, which lost the reply, or by its successor, for which this is another delivery.
     found: list[Delivery] = []
     while own := await one.claim_own(3, [delivery.entry for delivery in found], counted=is_counted):
         found += own

@@ -38,7 +38,7 @@ async def fill(redis: Redis, stream: str, count: int) -> None:
 
 
 async def read(redis: Redis, stream: str, count: int, *, group: str = "ingest", consumer: str = "one") -> list[bytes]:
-    """Read entries of one lane; their IDs."""
+    """Read entries of one lane, and return their IDs."""
     reply: Any = await redis.xreadgroup(group, consumer, {stream: ">"}, count=count)
     return [entry_id for _, entries in reply for entry_id, _ in entries]
 

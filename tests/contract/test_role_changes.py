@@ -49,7 +49,7 @@ def change_roles(request: pytest.FixtureRequest, pair: Pair) -> Callable[[], Awa
 
 
 async def works(call: Callable[[], Awaitable[object]], refused: list[str]) -> bool:
-    """Whether a call succeeds; why not is noted."""
+    """Whether a call succeeds. The reason of a failure is recorded."""
     try:
         await call()
     except QueueUnavailable as error:

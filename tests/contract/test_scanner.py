@@ -167,7 +167,7 @@ async def put(redis: Redis, keys: Keys, place: Place) -> None:
 
 
 async def clear(redis: Redis, keys: Keys, place: Place) -> None:
-    """Remove the entry from one place; its group stays."""
+    """Remove the entry from one place. Its group stays."""
     match place:
         case Place.RETRY:
             await redis.zrem(keys.retry, "1-0")

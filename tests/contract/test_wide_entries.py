@@ -15,7 +15,7 @@ from ingest.queue.operate.scanner import Location, QueueScanner
 
 
 def wide(fields: int, order_id: str = "a") -> dict[bytes, bytes]:
-    """The fields of an entry with as many of them; some have long names, some are not UTF-8, some are empty."""
+    """The fields of an entry with as many of them. Some have long names, some are not UTF-8, some are empty."""
     extra = {b"field-%d" % number: bytes([number % 256]) * (number % 300) for number in range(fields - 2)}
     return {b"order_id": order_id.encode(), **extra, b"x" * 70_000: b"y" * 70_000}
 

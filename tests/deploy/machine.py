@@ -28,7 +28,7 @@ WORK = Path(tempfile.gettempdir()) / "order-ingest-deploy"
 
 # `docker top` needs procps.
 _PACKAGES = ("docker.io", "iptables", "iproute2", "mmdebstrap", "procps")
-# Debian's policy for maintainer scripts that start services; 101 forbids all.
+# Debian's policy for maintainer scripts that start services, which forbids all with 101.
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _BEFORE = "before.json"

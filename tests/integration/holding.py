@@ -39,7 +39,7 @@ class Holder:
         self.buffer = BufferLimit(rows, SPACE)
 
     async def read(self, count: int = 1) -> list[Delivery]:
-        """Read entries and hold them; each has an outcome already."""
+        """Read and hold entries, each of which already has an outcome."""
         deliveries = await self.consumer.read(count, 1.0)
         assert len(deliveries) == count
         for delivery in deliveries:

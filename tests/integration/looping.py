@@ -33,7 +33,7 @@ def holds_the_loop(seconds: float) -> None:
 
 
 def takes_all_cpu(pattern: re.Pattern[str], length: int) -> float:
-    """One call into C that lets go of the GIL only at its end; twice as long with each character. Its seconds."""
+    """Make a C call that holds the GIL until its end, twice as long with each character, and return its seconds."""
     began = time.monotonic()
     pattern.match("a" * length + "!")
     return time.monotonic() - began

@@ -116,7 +116,7 @@ class Scene:
     @classmethod
     @asynccontextmanager
     async def open_fragile(cls, servers: EmbeddedServers, queue: str) -> AsyncIterator["Scene"]:
-        """The scene on servers that the test may stop or kill, in a new database; afterwards they run again."""
+        """The scene on servers that the test may stop or kill, in a new database. The servers run again afterwards."""
         database = f"own_{secrets.token_hex(6)}"
         async with cls.open(servers.redis_url, servers.postgres_dsn, queue) as scene:
             await scene.sql(f"CREATE DATABASE {database}")
@@ -130,7 +130,7 @@ class Scene:
     # -- workers --------------------------------------------------------------------------------------------
 
     def settings(self, **changed: Any) -> Settings:
-        """Settings for a worker here; tries are quick ones, so that no test waits for a backoff it does not test."""
+        """Settings for a worker here, with quick tries, so that tests only wait for a backoff that they test."""
         return load_settings(
             **{
                 "redis_url": self.redis_url,
@@ -149,7 +149,7 @@ class Scene:
     async def worker(
         self, name: str = "w", classes: Classes | None = None, clock: SharedClock | None = None, **changed: Any
     ) -> AsyncIterator[RunningWorker]:
-        """A running worker; it is made to drop everything when the block is left, unless it has ended before."""
+        """A running worker, which drops everything at the end of the block, unless it has ended before."""
         settings = self.settings(**changed)
         shared_metrics = worker_shared_metrics(1)
         registry = CollectorRegistry()
@@ -185,7 +185,7 @@ class Scene:
         await producer.enqueue(order_ids[1::2], express=True)
 
     async def add(self, **fields: str | bytes) -> str:
-        """Add an entry as a foreign producer may write it; its ID."""
+        """Add an entry like a foreign producer, and return its ID."""
         entry_id: bytes = await self.redis.xadd(self.keys.stream, dict(fields))  # type: ignore[arg-type]
         return entry_id.decode()
 

@@ -1,6 +1,6 @@
 """A supervisor with children of a kind, as a process for tests: `python supervised.py KIND GRACE`.
 
-Children say what happens to them in lines on stdout; the supervisor's log goes to stderr, as JSON.
+Children report events in lines on stdout. The supervisor's log goes to stderr as JSON.
 """
 
 import asyncio
@@ -92,12 +92,12 @@ def logs(lifeline: int) -> int:
 
 
 def limits_forks(lifeline: int) -> int:
-    """End when asked; its death leaves the supervisor unable to fork, and the next one able again."""
+    """End on request. Its death leaves the supervisor unable to fork, and the next death able again."""
     return serves(lifeline)
 
 
 def toggle_limit() -> None:
-    """Let this process, whatever its user runs already, have no more; or let it have them again."""
+    """Forbid this process to fork, however many processes its user runs, or allow it again."""
     limit, most = resource.getrlimit(resource.RLIMIT_NPROC)
     resource.setrlimit(resource.RLIMIT_NPROC, (1 if limit == most else most, most))
     say("limited" if limit == most else "unlimited")
@@ -114,7 +114,7 @@ def leaves_an_orphan(_lifeline: int) -> int:
 
 
 def is_stopped(number: int) -> tuple[int, float]:
-    """Ask a supervisor to stop at a moment around its forks; its wait status, and how long it took."""
+    """Stop a supervisor at a moment around its forks, and return its wait status and the duration."""
     ready, told = os.pipe()
     pid = os.fork()
     if pid == 0:

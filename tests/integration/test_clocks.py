@@ -20,7 +20,7 @@ AHEAD_THEN_BEHIND = [(HOUR, -HOUR), (-HOUR, HOUR)]
 
 @asynccontextmanager
 async def worker_whose_host_is_ahead(scene: Scene, seconds: float, **changed: object) -> AsyncIterator[RunningWorker]:
-    """A worker on a host whose clock is that much ahead; the shared clock is the only one that looks at it."""
+    """A worker on a host whose clock is ahead by this time. Only the shared clock reads it."""
     clock = SharedClock()
     clock._offset += seconds
     async with scene.worker(f"ahead by {seconds}", clock=clock, **changed) as running:

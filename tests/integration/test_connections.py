@@ -9,7 +9,7 @@ import pytest
 from integration.scene import Scene, ids
 from servers.kinds import KINDS
 
-# One blocks in reads, one acks, one keeps the quota and pauses of the fleet; four for all else.
+# One for blocking reads, one for acks, one for the quota and pauses of the fleet, and four for the rest.
 MOST = 7
 
 

@@ -158,7 +158,7 @@ async def test_a_network_that_stalls_for_longer_than_every_timeout_costs_nothing
     scene.api.behave(latency="0.05")
     await scene.enqueue(*ORDERS)
     network: Network = getattr(networks, server)
-    # Beyond the timeouts of Redis and the API, and beyond heartbeat and lease; a batch is waited for a little longer.
+    # Longer than the timeouts of Redis and the API, the heartbeat and the lease. A batch takes slightly longer.
     stalls = 8.0
 
     async with far.worker(upstream_url=upstream(scene, networks), upstream_timeout=2, batch_rows=20, claim_idle=3):

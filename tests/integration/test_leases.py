@@ -8,7 +8,7 @@ from support import eventually
 pytestmark = on_each_redis
 
 
-# With slots to spare it looks for abandoned orders, and might take its own for such; with none it does nothing but renew.
+# With free slots, it would look for abandoned orders and might mistake its own for them. Without, it only renews.
 @pytest.mark.parametrize("concurrency", [3, 10])
 async def test_an_order_that_takes_ten_leases_is_fetched_once(scene: Scene, concurrency: int) -> None:
     scene.api.behave(latency="10.5")

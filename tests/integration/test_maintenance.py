@@ -23,7 +23,7 @@ def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
 
 
 async def leader(scene: Scene) -> str:
-    """The consumer that leads; empty if none does."""
+    """The consumer that leads, or an empty text."""
     return (await scene.redis.hget(scene.keys.maintenance, "leader") or b"").decode()
 
 

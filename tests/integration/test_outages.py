@@ -44,7 +44,7 @@ class Door:
         self._scene.api = await SimulatedApi(Behaviour(any_id=True), port=self._port, seed=1).__aenter__()
 
     async def shut(self, way: str) -> None:
-        """Begin an outage; `opened_again` ends it."""
+        """Begin an outage. `opened_again` ends it."""
         if way == "refused":
             await self._scene.api.__aexit__(None, None, None)
         else:
@@ -112,7 +112,7 @@ async def test_a_quarantined_order_that_waits_when_the_outage_begins_stops_nobod
     async with scene.consumer("gone") as gone:
         await scene.enqueue("quarantined")
         (delivery,) = await gone.read(1, 1.0)
-        # Handed over so often that it may have killed those who held it; and released, so that anybody may take it.
+        # Delivered so often that it may have killed its consumers, and released, so that any consumer may claim it.
         await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
     scene.api.behave(latency="3", error_rate=1.0)
     await scene.enqueue(*ids(15))

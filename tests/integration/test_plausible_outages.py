@@ -49,7 +49,7 @@ FAILURES: dict[str, Answer] = {
 
 @dataclass
 class Api:
-    """An API that has every order, by itself and in lists, but for `missing` ones; while it is `broken`, all requests end like that."""
+    """An API with every order, singly and in lists, except for `missing` ones. All requests end like `broken`, if set."""
 
     broken: Answer | None = None
     missing: set[str] = field(default_factory=set)

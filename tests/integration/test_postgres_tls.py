@@ -25,7 +25,7 @@ from ingest.lab.servers import PostgresServer
 from ingest.store.schema import migrate, migrations
 
 KINDS = [name for name, here in (("postgresql-15", debian_postgres.IS_HERE), ("pgbouncer", pgbouncer.IS_HERE)) if here]
-# A password, and a certificate of the authority; nothing without TLS.
+# A password and a certificate of the CA, and no access without TLS.
 _ACCESS = "hostssl all all all scram-sha-256 clientcert=verify-ca\n"
 
 
@@ -44,7 +44,7 @@ class Site:
     certificates: Certificates
 
     def dsn(self, host: str = "localhost", **options: object) -> str:
-        """Where the service connects; options are added to those that are right, or replace them."""
+        """The service's DSN. Options are added to the correct ones, or replace them."""
         certificates = self.certificates
         right = {"sslrootcert": certificates.ca, "sslcert": certificates.client, "sslkey": certificates.client_key}
         used = {"sslmode": "verify-full", **right, **options}

@@ -53,7 +53,7 @@ async def test_after_an_outage_of_redis_longer_than_all_heartbeats_nobody_is_tak
     order_ids = ids(40)
     await fragile.enqueue(*order_ids)
 
-    # With slots to spare, so that both look for what others have abandoned; and with time enough to connect again on a
+    # With free slots, so that both look for abandoned orders, and with enough time to connect again on a
     # machine that is busy.
     settings = {"heartbeat_ttl": 2, "claim_idle": 3, "concurrency": 30}
     async with fragile.worker("a", **settings) as a, fragile.worker("b", **settings) as b:

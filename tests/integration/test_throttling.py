@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 @asynccontextmanager
 async def api_that_always_refuses(refused: str) -> AsyncIterator[str]:
-    """One order is always throttled; the others are served."""
+    """One order is always throttled, and the others are served."""
 
     async def answer(request: web.Request) -> web.Response:
         order_id = request.match_info["order_id"]

@@ -102,7 +102,7 @@ class Fleet:
 
     @asynccontextmanager
     async def working(self, seconds: float) -> AsyncIterator[None]:
-        """During the block, each process makes all calls of a service process; an order takes `seconds`."""
+        """During the block, each process makes all calls of a service process. An order takes `seconds`."""
         finishing: set[asyncio.Task[None]] = set()
 
         async def finish(member: Member, taken: list[Delivery]) -> None:

@@ -1,6 +1,6 @@
 """Rehearses small containers: ten workers with 0.1 CPU and 256 MiB each, while 200 connections announce orders.
 
-`make rehearse-containers`; each worker is in control groups of its own, with the limits that a container would have.
+Run it with `make rehearse-containers`. Each worker runs in separate control groups with the limits of a container.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from ingest.lab.http_api import wait_until_served
 from ingest.lab.servers.server import free_port
 from ingest.lab.session import orderly_exit
 
-# The kernel hands out shares by periods; a sample may end within one.
+# The kernel assigns shares by periods, within which a sample may end.
 _ALLOWANCE = 1.05
 
 
@@ -95,7 +95,7 @@ class Watched:
 
 
 async def rehearse(on: Stage, groups: Sequence[ControlGroup], options: argparse.Namespace) -> Findings:
-    """Idle, loaded, drained; then look for every order."""
+    """Idle, loaded and drained phases, and the reconciliation."""
     findings = Findings("small containers")
     port = free_port()
     api = on.commands.start("api", "--port", str(port), "--metrics-port", "0")

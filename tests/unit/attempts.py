@@ -60,7 +60,7 @@ class Api:
         return self.capacity / self.latency
 
     def run(self, seconds: float) -> float:
-        """Let time pass; returns the share that was processed of what the API can process."""
+        """Let time pass, and return the used share of the API's capacity."""
         self._served.capacity, self._served.queue = self.capacity, self.queue
         self.documents = self.refused = 0
         self.waited = 0.0

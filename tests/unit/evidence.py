@@ -33,7 +33,7 @@ class Hand:
 
 @dataclass
 class Api:
-    """What is asked for to make evidence, and how that ends; not before `open`."""
+    """The requests for evidence and their results, which arrive after `open`."""
 
     fault: Fault | None = None
     asked: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ def exchange(order_id: str, started_at: float) -> Exchange:
 async def classifying(
     circuit: CircuitBreaker, order_id: str, fault: Fault, started_at: float
 ) -> "asyncio.Task[FaultOf]":
-    """A classification that has begun; done, if it needs no waiting."""
+    """A classification that has begun, and is done if it does not need to wait."""
     task = asyncio.create_task(circuit.classify(exchange(order_id, started_at), fault))
     await some_turns()
     return task

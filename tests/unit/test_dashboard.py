@@ -172,7 +172,7 @@ def test_every_query_of_a_panel_is_restricted_to_what_is_chosen_above() -> None:
 
 
 def is_restricted(selector: Selector) -> bool:
-    """To the queue, as its gauges are the same on all workers; or else to the chosen workers."""
+    """Limited to the queue, because its gauges are the same on all workers, or else to the chosen workers."""
     matchers = selector.matchers
     of_the_queue = matchers.get("stream") == ("=", "$stream")
     of_workers = matchers.get("instance") == ("=~", "$instance")  # or of the API

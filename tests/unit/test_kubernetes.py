@@ -83,7 +83,7 @@ def test_the_query_of_keda_is_that_of_the_recording_rule() -> None:
 
 @pytest.mark.parametrize("name", sorted(pods()))
 def test_the_service_of_the_api_sets_no_setting(name: str) -> None:
-    """A Service named order-ingest-api sets variables; one named ingest-api would set INGEST_API_PORT."""
+    """A Service named order-ingest-api sets variables. A Service named ingest-api would set INGEST_API_PORT."""
     assert pods()[name]["enableServiceLinks"] is False
     assert pods()[name]["automountServiceAccountToken"] is False
 

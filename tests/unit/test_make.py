@@ -1,4 +1,4 @@
-"""What `make` installs and runs, as a dry run shows it; nothing is installed here."""
+"""The packages and commands of `make` in a dry run, without installing."""
 
 import os
 import re

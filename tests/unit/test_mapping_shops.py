@@ -25,7 +25,7 @@ def mapped(shop: str, order_id: str | None = None) -> Order:
 
 
 def changed(shop: str, **changes: Any) -> Order:
-    """The sample with some values of the order changed; None in a change stands for null."""
+    """The sample with some values of the order changed. None in a change stands for null."""
     document = msgspec.json.decode(sample(shop))
     {"shopify": document.get("order"), "amazon": document.get("payload")}.get(shop, document).update(changes)
     return load_mapping(shop).decode(msgspec.json.encode(document), None)
@@ -53,7 +53,7 @@ def test_the_fields_of_a_shopify_order() -> None:
     assert order.updated_at == datetime(2025, 2, 1, 8, 0, tzinfo=NEW_YORK)
     # A refund is not a cancellation, and a closed order is not cancelled either.
     assert order.status == "refunded/unfulfilled"
-    # The shop's currency, which the amounts are in; not that of the buyer.
+    # The shop's currency, in which the amounts are, and not the buyer's.
     assert order.currency == "HKD"
     assert order.customer_id == "207119551"
     assert order.country == "HK"
@@ -68,7 +68,7 @@ def test_the_lines_of_a_shopify_order_add_up_to_its_total() -> None:
         # An empty SKU, and one that is null without a variant.
         ("variant-49148385", 3, "3.00", "Sticker"),
         ("line-703073504", 2, "0.00", "Custom item"),
-        # Discounts are in the allocations; `total_discount` is 0.00.
+        # Discounts are in the allocations. `total_discount` is 0.00.
         ("DISCOUNT", 1, "-15.00", None),
         ("DISCOUNT", 1, "-4.10", None),
         ("SHIPPING", 1, "20.00", "Free Shipping"),
@@ -128,7 +128,7 @@ def test_the_fields_of_a_woocommerce_order() -> None:
     # UTC, written without a zone.
     assert order.placed_at == datetime(2017, 3, 22, 19, 28, 2, tzinfo=UTC)
     assert order.updated_at == datetime(2017, 3, 22, 19, 28, 8, tzinfo=UTC)
-    # A guest; and nothing is shipped.
+    # A guest, without shipping.
     assert (order.customer_id, order.country) == (None, "US")
 
 

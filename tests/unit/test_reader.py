@@ -26,7 +26,7 @@ def delivery(number: int, count: int = 1) -> Delivery:
 
 @dataclass
 class Source:
-    """A queue with entries, some of whose replies get lost; it keeps what was asked of it.
+    """A queue with entries that loses some replies and records calls.
 
     Attributes:
         undelivered: new entries.

@@ -9,7 +9,7 @@ from ingest.operations.shared_calls import SharedCalls
 
 
 class Server:
-    """Answers when the test lets it; knows what it was asked."""
+    """Responds when the test allows it, and records requests."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []

@@ -260,7 +260,7 @@ async def test_a_document_that_is_not_an_order_does_not_reach_the_function() -> 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Writes a module where the command runs; returns its name."""
+    """Write a module to the command's folder, and return its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 

@@ -17,7 +17,7 @@ from ingest.lab.servers import ValkeyServer
 
 @dataclass(frozen=True)
 class Pair:
-    """Two servers, in step, with a client for each; the replica hears the primary over the line."""
+    """Two servers, in step, with a client for each. The replica hears the primary over the line."""
 
     primary: ValkeyServer
     replica: ValkeyServer

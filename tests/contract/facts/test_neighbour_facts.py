@@ -126,7 +126,7 @@ print(int(counter._value.get()))
 
 
 def count_in_a_process(folder: Path, *process: str) -> int:
-    """Count one order in a process of its own, which may be told its number; the counter's value there."""
+    """Count one order in a separate process, optionally with a given number, and return the counter's value there."""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
     command = [sys.executable, "-c", COUNTS, *process]
     return int(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)

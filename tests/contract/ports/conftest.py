@@ -12,7 +12,7 @@ from ingest.services.worker_parts import Queue
 
 @pytest.fixture(params=[None, *KINDS], ids=["memory", *(kind.name for kind in KINDS)])
 def implementation(request: pytest.FixtureRequest) -> Kind | None:
-    """The server; None for the fake."""
+    """The server, or None for the fake."""
     return request.param
 
 

@@ -18,7 +18,7 @@ class QuotaUnderTest(Protocol):
     """A quota, in a state in which it has learned what processes hold."""
 
     async def join(self, limits: QuotaLimits) -> QuotaLeases:
-        """The leases of a new process; all of one test have the same limits."""
+        """The leases of a new process. All processes of a test have the same limits."""
 
     async def passes(self, seconds: int) -> None:
         """Let time pass."""
@@ -31,7 +31,7 @@ class QuotaUnderTest(Protocol):
 
 
 class MemoryQuotaUnderTest:
-    """The fake; its time passes only here."""
+    """The fake, whose time passes only here."""
 
     def __init__(self) -> None:
         self._now = 1_000.0

@@ -115,7 +115,7 @@ async def postgres_table(dsn: str) -> AsyncIterator[PostgresTable]:
 
 @pytest.fixture(params=["memory", "postgres"])
 def table_dsn(request: pytest.FixtureRequest) -> str | None:
-    """The database; None for the fake."""
+    """The database, or None for the fake."""
     return request.getfixturevalue("dsn") if request.param == "postgres" else None
 
 

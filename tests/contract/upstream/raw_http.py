@@ -74,7 +74,7 @@ def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
 async def serving(
     answer: Callable[[bytes, StreamReader, StreamWriter], Awaitable[None]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """A server on the port that it yields; `answer` is given the head of each request, and the connection."""
+    """Yield the port of a server. `answer` gets the head of each request and the connection."""
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         while not writer.is_closing():

@@ -20,7 +20,7 @@ async def opened(kind: Kind) -> AsyncIterator[Transport]:
 
 @asynccontextmanager
 async def echoing() -> AsyncIterator[tuple[str, list[tuple[bytes, bytes]]]]:
-    """A server that notes the head and the body of each request; and its URL."""
+    """A server that records the head and the body of each request, with its URL."""
     received: list[tuple[bytes, bytes]] = []
 
     async def note(head: bytes, reader: StreamReader, writer: StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Through a proxy: a real one, small, for plain and for tunnelled requests; and which one the environment names."""
+"""Plain and tunnelled requests through a small real proxy, and the choice of the proxy from the environment."""
 
 import asyncio
 import base64

@@ -52,6 +52,6 @@ def test_requests_that_hang_do_not_affect_others(loaded_api: SimulatedApi, conne
 
     ended = run(main())
 
-    # How many are answered within so short a time depends on the machine; nothing else may become of any.
+    # The number of responses within this short time depends on the machine. No other results are allowed.
     assert set(ended) <= {"answered", "no response in time"}
     assert ended.total() == REQUESTS
