@@ -64,7 +64,7 @@ def test_the_name_of_the_client_may_be_in_upper_case() -> None:
         ),
         (
             {"INGEST_UPSTREAM_AUTH": "oauth2"},
-            "INGEST_UPSTREAM_OAUTH2_CLIENT_ID is missing: INGEST_UPSTREAM_AUTH=oauth2 needs it",
+            "INGEST_UPSTREAM_OAUTH2_URL is missing: INGEST_UPSTREAM_AUTH=oauth2 needs it",
         ),
         (
             {"INGEST_UPSTREAM_URL": "https://shop.example/{order_id}", "INGEST_UPSTREAM_CA_FILE": "/nowhere/ca.pem"},
