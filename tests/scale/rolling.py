@@ -17,7 +17,7 @@ from support import eventually_sync
 
 from ingest.bench.machine import Machine
 from ingest.bench.stage import Stage, stage
-from ingest.bench.trial import say
+from ingest.bench.trial import report_progress
 from ingest.lab.commands import Command
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile import reconcile
@@ -122,7 +122,7 @@ class Rolling:
         began = self._now()
         self._replace_all()
         ended, had_work = self._now(), self._on.queued()[0] > 0
-        say("storing the rest")
+        report_progress("storing the rest")
         eventually_sync(lambda: self._on.queued() == (0, 0), within=600.0, every=0.5)
         for command in self._running:
             self._stop(command)
@@ -176,7 +176,7 @@ class Rolling:
             for _ in batch:
                 self._start("this")
             self._all_live()
-            say(f"{number + len(batch)} of {len(old)} workers are replaced")
+            report_progress(f"{number + len(batch)} of {len(old)} workers are replaced")
             self._sleep("pause", self._options.pause)
 
     def _start(self, release: str) -> None:
@@ -210,7 +210,7 @@ class Rolling:
         return int(now)
 
     def _sleep(self, what: str, seconds: float) -> None:
-        say(f"{what}, {seconds:g} s")
+        report_progress(f"{what}, {seconds:g} s")
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._keep_busy()
@@ -256,7 +256,7 @@ def main() -> int:
     sys.stdout.write(f"{table(found)}\n{machine.sentence()}\n")
     complaints = found.complaints(options.least)
     for complaint in complaints:
-        say(f"rolling: {complaint}")
+        report_progress(f"rolling: {complaint}")
     return 1 if complaints else 0
 
 
