@@ -165,7 +165,7 @@ async def _find(on: Stage, accepted: Sequence[str]) -> ReconciliationReport:
     usual = Catalogue(sample_orders(), Behaviour(any_id=True))
 
     async def expected(order_id: str) -> Expected:
-        return usual.answer(ORDERS + order_id.encode()).payload.partition(b"\r\n\r\n")[2]
+        return usual.response(ORDERS + order_id.encode()).payload.partition(b"\r\n\r\n")[2]
 
     return await reconcile(
         accepted, Backends(on.redis_url, on.postgres_dsn, on.stream), expected=expected, complete=True
