@@ -16,7 +16,7 @@ from ingest.domain.fetch.pages import Join, Page, Part
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 
-# Pages of one list; an API that never ends must not hold a slot indefinitely.
+# Pages of one list. An API that never ends must not hold a slot indefinitely.
 _MOST_PAGES = 1_000
 # Decoding takes about 20 ms for each MB. Larger bodies are decoded in a thread.
 _LARGE = 256 * 1024

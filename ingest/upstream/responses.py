@@ -79,7 +79,7 @@ def _usual(status: int, wait: float | None) -> Fault:
         case 408 | 421 | 425:
             return TransientFault(f"HTTP {status}")
         case _ if not 400 <= status < 500:
-            # Also a redirect without a target: a gateway answers so, whatever the order is.
+            # Including a redirect without a target, which a gateway sends for any order.
             return TransientFault(f"HTTP {status}")
         case _:
             return PermanentFault(DeadReason.REJECTED, f"HTTP {status}")

@@ -22,21 +22,21 @@ from ingest.upstream.access.token_request import NoToken, Token
 
 _log = get_logger("upstream")
 
-# How much of its life a token has left when it is renewed: this share, at most these seconds; half of it is jitter, so that processes
+# A token is renewed in this last share of its life, and at most these seconds before its end. Half of that is jitter, so that processes
 # that started together do not renew together.
 _RENEW_SHARE = 0.4
 _RENEW_SECONDS = 120.0
-# A token is not used in the last part of its life, at most this share and these seconds: it would expire on the way.
+# A token is not used in this last share of its life, at most these seconds, because it would expire on the way.
 _UNUSED_SHARE = 0.05
 _UNUSED_SECONDS = 5.0
-# A token that is refused although it is younger than this is not replaced: another one would be refused as well. Each one that is
-# refused not much later doubles the time, as where the API refuses some orders whatever the token is.
+# A token that is rejected at an age of fewer seconds is not replaced, because the next one would be rejected as well. A rejection not
+# much later doubles the seconds: an API may reject some orders with any token.
 _YOUNG = 1.0
 _LONGEST_YOUNG = 30.0
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 2.0
-_LONGEST_AS_TOLD = 60.0
-_LATER_THAN_TOLD = 1.25
+_LONGEST_RETRY_AFTER = 60.0
+_RETRY_LATER = 1.25
 
 
 class OAuth2Credential:
@@ -128,7 +128,7 @@ class OAuth2Credential:
         )
 
     def _start(self) -> bool:
-        """Request a token, unless a request is running or the last one has just failed; return whether one has begun."""
+        """Request a token, unless a request is running or the last one has just failed. Return whether one has begun."""
         if self._requesting is not None or self._clock() < self._paused_until:
             return False
         self._requesting = asyncio.create_task(self._replace())
@@ -166,8 +166,8 @@ class OAuth2Credential:
     def _fail(self, error: NoToken) -> None:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * self._draw(0.5, 1.0)
         # As long as the server requests, with jitter, because it may have sent the same time to all processes.
-        told = min(error.after or 0.0, _LONGEST_AS_TOLD) * self._draw(1.0, _LATER_THAN_TOLD)
-        self._paused_until = self._clock() + told + pause
+        retry_after = min(error.after or 0.0, _LONGEST_RETRY_AFTER) * self._draw(1.0, _RETRY_LATER)
+        self._paused_until = self._clock() + retry_after + pause
         if not self._failures:
             _log.warning("token_unavailable", error=str(error))
         self._failures += 1

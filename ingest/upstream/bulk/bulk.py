@@ -85,7 +85,7 @@ class BulkUpstream:
     Args:
         client: fetches the URL of a list. The order ID of its requests is several IDs, separated by commas.
         pace: how fast requests may follow each other. None for no limit.
-        clock: monotonic seconds, the same clock as that of the circuit breaker.
+        clock: monotonic seconds, the clock of the circuit breaker.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class BulkUpstream:
             await asyncio.wait(running)
 
     async def run(self) -> None:
-        """See `FleetPart`; there is nothing to keep."""
+        """See `FleetPart`. There is no lease to keep."""
         await asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class BulkUpstream:
         self._send_soon()
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        """See `Upstream`; the HTTP request may be sent for other orders as well."""
+        """See `Upstream`. The HTTP request may be sent for other orders as well."""
         call = WaitingCall(request, self._loop.create_future())
         self._waiting.add(call)
         self._send_soon()
@@ -199,7 +199,7 @@ class BulkUpstream:
             self._pace.record_request()
         flight = Flight(calls, self._run)
         self._flights.add(flight)
-        # Also of a task that is cancelled before it begins.
+        # A task that is cancelled before it begins ends as well.
         flight.task.add_done_callback(lambda _: self._ended(flight))
 
     async def _run(self, flight: Flight) -> None:

@@ -107,7 +107,7 @@ class BulkResponseReader:
         try:
             return [_inner(each, len(self._id_path)) for each in self._ids.decode(found)]
         except msgspec.ValidationError:
-            # Also for an element that is not an object. Then each is read separately.
+            # An element may not be an object, or its ID may be unreadable. Then each is read separately.
             if self._count > self._most or len(memoryview(found)) > _SMALL:
                 raise
         return [self._id_of(item) for item in self._items.decode(found)]

@@ -76,8 +76,7 @@ class AiohttpTransport:
     ) -> bytes:
         """See `Transport`."""
         try:
-            # Headers per request, not per session: aiohttp 3.14 sends those of the session, and with them the token, to a tunnelling
-            # proxy.
+            # Headers per request, because aiohttp 3.14 sends the session's headers, including the token, to a tunnelling proxy.
             async with self._session.request(
                 method, _parsed(url), headers=headers, data=body, allow_redirects=False
             ) as response:

@@ -121,7 +121,7 @@ class Transport(Protocol):
             NoDocument: the status is not 2xx, or is 204 or 205, which have no body.
             TooLarge: the body exceeds the limit.
             NoResponse: no complete response was received.
-            NoResources: there was nothing left to open a connection with.
+            NoResources: no file descriptors or memory are left to open a connection.
             Exception: the transport itself has failed, not the external API or an order. It is not used again.
         """
 
@@ -134,8 +134,8 @@ def has_document(status: int) -> bool:
 def keeps_connection(status: int) -> bool:
     """Return whether the next request may go over the same connection after a response with this status.
 
-    Behind a load balancer a connection leads to one server, and that one may be what fails or refuses us: a retry over the same
-    connection would reach it again, and one over a new connection may reach another.
+    Behind a load balancer a connection leads to one server. If only that server fails or rejects us, a retry over the same connection
+    would reach it again. A new connection may reach another server.
     """
     return status < 500 and status not in (401, 403, 408, 421)
 

@@ -21,14 +21,14 @@ _LOOK = (0.75, 1.25)
 # Times to send are requested this early, so that neither the round trip nor a busy event loop leaves a gap.
 _LEAD = 0.06
 _LEAD_SHARE = 0.6
-# A time to send may be used this late, or as late as the next one comes. What lapses is lost: sent later, it would come together with
-# what others send by then.
+# A time to send may be used this late, or until the next one comes. A later request would come together with the requests of other
+# processes, so that the time lapses.
 _LATE = 0.04
 _LATEST = 0.1
 # Orders are read ahead for this long, but always a few.
 _READ_AHEAD = 10.0
 _A_FEW = 8
-# However little is left of the API's quota, a request a minute is no burden to it, and shows when it takes more again.
+# With hardly anything left of the API's quota, a request a minute is no burden, and shows when the API accepts more again.
 _SLOWEST = 1 / 60
 
 
