@@ -80,10 +80,10 @@ PROSE_HABITS: dict[str, tuple[str, set[str]]] = {
     r"\bpeople\b|\ba person\b": ("the actor: operator, user", {"api", "cli"}),
     r"\ba (?:third|fifth|sixth|seventh|eighth|ninth|tenth) (?:of|less|more)\b": ("33 %", {"store"}),
     r"\b(?:beside|besides)\b": ("next to, in addition to", {"cli"}),
-    r"(?:^|[.] )Also\b|, too\b": ("including, even, only", {"cli", "queue", "upstream"}),
+    r"(?:^|[.] )Also\b|, too\b": ("including, even, only", {"cli", "queue"}),
     r"\b(?:knows|learns|refuses)\b": (
         "detect, reject, deny",
-        {"cli", "queue", "settings", "store", "upstream"},
+        {"cli", "queue", "settings", "store"},
     ),
 }
 
