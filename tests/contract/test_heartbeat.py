@@ -105,7 +105,7 @@ async def test_after_an_outage_in_which_all_fell_silent_all_are_heard_again_and_
 async def test_when_redis_clock_is_set_back_the_queues_clock_goes_on_from_its_last_time(
     one: Consumer, redis: Redis, keys: Keys
 ) -> None:
-    now = round(await server_time(redis) * 1000)
+    now = int(await server_time(redis) * 1000)
     await redis.hset(keys.clock, mapping={"ahead": 3_600_000, "noted_at": now})
     before = (await one.heartbeat(LIFETIME)).now
     await redis.hset(keys.clock, "ahead", 0)  # as if Redis' clock were set back by an hour
