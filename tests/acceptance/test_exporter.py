@@ -98,10 +98,3 @@ async def test_an_outage_is_logged_when_it_begins_and_when_it_is_over_and_not_at
 
     about_redis = [event for event in map(json.loads, log.splitlines()) if event.get("server") == "redis"]
     assert [event["event"] for event in about_redis] == ["unavailable", "available_again"]
-
-
-def test_without_a_port_it_is_of_no_use(cli: Cli) -> None:
-    done = cli.run("exporter", "--metrics-port", "0")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("ingest: INGEST_METRICS_PORT: must not be 0")

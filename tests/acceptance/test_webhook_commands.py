@@ -106,12 +106,3 @@ def test_wrong_use_is_told(shop: Cli, given: tuple[str, ...], error: str) -> Non
 
     assert done.returncode == 2
     assert error in " ".join(done.stderr.split())
-
-
-def test_without_a_file_there_is_nothing_to_check(cli: Cli) -> None:
-    done = cli.run("webhook", "check")
-
-    assert (done.returncode, done.stderr) == (
-        2,
-        "ingest: there are no sources of webhooks: set INGEST_WEBHOOKS, or name a file\n",
-    )
