@@ -5,6 +5,7 @@ A fetch has no side effects. If it is cancelled or the process dies, nothing has
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ from ingest.upstream.session import ApiSession, Attempts, utc_now
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
+_UNRESERVED = re.compile("[A-Za-z0-9._~-]*")
 
 
 def _never() -> bool:
@@ -141,8 +143,9 @@ class UpstreamClient:
         return None if self._body is None else self._body.replace(PLACEHOLDER, request.order_id).encode()
 
     def _url(self, order_id: str) -> str:
-        # The IDs of a bulk request are separated by commas.
-        return self._template.replace(PLACEHOLDER, quote(order_id, safe=","))
+        # Most IDs need no quoting. The IDs of a bulk request are separated by commas.
+        quoted = order_id if _UNRESERVED.fullmatch(order_id) else quote(order_id, safe=",")
+        return self._template.replace(PLACEHOLDER, quoted)
 
 
 def _may_pass(fault: Fault) -> bool:

@@ -159,10 +159,11 @@ class Turns(Process):
 
     def read_one(self) -> None:
         delivery = self.next_delivery()
-        self.scheduler.start_in_turn(delivery, self._process(delivery))
+        self.scheduler.start_in_turn([(delivery, self._process(delivery))])
 
     async def _process(self, delivery: Delivery) -> None:
-        await self.scheduler.turn()
+        if (turn := self.scheduler.turn()) is not None:
+            await turn
         self.begun.append(delivery.entry.id)
         await asyncio.sleep(1.0)
 
@@ -217,7 +218,7 @@ class Orders(Process):
             self.unread -= taken
             for _ in range(taken):
                 delivery = self.next_delivery()
-                self.scheduler.start_in_turn(delivery, self._process(delivery))
+                self.scheduler.start_in_turn([(delivery, self._process(delivery))])
 
     def do(self, step: str, count: int) -> None:
         match step:
@@ -238,7 +239,8 @@ class Orders(Process):
                 self.do("end", 1)
 
     async def _process(self, delivery: Delivery) -> None:
-        await self.scheduler.turn()
+        if (turn := self.scheduler.turn()) is not None:
+            await turn
         run = delivery, asyncio.Event()
         self.running.append(run)
         try:

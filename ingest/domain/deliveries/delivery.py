@@ -59,6 +59,9 @@ class RetryReason(StrEnum):
     ROW_LOCKED = "row_locked"
 
 
+_ROW_LOCKED = RetryReason.ROW_LOCKED.encode()
+
+
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One delivery of a stream entry to a consumer.
 
@@ -92,7 +95,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     def was_locked(self) -> bool:
         """Return whether this is a retry because another transaction had locked the row of the order."""
-        return self.fields.get(RETRY_REASON) == RetryReason.ROW_LOCKED.encode()
+        return self.fields.get(RETRY_REASON) == _ROW_LOCKED
 
     def pushed_at(self) -> datetime:
         """Return the time at which a pushed document was accepted, which replaces a missing version.

@@ -41,8 +41,7 @@ class Executor:
     def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
         """Process deliveries concurrently."""
         admitted = partial(self._admitted, shutdown)
-        for delivery in deliveries:
-            self._scheduler.start_in_turn(delivery, self._process(delivery, admitted))
+        self._scheduler.start_in_turn((delivery, self._process(delivery, admitted)) for delivery in deliveries)
 
     def start_probe(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery although the circuit is open, with a single request."""
@@ -68,7 +67,8 @@ class Executor:
             self._held.remove(delivery)
 
     async def _admitted(self, shutdown: Shutdown, delivery: Delivery) -> Outcome:
-        await self._scheduler.turn()
+        if (turn := self._scheduler.turn()) is not None:
+            await turn
         return await self._gate.admit(delivery, shutdown) or await self._handler.handle(delivery)
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:

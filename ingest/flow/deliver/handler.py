@@ -1,7 +1,8 @@
 """Decides the outcome of a delivery. Writes nothing."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -84,13 +85,13 @@ class Handler:
         self._pace = pace
         self._draw = draw
 
-    async def handle(self, delivery: Delivery) -> Outcome:
+    def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """Return the outcome of a delivery. It may be cancelled or killed at any point, because it writes nothing."""
-        return await self._decide(delivery, self._upstream.fetch)
+        return self._decide(delivery, self._upstream.fetch)
 
-    async def probe(self, delivery: Delivery) -> Outcome:
+    def probe(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """As `handle`, with a single request, although the circuit is open."""
-        return await self._decide(delivery, self._upstream.fetch_once)
+        return self._decide(delivery, self._upstream.fetch_once)
 
     async def _decide(self, delivery: Delivery, fetch: Fetch, this: _Request = _FIRST) -> Outcome:
         if delivery.order_id is None:

@@ -6,9 +6,10 @@ wait for Redis. They are held from then on. If the process dies, they are pendin
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.deliver.gate import Gate
@@ -61,33 +62,29 @@ class Scheduler:
         self._clock = clock
         self._wanted = 0
         self._changed = pace.changed
-        self._waiting: dict[asyncio.Task[None], asyncio.Event] = {}
+        self._waiting: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._ahead = self._ended_since = 0
         self._read_at = clock()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Hold a delivery, and process it in a separate task."""
-        task = asyncio.create_task(processing)
-        task.add_done_callback(self._ended)
-        self.tasks.add(task)
-        self._held.add(delivery, task)
-        self._gauge.set(self._begun())
+        task = self._start(delivery, processing)
+        self._show()
         return task
 
-    def start_in_turn(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> None:
-        """Hold a delivery, and process it in a separate task, which begins with `turn`."""
-        has_slot = self._free() > 0
-        task = self.start(delivery, processing)
-        if not has_slot:
-            self._waiting[task] = asyncio.Event()
-            self._gauge.set(self._begun())
+    def start_in_turn(self, started: Iterable[tuple[Delivery, Coroutine[Any, Any, None]]]) -> None:
+        """Hold deliveries, and process each in a separate task, which begins with `turn`."""
+        loop, slots = asyncio.get_running_loop(), self._slots()
+        for delivery, processing in started:
+            task = self._start(delivery, processing)
+            if len(self.tasks) > slots:
+                self._waiting[task] = loop.create_future()
+        self._show()
 
-    async def turn(self) -> None:
-        """Wait until the delivery of this task has a slot."""
-        task = asyncio.current_task()
-        if task in self._waiting:
-            await self._waiting[task].wait()
+    def turn(self) -> "asyncio.Future[None] | None":
+        """Return a future that is done when the delivery of this task has a slot, or None if it has one."""
+        return self._waiting.get(cast("asyncio.Task[None]", asyncio.current_task())) if self._waiting else None
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
         """How many deliveries may be read now, or 0 if there is something else to do first.
@@ -164,14 +161,25 @@ class Scheduler:
         """How many more deliveries than now fit into the slots. Negative if some wait for their turn."""
         return self._slots() - len(self.tasks)
 
-    def _begun(self) -> int:
-        return len(self.tasks) - len(self._waiting)
+    def _start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(processing)
+        task.add_done_callback(self._ended)
+        self.tasks.add(task)
+        self._held.add(delivery, task)
+        return task
 
     def _begin(self) -> None:
         """Begin deliveries that wait for their turn, in order, while there are slots."""
-        while self._waiting and self._begun() < self._slots():
-            self._waiting.pop(next(iter(self._waiting))).set()
-        self._gauge.set(self._begun())
+        waiting = self._waiting
+        free = self._free() + len(waiting) if waiting else 0
+        for task in list(islice(waiting, max(0, free))):
+            turn = waiting.pop(task)
+            if not turn.done():
+                turn.set_result(None)
+        self._show()
+
+    def _show(self) -> None:
+        self._gauge.set(len(self.tasks) - len(self._waiting))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

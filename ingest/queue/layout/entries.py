@@ -105,6 +105,8 @@ def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """The fields of an entry as a script returns them: name, value, name, value."""
+    if len(flat) == 2:  # nearly always
+        return {flat[0]: flat[1]}
     parts = iter(flat)
     return dict(zip(parts, parts, strict=True))
 

@@ -90,6 +90,7 @@ _SOME_STORED = """
 UNION
 (SELECT order_id FROM orders ORDER BY order_id LIMIT $1 / 2)
 """
+_EFFECTS = {effect.value: effect for effect in Effect}
 
 
 class OrderStore:
@@ -147,7 +148,7 @@ class OrderStore:
         newest = _newest(rows)
         with _rows_blamed():
             records = await fetch(_UPSERT, *arguments([newest[key] for key in sorted(newest)]))
-        effects = {order_id: Effect(effect) for order_id, effect in records}
+        effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         suppressed = set()
         if len(effects) < len(newest):
             suppressed = await self._suppressed([row for key, row in newest.items() if key not in effects])

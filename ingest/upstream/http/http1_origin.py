@@ -53,6 +53,9 @@ class Origin:
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._fixed["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
+        # The headers of the last request, and their lines, because requests share a mapping.
+        self._headers: Mapping[str, str] = {}
+        self._lines = self._lines_of(self._headers)
         self._found: list[AddrInfoType] = []
         self._known_until = 0.0
         self._resolving = asyncio.Lock()
@@ -68,14 +71,18 @@ class Origin:
         target = target if target.startswith("/") else f"/{target}"
         if not (target.isascii() and target.isprintable()) or " " in target:
             raise _no_url()
+        if headers is not self._headers:
+            self._lines, self._headers = self._lines_of(headers), headers
+        length = "" if body is None and method == "GET" else f"Content-Length: {len(body or b'')}\r\n"
+        return f"{method} {target} HTTP/1.1\r\n{self._lines}{length}\r\n".encode("latin-1") + (body or b"")
+
+    def _lines_of(self, headers: Mapping[str, str]) -> str:
         sent = CIMultiDict(self._fixed)
         sent.update(headers)
-        if body is not None or method != "GET":
-            sent["Content-Length"] = str(len(body or b""))
-        lines = [f"{name}: {value}" for name, value in sent.items()]
-        if any(map(_LINE_BREAK.search, lines)):
+        lines = [f"{name}: {value}\r\n" for name, value in sent.items()]
+        if any(_LINE_BREAK.search(line, 0, len(line) - 2) for line in lines):
             raise ValueError("a header of the request contains a line break")
-        return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode("latin-1") + (body or b"")
+        return "".join(lines)
 
     async def addresses(self) -> list[AddrInfoType]:
         """Return the addresses of the host, each time with another one first. Concurrent calls share one lookup.

@@ -15,6 +15,8 @@ from ingest.upstream.http.transport import NoDocument, NoResponse, TooLarge, has
 # Bytes of the head, and of the trailers, of a response.
 _HEAD_LIMIT = 64 * 1024
 _MOST_INTERIM = 10
+# The lengths of the names of headers that matter.
+_LENGTHS = {len(b"content-length"), len(b"content-encoding"), len(b"transfer-encoding")}
 # Members of a gzip body, each compressed separately. Their number is limited, because the smallest have 20 bytes and no content.
 _MOST_PARTS = 100
 _GZIP = 16 + zlib.MAX_WBITS
@@ -115,7 +117,7 @@ class ResponseParser:
         if self._in_body:
             return  # a trailer
         self.headers.append((name, value))
-        match name.lower():
+        match name.lower() if len(name) in _LENGTHS else b"":
             case b"content-length":
                 self._length = int(value)
             case b"content-encoding":
@@ -140,7 +142,7 @@ class ResponseParser:
                 raise Malformed("the status of the response is not valid in HTTP, or was not requested")
             return
         self._in_body = True
-        if not has_document(status):
+        if status != 200 and not has_document(status):
             self.is_declined = True
         elif self._length is not None and self._length > self._body_limit:
             raise TooLarge
