@@ -14,7 +14,7 @@ from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.gate import Gate
-from ingest.flow.deliver.scheduler import Scheduler
+from ingest.flow.deliver.scheduler import Scheduler, Turn
 from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -159,10 +159,10 @@ class Turns(Process):
 
     def read_one(self) -> None:
         delivery = self.next_delivery()
-        self.scheduler.start_in_turn([(delivery, self._process(delivery))])
+        self.scheduler.start_in_turn([delivery], self._process)
 
-    async def _process(self, delivery: Delivery) -> None:
-        if (turn := self.scheduler.turn()) is not None:
+    async def _process(self, delivery: Delivery, turn: Turn) -> None:
+        if turn is not None:
             await turn
         self.begun.append(delivery.entry.id)
         await asyncio.sleep(1.0)
@@ -218,7 +218,7 @@ class Orders(Process):
             self.unread -= taken
             for _ in range(taken):
                 delivery = self.next_delivery()
-                self.scheduler.start_in_turn([(delivery, self._process(delivery))])
+                self.scheduler.start_in_turn([delivery], self._process)
 
     def do(self, step: str, count: int) -> None:
         match step:
@@ -238,8 +238,8 @@ class Orders(Process):
                     self.pace.record_success()
                 self.do("end", 1)
 
-    async def _process(self, delivery: Delivery) -> None:
-        if (turn := self.scheduler.turn()) is not None:
+    async def _process(self, delivery: Delivery, turn: Turn) -> None:
+        if turn is not None:
             await turn
         run = delivery, asyncio.Event()
         self.running.append(run)

@@ -1,15 +1,16 @@
 """Processes deliveries: the handler decides the outcome, and settlement applies it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import Outcome, Release, Store
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.handler import Handler
-from ingest.flow.deliver.scheduler import Scheduler
+from ingest.flow.deliver.scheduler import Scheduler, Turn
 from ingest.flow.held import Held
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
@@ -40,8 +41,11 @@ class Executor:
 
     def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
         """Process deliveries concurrently."""
-        admitted = partial(self._admitted, shutdown)
-        self._scheduler.start_in_turn((delivery, self._process(delivery, admitted)) for delivery in deliveries)
+
+        def process(delivery: Delivery, turn: Turn) -> Coroutine[Any, Any, None]:
+            return self._process(delivery, partial(self._admitted, shutdown, turn))
+
+        self._scheduler.start_in_turn(deliveries, process)
 
     def start_probe(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery although the circuit is open, with a single request."""
@@ -66,8 +70,8 @@ class Executor:
             _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry.id)
             self._held.remove(delivery)
 
-    async def _admitted(self, shutdown: Shutdown, delivery: Delivery) -> Outcome:
-        if (turn := self._scheduler.turn()) is not None:
+    async def _admitted(self, shutdown: Shutdown, turn: Turn, delivery: Delivery) -> Outcome:
+        if turn is not None:
             await turn
         return await self._gate.admit(delivery, shutdown) or await self._handler.handle(delivery)
 

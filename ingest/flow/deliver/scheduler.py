@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.deliver.gate import Gate
@@ -27,6 +27,11 @@ _GATHER_REQUEST = 0.005
 # processes could begin them sooner otherwise.
 _AHEAD = 0.03
 _AHEAD_SHARE = 4
+
+Turn = asyncio.Future[None] | None
+"""Done when a delivery has a slot. None if it has one."""
+Process = Callable[[Delivery, Turn], Coroutine[Any, Any, None]]
+"""Processes a delivery, which first waits for its turn."""
 
 
 class Scheduler:
@@ -73,18 +78,15 @@ class Scheduler:
         self._show()
         return task
 
-    def start_in_turn(self, started: Iterable[tuple[Delivery, Coroutine[Any, Any, None]]]) -> None:
-        """Hold deliveries, and process each in a separate task, which begins with `turn`."""
+    def start_in_turn(self, deliveries: Iterable[Delivery], process: Process) -> None:
+        """Hold deliveries, and process each in a separate task as soon as it has a slot."""
         loop, slots = asyncio.get_running_loop(), self._slots()
-        for delivery, processing in started:
-            task = self._start(delivery, processing)
-            if len(self.tasks) > slots:
-                self._waiting[task] = loop.create_future()
+        for delivery in deliveries:
+            turn = loop.create_future() if len(self.tasks) >= slots else None
+            task = self._start(delivery, process(delivery, turn))
+            if turn is not None:
+                self._waiting[task] = turn
         self._show()
-
-    def turn(self) -> "asyncio.Future[None] | None":
-        """Return a future that is done when the delivery of this task has a slot, or None if it has one."""
-        return self._waiting.get(cast("asyncio.Task[None]", asyncio.current_task())) if self._waiting else None
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
         """How many deliveries may be read now, or 0 if there is something else to do first.
