@@ -147,11 +147,11 @@ class Turns(Process):
         self.begun: list[str] = []
 
     async def read_ahead(self) -> int:
-        """Fill all slots twice with deliveries of 10 ms, then read as many as it may with a backlog, and return how many wait."""
+        """Fill all slots twice with deliveries of 100 ms, then read as many as it may with a backlog, and return how many wait."""
         for _ in range(2):
             for _ in range(await self.wait()):
-                self.take(0.01)
-            await asyncio.sleep(0.011)
+                self.take(0.1)
+            await asyncio.sleep(0.101)
         for _ in range(await self.wait(backlog=True)):
             self.read_one()
         await some_turns()

@@ -27,6 +27,8 @@ _GATHER_REQUEST = 0.005
 # processes could begin them sooner otherwise.
 _AHEAD = 0.03
 _AHEAD_SHARE = 4
+# With a faster API the processor is the limit, and reading ahead takes some of it.
+_SHORTEST_FETCH = 0.02
 
 Turn = asyncio.Future[None] | None
 """Done when a delivery has a slot. None if it has one."""
@@ -152,9 +154,10 @@ class Scheduler:
         now = self._clock()
         seconds, ended = now - self._read_at, self._ended_since
         self._read_at, self._ended_since = now, 0
-        if self._pace.per_request > 1 or seconds <= 0:
+        slots = self._slots()
+        if self._pace.per_request > 1 or slots * seconds <= ended * _SHORTEST_FETCH:
             return 0
-        return min(self._slots() // _AHEAD_SHARE, int(_AHEAD * ended / seconds))
+        return min(slots // _AHEAD_SHARE, int(_AHEAD * ended / seconds))
 
     def _slots(self) -> int:
         return min(self._most, self._pace.orders())
