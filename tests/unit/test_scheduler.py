@@ -185,6 +185,22 @@ async def test_with_a_backlog_a_few_are_read_ahead_and_begin_in_order_when_there
 
 
 @virtual_time
+async def test_when_the_limit_is_cut_no_more_are_read_ahead_than_a_quarter_of_it() -> None:
+    turns = Turns()
+    for _ in range(2):
+        for _ in range(await turns.wait()):
+            turns.take(0.1)
+        await asyncio.sleep(0.101)
+
+    turns.pace.record_throttle(0.0, now())
+    turns.pauses.resume()
+
+    assert turns.pace.requests == 4
+    assert await turns.wait(backlog=True) == 4 + 1
+    await turns.end()
+
+
+@virtual_time
 async def test_when_others_end_slowly_none_is_read_ahead() -> None:
     process = Process(80)
     for _ in range(3):

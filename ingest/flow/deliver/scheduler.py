@@ -97,7 +97,8 @@ class Scheduler:
             shutdown: a request to stop ends the wait.
             backlog: whether to read ahead, or to wait a little longer for several slots: more than one delivery is there to be read.
         """
-        ahead = self._ahead if backlog else 0
+        # The pace may have become slower since the last read.
+        ahead = min(self._ahead, self._slots() // _AHEAD_SHARE) if backlog else 0
         await self._until_free(1 + ahead // 2 - ahead, shutdown)
         missing = self._worth_a_read() - self._free() if backlog and not ahead else 0
         if missing > 0 and not self._is_interrupted(shutdown):
@@ -150,14 +151,13 @@ class Scheduler:
         return self._slots() // share
 
     def _next_ahead(self) -> int:
-        """How many deliveries the next read may read ahead. Requests for several orders have slots enough."""
+        """How many deliveries begin within `_AHEAD`. Requests for several orders have slots enough without reading ahead."""
         now = self._clock()
         seconds, ended = now - self._read_at, self._ended_since
         self._read_at, self._ended_since = now, 0
-        slots = self._slots()
-        if self._pace.per_request > 1 or slots * seconds <= ended * _SHORTEST_FETCH:
+        if self._pace.per_request > 1 or self._slots() * seconds <= ended * _SHORTEST_FETCH:
             return 0
-        return min(slots // _AHEAD_SHARE, int(_AHEAD * ended / seconds))
+        return int(_AHEAD * ended / seconds)
 
     def _slots(self) -> int:
         return min(self._most, self._pace.orders())
