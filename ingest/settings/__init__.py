@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings, effective, load_settings, unknown_settings
-    from ingest.settings.sources import names_in_dot_env
+    from ingest.settings.variables import names_in_dot_env
 
 __all__ = ["PREFIX", "Settings", "effective", "load_settings", "names_in_dot_env", "unknown_settings"]
 
@@ -23,7 +23,7 @@ _MODULES = {
     "Settings": "ingest.settings.loading",
     "effective": "ingest.settings.loading",
     "load_settings": "ingest.settings.loading",
-    "names_in_dot_env": "ingest.settings.sources",
+    "names_in_dot_env": "ingest.settings.variables",
     "unknown_settings": "ingest.settings.loading",
 }
 

@@ -1,7 +1,7 @@
 """Reads and shows the settings of all topics."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSe
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
+from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.settings import PREFIX
 from ingest.settings.api import ApiSettings
 from ingest.settings.connections import ConnectionSettings
 from ingest.settings.processing import ProcessingSettings
-from ingest.settings.sources import DOT_ENV, NamedFiles, files_of
 from ingest.settings.telemetry import TelemetrySettings
 from ingest.settings.upstream import UpstreamSettings
 from ingest.settings.urls import require_scheme
+from ingest.settings.variables import DOT_ENV, NamedFiles, files_of
 from ingest.settings.worker import WorkerSettings
 
 _URLS = ("_url", "_dsn")
@@ -39,6 +40,7 @@ class Settings(
     """
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict)
+    _source: str = PrivateAttr(UNNAMED)
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_file=DOT_ENV, env_file_encoding="utf-8", extra="ignore", frozen=True, defer_build=False
@@ -59,6 +61,17 @@ class Settings(
         in_environment = NamedFiles(settings_cls, os.environ, "")
         in_dot_env = NamedFiles(settings_cls, variables, f"{DOT_ENV}: ")
         return init_settings, env_settings, in_environment, dotenv_settings, in_dot_env
+
+    @property
+    def source(self) -> str:
+        """The name of the source that these settings describe, or an empty text without a sources file."""
+        return self._source
+
+    def of_source(self, name: str, values: Mapping[str, Any]) -> "Settings":
+        """Return the settings of a named source: these, with its own queue and its own values."""
+        settings = self.model_copy(update={**values, "stream": queue_of(self.stream, name)})
+        settings._source = name  # noqa: SLF001  of the same class
+        return settings
 
     def file_of(self, name: str) -> Path | None:
         """Return the file that the value of a setting was read from, or None."""

@@ -35,9 +35,10 @@ class Values:
     """The values of `Settings` under the same names, and the files that they were read from."""
 
     _files: Mapping[str, Path]
+    source: str
 
-    def __init__(self, values: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-        self.__dict__.update(values, _files=files)
+    def __init__(self, values: Mapping[str, Any], files: Mapping[str, Path], source: str) -> None:
+        self.__dict__.update(values, _files=files, source=source)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{name} cannot be changed: settings are read once")
@@ -52,13 +53,13 @@ def pack_settings(settings: "Settings", unknown: Sequence[str]) -> bytes:
     values = {name: getattr(settings, name) for name in type(settings).model_fields}
     plain = {name: Secret(value.get_secret_value()) if _is_secret(value) else value for name, value in values.items()}
     files = {name: file for name in values if (file := settings.file_of(name)) is not None}
-    return pickle.dumps((plain, files, tuple(unknown)))
+    return pickle.dumps((plain, files, settings.source, tuple(unknown)))
 
 
 def unpack_settings(data: bytes) -> LoadedSettings:
     """Return the settings packed by a process of this service, with the value attributes of `Settings`."""
-    plain, files, unknown = pickle.loads(data)  # noqa: S301  other programs cannot write into the pipe
-    return cast("Settings", Values(plain, files)), unknown
+    plain, files, source, unknown = pickle.loads(data)  # noqa: S301  other programs cannot write into the pipe
+    return cast("Settings", Values(plain, files, source)), unknown
 
 
 def _is_secret(value: object) -> bool:

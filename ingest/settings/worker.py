@@ -4,12 +4,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ingest.settings.types import LONGEST, KeyPart, NotNegative, Positive, Seconds, Topic
+from ingest.settings.types import LONGEST, KeyPart, NotEmpty, NotNegative, Positive, Seconds, Topic
 
 
 class WorkerSettings(Topic):
     """The queue, and its processing by workers."""
 
+    sources: NotEmpty | None = Field(
+        None, description="TOML file of the sources, for several shops (default: one source, described by the settings)"
+    )
     stream: KeyPart = Field("orders", description="Name of the queue")
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")

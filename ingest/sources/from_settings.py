@@ -38,6 +38,7 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         tries=settings.upstream_tries,
     )
     return Source(
+        name=settings.source,
         endpoint=endpoint_of(settings, environ),
         limits=limits,
         quota_name=settings.upstream_quota or urlsplit(settings.upstream_url).netloc.rpartition("@")[2].lower(),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ingest.domain.fetch.quota import QuotaLimits
+from ingest.domain.source_name import UNNAMED
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.bulk.bulk import BulkOptions
 from ingest.upstream.http.transport import UpstreamLimits
@@ -33,6 +34,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The values that belong to one source. Its parts are opened by `opening` and `documents`.
 
     Attributes:
+        name: empty for the only source of a deployment without a sources file.
         endpoint: the external API, with the credential.
         limits: of one request and its response.
         quota_name: the quota that processes share.
@@ -47,6 +49,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         results_age: seconds for which results are kept. 0 if none are written.
     """
 
+    name: str = UNNAMED
     endpoint: Endpoint
     limits: UpstreamLimits
     quota_name: str
