@@ -6,6 +6,7 @@ Commands import this module first, and their help needs no settings. So this mod
 import os
 import pwd
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -33,6 +34,46 @@ def start_with_backends() -> "Backends":
     from ingest.operations.backends import Backends
 
     return Backends.of(start())
+
+
+def start_with_source(name: str | None, **overrides: Any) -> "Settings":
+    """As `start`, for a command about one source. Return the settings of the named source, or of the only one.
+
+    Raises:
+        ConfigError: no source has this name, or a name is needed. The message lists the names.
+    """
+    from ingest.domain.source_name import chosen_source
+    from ingest.settings.source_file import source_settings
+
+    sources = source_settings(start(**overrides))
+    return sources[chosen_source(name, sources)]
+
+
+def start_with_sources(names: Sequence[str] | None, **overrides: Any) -> "dict[str, Settings]":
+    """As `start`, for a command about several sources. Return the settings of the named sources, or of all, by name.
+
+    Raises:
+        ConfigError: no source has one of the names. The message lists the names.
+    """
+    from ingest.domain.source_name import chosen_sources
+    from ingest.settings.source_file import source_settings
+
+    sources = source_settings(start(**overrides))
+    return {name: sources[name] for name in chosen_sources(names, sources)}
+
+
+def backends_of_source(name: str | None) -> "Backends":
+    """As `start_with_source`, for a command that only needs the servers and the queue."""
+    from ingest.operations.backends import Backends
+
+    return Backends.of(start_with_source(name))
+
+
+def backends_of_sources(names: Sequence[str] | None) -> "dict[str, Backends]":
+    """As `start_with_sources`, for a command that only needs the servers and the queues."""
+    from ingest.operations.backends import Backends
+
+    return {name: Backends.of(settings) for name, settings in start_with_sources(names).items()}
 
 
 def actor() -> str:

@@ -14,6 +14,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Limit = Annotated[int, typer.Option(help="List at most N.", min=1, max=10_000)]
+OneSource = Annotated[
+    str | None, typer.Option("--source", help="The source. Defaults to the only one.", metavar="NAME")
+]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option("--source", help="Only this source. Repeatable. Defaults to all sources.", metavar="NAME"),
+]
 OrderIds = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
 
 # A list of order IDs, for `ingest.cli.id_sources.sources.pick_source`.
