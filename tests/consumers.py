@@ -9,6 +9,7 @@ from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.consumer import Consumer as PortsOfConsumer
 from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.reading import QueueReading
 
 
@@ -31,6 +32,14 @@ class Consumer:
     @classmethod
     def on(cls, access: GroupAccess, results_age: float = 0.0) -> Self:
         return cls(PortsOfConsumer.on(access, results_age))
+
+    @classmethod
+    @asynccontextmanager
+    async def sharing(
+        cls, connections: QueueConnections, queue: str, group: str, name: str, block: float, results_age: float = 0.0
+    ) -> AsyncIterator[Self]:
+        async with PortsOfConsumer.sharing(connections, queue, group, name, block, results_age) as parts:
+            yield cls(parts)
 
     @classmethod
     @asynccontextmanager

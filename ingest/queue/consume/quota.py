@@ -11,12 +11,12 @@ from typing import Any, Self
 from redis.commands.core import AsyncScript
 
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
-from ingest.queue.redis.connection import control_client, translated, translating
+from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.redis.connection import translated, translating
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.scripts import load
 
-# A lease is renewed several times a second: a server that does not answer for this long counts as unavailable.
-_WITHIN = 2.0
+_SCRIPTS = ("quota_lease", "quota_end", "quota_pause")
 
 
 def quota_key(name: str) -> str:
@@ -27,7 +27,7 @@ def quota_key(name: str) -> str:
 class FleetQuotaClient:
     """Keeps the contracts of `ingest.upstream.quota.quota.QuotaLeases` and `ingest.flow.ports.FleetPauses`.
 
-    The connection is for nothing else, and all processes that share the quota have the same limits.
+    All processes that share the quota have the same limits.
     """
 
     def __init__(
@@ -40,12 +40,17 @@ class FleetQuotaClient:
         self._contribution: str | bytes = ""
 
     @classmethod
+    def on(cls, connections: QueueConnections, name: str, limits: QuotaLimits) -> Self:
+        """A client of the quota with that name. The connection is for quotas only."""
+        scripts = tuple(load(connections.control, script) for script in _SCRIPTS)
+        return cls(connections.leasing, scripts, quota_key(name), limits)
+
+    @classmethod
     @asynccontextmanager
     async def open(cls, url: str, name: str, limits: QuotaLimits) -> AsyncIterator[Self]:
-        """A client of the quota with that name, with a connection that is made by its first call."""
-        async with control_client(url) as client, DirectConnection.open(url, _WITHIN) as connection:
-            scripts = tuple(load(client, script) for script in ("quota_lease", "quota_end", "quota_pause"))
-            yield cls(connection, scripts, quota_key(name), limits)
+        """A client of the quota with that name, with a connection that no other client shares."""
+        async with QueueConnections.open(url) as connections:
+            yield cls.on(connections, name, limits)
 
     @translating
     async def lease(self, request: LeaseRequest) -> Lease:
