@@ -154,11 +154,11 @@ def announcements() -> Section:
         [
             stacked(
                 Words(
-                    "Accepted orders by source",
+                    "Accepted orders by origin",
                     "Orders per second that were put into the queue: by requests (`api`) and by webhooks (`webhook`).",
                     _PER_SECOND,
                 ),
-                [Query(_rate("ingest_api_accepted_total", "source"), "{{source}}")],
+                [Query(_rate("ingest_api_accepted_total", "origin"), "{{origin}}")],
                 24,
             ),
         ],

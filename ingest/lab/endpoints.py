@@ -3,6 +3,7 @@
 import http.client
 import json
 import ssl
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,11 +36,11 @@ class Metrics:
 
     def quantile(self, share: float, name: str, label: str = "") -> float | None:
         """A quantile of a histogram in the histogram's unit, interpolated within its bucket, or None without values."""
-        buckets = sorted(
-            (float(series.partition('le="')[2].partition('"')[0]), value)
-            for series, value in self.series.items()
-            if series.startswith(f"{name}_bucket{{") and label in series
-        )
+        counts = Counter[float]()
+        for series, value in self.series.items():
+            if series.startswith(f"{name}_bucket{{") and label in series:
+                counts[float(series.partition('le="')[2].partition('"')[0])] += int(value)
+        buckets = sorted(counts.items())
         if not buckets or buckets[-1][1] == 0:
             return None
         wanted = share * buckets[-1][1]

@@ -15,6 +15,7 @@ from typing import Protocol
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, Unavailable, UserError
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+from ingest.domain.source_name import UNNAMED
 from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
 from ingest.queue.produce.submission import OVERHEAD, Orders, most_in_a_step, parts_of
 from ingest.store.outbox.outbox import Outbox, OutboxOrder, OutboxRow
@@ -176,8 +177,9 @@ class Relay:
         return None
 
     def _note(self, announced: OutboxOrder) -> None:
-        self._metrics.announced.inc(len(announced.done))
-        self._metrics.refused.inc(len(announced.refused))
+        rows = self._metrics.rows[UNNAMED]
+        rows["announced"].inc(len(announced.done))
+        rows["refused"].inc(len(announced.refused))
         if announced.refused:
             # The reasons are in the rows and not in the log, because an invalid order ID may be any text.
             _log.error("outbox_rows_refused", rows=len(announced.refused), first=min(announced.refused))

@@ -20,6 +20,7 @@ from ingest.api.http.tls import checked_tls
 from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
+from ingest.domain.source_name import UNNAMED
 from ingest.files.watch import watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.api_keys import read_keys
@@ -35,7 +36,7 @@ from ingest.process.lifecycle import (
 )
 from ingest.process.supervisor import Child, Supervisor
 from ingest.services.api_routes import (
-    SOURCES,
+    ORIGINS,
     ReceivedWebhooks,
     RouteConnections,
     open_connections,
@@ -124,10 +125,12 @@ async def check_durability(settings: Settings) -> None:
 
 def series_of(settings: Settings, webhooks: Sequence[WebhookSource] = ()) -> ApiSeries:
     """Create the metrics of all processes."""
-    accepted = cast("Any", dict.fromkeys(SOURCES))
+    accepted = cast("Any", dict.fromkeys(ORIGINS))
     described = routes_of(settings, RouteConnections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
     named = [(route.path, route.method) for route in described]
-    return ApiSeries(named, SOURCES, settings.api_processes, [source.name for source in webhooks])
+    return ApiSeries(
+        named, ORIGINS, settings.api_processes, dict.fromkeys((source.name for source in webhooks), UNNAMED)
+    )
 
 
 @asynccontextmanager
@@ -169,7 +172,7 @@ async def serving_api(
         files.append(tls.watched())
     async with open_connections(settings) as connections, watching(files):
         received = ReceivedWebhooks(webhooks, metrics.webhooks)
-        routes = routes_of(settings, connections, metrics.accepted, memory, received)
+        routes = routes_of(settings, connections, metrics.accepted[UNNAMED], memory, received)
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set, limits)
         async with server.listening(listener, tls.context if tls is not None else None, shutdown.overdue):

@@ -40,8 +40,8 @@ from ingest.store.audit import AuditLog
 from ingest.store.pool import Pool
 from ingest.telemetry.shared_metrics import Counter
 
-# Values of the label `source` in metrics.
-SOURCES = ("api", "webhook")
+# Values of the label `origin` in metrics.
+ORIGINS = ("api", "webhook")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ReceivedWebhooks:
 
     Attributes:
         sources: the senders. Without one, there is no route.
-        counters: by source and result.
+        counters: by webhook and result.
     """
 
     sources: Sequence[WebhookSource] = ()
@@ -125,7 +125,7 @@ def routes_of(
     memory: BodyMemory,
     webhooks: ReceivedWebhooks,
 ) -> list[Route]:
-    """Build all routes, without using a connection. `accepted` counts orders by source."""
+    """Build all routes, without using a connection. `accepted` counts orders by origin."""
     limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
     queueing = Queueing(connections.producer, accepted["api"])
 
@@ -157,6 +157,6 @@ def routes_of(
 def all_described() -> dict[str, Any]:
     """Return the OpenAPI document with all routes, regardless of the settings."""
     webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
-    counters = cast("Any", dict.fromkeys(SOURCES))
+    counters = cast("Any", dict.fromkeys(ORIGINS))
     every = routes_of(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)
     return document_of(every)

@@ -73,7 +73,7 @@ def run_worker(settings: "Settings") -> int:
         children.append(Child("metrics", serve, listener=listener))
     code = Supervisor(children, settings.shutdown_grace).run()
     # A process that stops by itself reports its own. A killed process has left its gauge unchanged.
-    if orphans := int(shared_metrics.total(IN_FLIGHT)[0]):
+    if orphans := int(sum(shared_metrics.total(IN_FLIGHT, source=name)[0] for name in shared_metrics.sources())):
         _log.error("orphans", entries=orphans)
     return code
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ingest.domain.api_key import Denial
+from ingest.domain.source_name import UNNAMED
 from ingest.domain.webhook_result import WebhookResult
 from ingest.telemetry.metrics import LOOP_LAG, RESTARTS
 from ingest.telemetry.shared_metrics import Counter, Histogram, SharedMetrics, Spec
@@ -25,14 +27,14 @@ class ApiMetrics:
 
     Attributes:
         requests: by route and method, then by status.
-        accepted: by source.
-        webhooks: by source and result.
+        accepted: by source, then by origin.
+        webhooks: by webhook and result.
         denied: requests that were not admitted, by reason.
         bodies_rejected: requests that were rejected because there was no memory for their bodies, by reason.
     """
 
     requests: Mapping[tuple[str, str], Mapping[str, Histogram]]
-    accepted: Mapping[str, Counter]
+    accepted: Mapping[str, Mapping[str, Counter]]
     webhooks: Mapping[tuple[str, str], Counter]
     denied: Mapping[str, Counter]
     bodies_rejected: Mapping[str, Counter]
@@ -41,14 +43,23 @@ class ApiMetrics:
 
 
 class ApiSeries:
-    """The shared memory of all processes, and the series in it. A route is its path and its method."""
+    """The shared memory of all processes, and the series in it.
+
+    Args:
+        routes: by path and method.
+        origins: the ways of an order into the queue.
+        processes: the number of processes.
+        webhooks: the source of each webhook.
+        sources: the names of all sources.
+    """
 
     def __init__(
         self,
         routes: Sequence[tuple[str, str]],
-        sources: Sequence[str],
+        origins: Sequence[str],
         processes: int,
-        webhooks: Sequence[str] = (),
+        webhooks: Mapping[str, str] | None = None,
+        sources: Sequence[str] = (UNNAMED,),
     ) -> None:
         self._routes = [*routes, NO_ROUTE]
         self.specs = (
@@ -58,8 +69,8 @@ class ApiSeries:
                 _REQUEST_BOUNDS, is_sparse=True,
             ),
             Spec(
-                "ingest_api_accepted_total", "counter", "Orders that the HTTP API has enqueued.", "source",
-                tuple(sources),
+                "ingest_api_accepted_total", "counter", "Orders that the HTTP API has enqueued.", "origin",
+                tuple(origins), by_source=True,
             ),
             Spec(
                 "ingest_api_denied_total", "counter", "Requests to the HTTP API that were not admitted.", "reason",
@@ -71,28 +82,31 @@ class ApiSeries:
                 "reason", ("slow", "busy"),
             ),
             Spec(
-                "ingest_webhooks_total", "counter", "Webhooks, by source and result.", "source,result",
-                tuple(f"{source},{result}" for source in webhooks for result in WebhookResult),
+                "ingest_webhooks_total", "counter", "Webhooks, by result.", "source,webhook,result",
+                tuple(
+                    f"{source},{webhook},{result}"
+                    for webhook, source in (webhooks or {}).items() for result in WebhookResult
+                ),
             ),
             LOOP_LAG,
             RESTARTS,
         )  # fmt: skip
-        self.shared_metrics = SharedMetrics(self.specs, processes)
+        self.shared_metrics = SharedMetrics(self.specs, processes, sources)
 
     def of(self, slot: int) -> ApiMetrics:
         """Return the series of the process in `slot`."""
-        requests, accepted, denied, bodies_rejected, webhooks, loop_lag, restarts = (
-            self.shared_metrics.series(slot, spec) for spec in self.specs
-        )
+        requests, accepted, denied, bodies_rejected, webhooks, loop_lag, restarts = self.specs
+        series = partial(self.shared_metrics.series, slot)
+        by_status = series(requests)
         return ApiMetrics(
             requests={
-                (path, method): {code: requests[f"{path},{method},{code}"] for code in CODES}
+                (path, method): {code: by_status[f"{path},{method},{code}"] for code in CODES}
                 for path, method in self._routes
             },
-            accepted=accepted,
-            webhooks={tuple(labels.split(",")): counter for labels, counter in webhooks.items()},
-            denied=denied,
-            bodies_rejected=bodies_rejected,
-            loop_lag=loop_lag,
-            restarts=restarts,
+            accepted={source: series(accepted, source) for source in self.shared_metrics.sources()},
+            webhooks={tuple(labels.split(",")[1:]): counter for labels, counter in series(webhooks).items()},
+            denied=series(denied),
+            bodies_rejected=series(bodies_rejected),
+            loop_lag=series(loop_lag),
+            restarts=series(restarts),
         )

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.source_name import UNNAMED
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 
@@ -19,19 +20,26 @@ class SharedMetricsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one metric family for each declared metric."""
+        sources = self._shared_metrics.sources()
         for spec in self._shared_metrics.specs:
-            labels = spec.label.split(",") if spec.label else []
-            family = _family(spec, labels)
-            for index, value in enumerate(spec.values):
-                cells = self._shared_metrics.total(spec, index)
-                if spec.is_sparse and not any(cells):
-                    continue
-                named = value.split(",", len(labels) - 1) if labels else []
-                if isinstance(family, HistogramMetricFamily):
-                    family.add_metric(named, buckets=_cumulate(spec.bounds, cells), sum_value=cells[-1])
-                else:
-                    family.add_metric(named, cells[0])
+            family = _family(spec)
+            for source in sources if spec.by_source else [UNNAMED]:
+                self._add(family, spec, source)
             yield family
+
+    def _add(
+        self, family: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily, spec: Spec, source: str
+    ) -> None:
+        names = spec.label.count(",") + 1
+        for index, value in enumerate(spec.values):
+            cells = self._shared_metrics.total(spec, index, source)
+            if spec.is_sparse and not any(cells):
+                continue
+            labels = [*([source] if spec.by_source else []), *(value.split(",", names - 1) if spec.label else [])]
+            if isinstance(family, HistogramMetricFamily):
+                family.add_metric(labels, buckets=_cumulate(spec.bounds, cells), sum_value=cells[-1])
+            else:
+                family.add_metric(labels, cells[0])
 
 
 class QueueCollector(Collector):
@@ -95,14 +103,14 @@ class BuildCollector(Collector):
         yield family
 
 
-def _family(spec: Spec, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+def _family(spec: Spec) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
     match spec.kind:
         case "counter":
-            return CounterMetricFamily(spec.name, spec.help, labels=labels)
+            return CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
         case "gauge":
-            return GaugeMetricFamily(spec.name, spec.help, labels=labels)
+            return GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
         case _:
-            return HistogramMetricFamily(spec.name, spec.help, labels=labels)
+            return HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
 
 
 def _cumulate(bounds: Sequence[float], cells: Sequence[float]) -> list[tuple[str, float]]:

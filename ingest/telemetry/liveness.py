@@ -8,6 +8,7 @@ an idle process reads the queue every second, a process without its servers keep
 import time
 from collections.abc import Callable, Sequence
 
+from ingest.domain.source_name import UNNAMED
 from ingest.telemetry.metrics import ACTIVITY, LOOP_LAG, ORDERS, READY, STORE, UPSTREAM_REQUEST
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
@@ -73,7 +74,8 @@ class _Watched:
     def _count(self, slot: int) -> float:
         # The last cell of a histogram is the sum of its values.
         return sum(
-            sum(self._shared_metrics.cells(spec, index, slot)[: -1 if spec.kind == "histogram" else None])
+            sum(self._shared_metrics.cells(spec, index, slot, source)[: -1 if spec.kind == "histogram" else None])
             for spec in self._specs
+            for source in (self._shared_metrics.sources() if spec.by_source else [UNNAMED])
             for index in range(len(spec.values))
         )

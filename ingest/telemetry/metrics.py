@@ -4,11 +4,14 @@ Worker processes count the `WORKER_METRICS` in shared memory. The state of the q
 (see `ingest.domain.deliveries.queue_state`).
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, get_type_hints
 
 import msgspec
 
 from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.source_name import UNNAMED
 from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMetrics, Spec
 
 # For a call of the external API or a transaction.
@@ -18,61 +21,64 @@ _ORDER_BOUNDS = (0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0
 _ROW_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 _LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
-ORDERS = Spec(
+# Of an order or of the external API, with series for each source.
+_by_source = partial(Spec, by_source=True)
+
+ORDERS = _by_source(
     "ingest_orders_total", "counter", "Deliveries settled, by outcome. If the transform splits an order, each row counts.", "outcome",
     ("stored", "unchanged", "erased", "skipped", "retried", "dead"),
 )  # fmt: skip
-ORDER_LATENCY = Spec("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
-UPSTREAM_REQUEST = Spec(
+ORDER_LATENCY = _by_source("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
+UPSTREAM_REQUEST = _by_source(
     "ingest_upstream_request_seconds", "histogram", "Requests to the external API.", "code",
     ("2xx", "3xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS,
 )  # fmt: skip
-TRANSFORM = Spec(
+TRANSFORM = _by_source(
     "ingest_transform_seconds", "histogram", "One call of the transform, and the wait for it.", bounds=_CALL_BOUNDS
 )
-DOCUMENTS_NOT_KEPT = Spec(
+DOCUMENTS_NOT_KEPT = _by_source(
     "ingest_documents_not_kept_total", "counter", "Orders stored without their document because PostgreSQL cannot hold it.",
 )  # fmt: skip
-TEXTS_REPLACED = Spec(
+TEXTS_REPLACED = _by_source(
     "ingest_texts_replaced_total", "counter", "Documents in which U+FFFD replaced characters that PostgreSQL cannot store.",
 )  # fmt: skip
-VERSIONS_AHEAD = Spec(
+VERSIONS_AHEAD = _by_source(
     "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is more than a day ahead of the clock.",
 )  # fmt: skip
 STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
-LAST_SUCCESS = Spec(
+LAST_SUCCESS = _by_source(
     "ingest_last_success_timestamp_seconds", "gauge", "When a batch was last committed, Unix time; 0 before the first.",
     combine="max",
 )  # fmt: skip
-IN_FLIGHT = Spec("ingest_in_flight", "gauge", "Orders being fetched.")
-CONCURRENCY_LIMIT = Spec(
+IN_FLIGHT = _by_source("ingest_in_flight", "gauge", "Orders being fetched.")
+CONCURRENCY_LIMIT = _by_source(
     "ingest_concurrency_limit", "gauge", "Most requests to the external API that may be in flight."
 )
-RATE_LIMIT_WAIT = Spec(
+RATE_LIMIT_WAIT = _by_source(
     "ingest_rate_limit_wait_seconds",
     "histogram",
     "How long requests waited for the shared quota.",
     bounds=_ORDER_BOUNDS,
 )
-UPSTREAM_QUOTA = Spec(
+UPSTREAM_QUOTA = _by_source(
     "ingest_upstream_quota",
     "gauge",
     "Share of the quota granted to the processes, in requests per second and concurrent requests (0 without a quota).",
     "kind",
     ("rate", "concurrency"),
 )
-CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
-CIRCUIT_UNPROVEN = Spec(
+CIRCUIT_OPEN = _by_source("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
+CIRCUIT_UNPROVEN = _by_source(
     "ingest_circuit_unproven",
     "gauge",
     "Processes whose circuit is open because of responses that may concern single orders, before any order was delivered.",
 )
-REDELIVERIES = Spec(
+REDELIVERIES = _by_source(
     "ingest_redeliveries_total", "counter", "Entries delivered again, by reason.", "reason",
     ("idle", "dead_consumer", "restart"),
 )  # fmt: skip
-RETRIES = Spec(
+RETRIES = _by_source(
     "ingest_retries_total", "counter", "Orders scheduled for another delivery, by reason.", "reason",
     tuple(RetryReason),
 )  # fmt: skip
@@ -92,7 +98,10 @@ RESTARTS = Spec("ingest_process_restarts_total", "counter", "Processes that died
 
 
 class WorkerMetrics(msgspec.Struct, frozen=True):
-    """The series of one worker process. The type of each contains the declaration of its metric."""
+    """The series of one source in one worker process. The type of each contains the declaration of its metric.
+
+    The series of the process itself, such as the lag of its event loop, are the same for all of its sources.
+    """
 
     orders: Annotated[dict[str, Counter], ORDERS]
     order_latency: Annotated[Histogram, ORDER_LATENCY]
@@ -118,9 +127,15 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     activity: Annotated[Counter, ACTIVITY]
 
     @classmethod
-    def on(cls, shared_metrics: SharedMetrics, slot: int) -> "WorkerMetrics":
-        """Return the series of the process in `slot`."""
-        return cls(**{name: shared_metrics.series(slot, spec) for name, spec in WORKER_METRICS.items()})
+    def on(cls, shared_metrics: SharedMetrics, slot: int, source: str = UNNAMED) -> "WorkerMetrics":
+        """Return the series of a source in the process in `slot`.
+
+        Only that process may call this for a source that has been added since the start.
+
+        Raises:
+            ConfigError: no further source can be added.
+        """
+        return cls(**{name: shared_metrics.series(slot, spec, source) for name, spec in WORKER_METRICS.items()})
 
 
 # By field.
@@ -129,6 +144,6 @@ WORKER_METRICS: dict[str, Spec] = {
 }
 
 
-def worker_shared_metrics(processes: int) -> SharedMetrics:
-    """Create the shared-memory metrics for this many worker processes."""
-    return SharedMetrics(tuple(WORKER_METRICS.values()), processes)
+def worker_shared_metrics(processes: int, sources: Sequence[str] = (UNNAMED,)) -> SharedMetrics:
+    """Create the shared-memory metrics for this many worker processes, which begin with these sources."""
+    return SharedMetrics(tuple(WORKER_METRICS.values()), processes, sources)

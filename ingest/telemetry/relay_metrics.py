@@ -1,5 +1,6 @@
 """The metrics of `ingest relay`, declared once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -8,7 +9,7 @@ from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMet
 
 ROWS = Spec(
     "ingest_relay_rows_total", "counter", "Rows of the outbox that the relay has finished, by outcome.", "outcome",
-    ("announced", "refused"),
+    ("announced", "refused"), by_source=True,
 )  # fmt: skip
 PENDING = Spec("ingest_relay_pending", "gauge", "Waiting rows of the outbox, counted up to a million.")
 LAG = Spec("ingest_relay_lag_seconds", "gauge", "Age of the first waiting row of the outbox, or 0 without one.")
@@ -18,10 +19,13 @@ RELAY_METRICS = (ROWS, PENDING, LAG, LOOP_LAG)
 
 @dataclass(frozen=True, slots=True)
 class RelayMetrics:
-    """The series of one relay."""
+    """The series of one relay.
 
-    announced: Counter
-    refused: Counter
+    Attributes:
+        rows: by source, then by outcome.
+    """
+
+    rows: Mapping[str, Mapping[str, Counter]]
     pending: Gauge
     lag: Gauge
     loop_lag: Histogram
@@ -29,6 +33,6 @@ class RelayMetrics:
     @classmethod
     def on(cls, shared_metrics: SharedMetrics) -> Self:
         """Return the series in the memory."""
-        rows = shared_metrics.series(0, ROWS)
+        rows = {source: shared_metrics.series(0, ROWS, source) for source in shared_metrics.sources()}
         pending, lag, loop_lag = (shared_metrics.series(0, spec) for spec in (PENDING, LAG, LOOP_LAG))
-        return cls(rows["announced"], rows["refused"], pending, lag, loop_lag)
+        return cls(rows, pending, lag, loop_lag)

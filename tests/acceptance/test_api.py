@@ -125,7 +125,7 @@ async def test_the_metrics_of_all_processes_are_one_page(start: Start) -> None:
         async with http.get(f"http://127.0.0.1:{port}/metrics") as answer:
             page = await answer.text()
 
-    assert 'ingest_api_accepted_total{source="api"} 20.0' in page
+    assert 'ingest_api_accepted_total{origin="api",source=""} 20.0' in page
     assert 'ingest_api_request_seconds_count{code="202",method="POST",route="/v1/orders"} 20.0' in page
     assert await api.stop() == 0
 

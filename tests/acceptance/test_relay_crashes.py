@@ -147,7 +147,7 @@ async def page_of_announced(port: int, rows: int) -> str | None:
             page: str = answer.read().decode()
     except URLError:
         return None
-    return page if f'ingest_relay_rows_total{{outcome="announced"}} {rows}.0' in page else None
+    return page if f'ingest_relay_rows_total{{outcome="announced",source=""}} {rows}.0' in page else None
 
 
 async def test_a_relay_whose_database_does_not_answer_ends_after_its_grace_period(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from deploy.machine import WORK
@@ -95,12 +96,12 @@ class Container:
 
     def metric(self, name: str, **labels: str) -> float:
         """A sample of its /metrics."""
-        wanted = name + ("{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}" if labels else "")
-        for line in fetch(f"http://{self.address}:9464/metrics").splitlines():
-            sample, _, value = line.rpartition(" ")
-            if sample == wanted:
-                return float(value)
-        raise LookupError(f"{wanted} of {self.service} {self.id[:12]}")
+        wanted = {"source": "", **labels}
+        for family in text_string_to_metric_families(fetch(f"http://{self.address}:9464/metrics")):
+            for sample in family.samples:
+                if sample.name == name and {"source": "", **sample.labels} == wanted:
+                    return float(sample.value)
+        raise LookupError(f"{name} {labels} of {self.service} {self.id[:12]}")
 
 
 class Project:

@@ -73,7 +73,9 @@ class RunningWorker:
 
     def metric(self, name: str, **labels: str) -> float:
         """A sample as /metrics would show it."""
-        value = self.registry.get_sample_value(name, labels)
+        value = self.registry.get_sample_value(name, {"source": "", **labels})
+        if value is None:
+            value = self.registry.get_sample_value(name, labels)
         assert value is not None, f"no sample {name} {labels}"
         return value
 

@@ -62,7 +62,7 @@ RULES = [(name, rule["expr"]) for name, rule in rules()]
 ON_ALL = {"job", "instance"}
 METRICS = {
     spec.name: spec
-    for spec in (*WORKER_METRICS.values(), *ApiSeries([("/v1/orders", "POST")], ["api"], 1, ["shop"]).specs)
+    for spec in (*WORKER_METRICS.values(), *ApiSeries([("/v1/orders", "POST")], ["api"], 1, {"shop": ""}).specs)
 }
 LABELS = {spec.label for spec in METRICS.values() if spec.label and "," not in spec.label}
 VALUES = {
@@ -78,7 +78,7 @@ def metrics() -> dict[str, set[str]]:
     """Every series that can be asked for, with its labels."""
     known = {"up": ON_ALL, "ALERTS": ON_ALL | {"alertname", "alertstate", "severity", "stream"}}
     for spec in METRICS.values():
-        labels = ON_ALL | (set(spec.label.split(",")) if spec.label else set())
+        labels = ON_ALL | set(spec.labels)
         if spec.kind == "histogram":
             known |= {f"{spec.name}_bucket": labels | {"le"}, f"{spec.name}_count": labels, f"{spec.name}_sum": labels}
         else:

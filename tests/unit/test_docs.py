@@ -36,6 +36,7 @@ def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
 
     for spec in (*WORKER_METRICS.values(), *RELAY_METRICS):
         label = f"`{spec.label}` = {', '.join(spec.values)}" if spec.label else ""
+        label = ", ".join(filter(None, ["`source`" if spec.by_source else "", label]))
         assert f"| `{spec.name}` | {spec.kind} | {label} | {spec.help} |" in page
     for metric in gauges:
         labels = ", ".join(f"`{name}`" for name in metric.samples[0].labels)

@@ -10,18 +10,24 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ingest.domain.errors import ConfigError
 from ingest.telemetry.collectors import SharedMetricsCollector
-from ingest.telemetry.shared_metrics import SharedMetrics, Spec
+from ingest.telemetry.metrics import WORKER_METRICS
+from ingest.telemetry.shared_metrics import SPARE_SOURCES, SharedMetrics, Spec
 
 EVENTS = Spec("test_events_total", "counter", "Events.", "kind", ("good", "bad"))
 HELD = Spec("test_held", "gauge", "Held.")
 SECONDS = Spec("test_seconds", "histogram", "Seconds.", bounds=(0.1, 1.0))
 SIZES = Spec("test_sizes", "histogram", "Sizes.", "of", ("x", "y"), (1.0,))
 SPECS = (EVENTS, HELD, SECONDS, SIZES)
+STORED = Spec("test_stored_total", "counter", "Stored.", "outcome", ("new", "old"), by_source=True)
+OPEN = Spec("test_open", "gauge", "Open.", by_source=True)
+WAITS = Spec("test_wait_seconds", "histogram", "Waits.", bounds=(1.0,), by_source=True)
+OF_SOURCES = (EVENTS, STORED, OPEN, WAITS)
 
 
 def shown(shared_metrics: SharedMetrics) -> dict[tuple[str, tuple[str, ...]], float]:
-    """What a scrape says: samples by name and label values."""
+    """What a scrape says: samples by name and label values, in the order of the labels' names."""
     registry = CollectorRegistry()
     registry.register(SharedMetricsCollector(shared_metrics))
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -96,18 +102,104 @@ def test_no_observation_reaches_another_series(observations: list[tuple[int, str
     assert samples["test_held", ()] == samples["test_seconds_count", ()] == samples["test_events_total", ("bad",)] == 0
 
 
+def test_each_source_has_series_of_its_own_from_the_start() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 2, ["shop-de", "shop-fr"])
+
+    for slot in range(2):
+        shared_metrics.series(slot, STORED, "shop-fr")["old"].inc(3)
+        shared_metrics.series(slot, WAITS, "shop-fr").observe(0.5)
+        shared_metrics.series(slot, EVENTS)["good"].inc()
+
+    samples = shown(shared_metrics)
+    assert {labels for name, labels in samples if name == "test_stored_total"} >= {
+        ("new", "shop-de"),
+        ("old", "shop-de"),
+    }
+    assert samples["test_stored_total", ("old", "shop-fr")] == 6
+    assert samples["test_wait_seconds_count", ("shop-fr",)] == 2
+    assert samples["test_events_total", ("good",)] == 2
+    assert {value for (_, labels), value in samples.items() if "shop-de" in labels} == {0.0}
+
+
+def test_the_unnamed_source_has_an_empty_label() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 1)
+
+    shared_metrics.series(0, STORED)["new"].inc()
+
+    assert shown(shared_metrics)["test_stored_total", ("new", "")] == 1
+
+
+def test_processes_may_add_sources_in_different_orders() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 2, ["shop"])
+
+    for slot, names in enumerate((["a", "b"], ["b", "c", "a"])):
+        for name in names:
+            shared_metrics.series(slot, STORED, name)["new"].inc(slot + 1)
+
+    samples = shown(shared_metrics)
+    assert [samples["test_stored_total", ("new", name)] for name in ("shop", "a", "b", "c")] == [0, 3, 3, 2]
+
+
+def test_a_removed_source_keeps_its_counts_and_other_sources_keep_their_gauges() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 1, ["a", "b"])
+    for name in ("a", "b"):
+        shared_metrics.series(0, STORED, name)["new"].inc()
+        shared_metrics.series(0, OPEN, name).set(1)
+
+    shared_metrics.clear_source(0, "a")
+
+    samples = shown(shared_metrics)
+    assert [samples["test_open", (name,)] for name in ("a", "b")] == [0, 1]
+    assert samples["test_stored_total", ("new", "a")] == 1
+
+
+def test_the_gauges_of_all_sources_of_an_ended_process_are_cleared() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 2, ["a"])
+    for slot in range(2):
+        for name in ("a", "added"):
+            shared_metrics.series(slot, OPEN, name).set(1)
+
+    shared_metrics.clear_gauges(0)
+
+    samples = shown(shared_metrics)
+    assert [samples["test_open", (name,)] for name in ("a", "added")] == [1, 1]
+
+
+def test_a_source_above_the_reserve_is_refused_and_changes_no_other_series() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 2, ["a"])
+    for number in range(SPARE_SOURCES):
+        shared_metrics.series(0, OPEN, f"added-{number}").set(1)
+
+    with pytest.raises(ConfigError):
+        shared_metrics.series(0, OPEN, "one-more")
+
+    assert len(shared_metrics.sources()) == SPARE_SOURCES + 1
+    assert shared_metrics.total(OPEN, source="a") == [0]
+    assert shared_metrics.cells(EVENTS, 0, 1) == [0]
+
+
+def test_fifty_sources_in_four_processes_take_less_than_a_megabyte() -> None:
+    specs = tuple(WORKER_METRICS.values())
+
+    cells = sum(spec.width * len(spec.values) for spec in specs if spec.by_source)
+
+    assert 4 * 50 * cells * 8 < 1024 * 1024
+
+
 # A process of its own: the test process has threads, and a fork would take them half along.
 FORKING = """
 import json, os, signal
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 spec, held = Spec("events_total", "counter", "", "kind", ("good",)), Spec("held", "gauge", "")
-board = SharedMetrics((spec, held), 2)
+stored = Spec("stored_total", "counter", "", by_source=True)
+board = SharedMetrics((spec, held, stored), 2)
 board.series(1, spec)["good"].inc()
 
 def child():
     board.series(0, spec)["good"].inc(41)
     board.series(0, held).set(3)
+    board.series(0, stored, "added").inc(5)
     os.kill(os.getpid(), signal.SIGKILL)
 
 if (pid := os.fork()) == 0:
@@ -116,11 +208,13 @@ _, status = os.waitpid(pid, 0)
 before = board.total(spec)[0], board.total(held)[0]
 board.clear_gauges(0)
 board.series(0, spec)["good"].inc()  # its successor in the slot goes on
-print(json.dumps([os.waitstatus_to_exitcode(status), *before, board.total(spec)[0], board.total(held)[0]]))
+board.series(0, stored, "added").inc()
+after = board.total(spec)[0], board.total(held)[0], board.total(stored, source="added")[0]
+print(json.dumps([os.waitstatus_to_exitcode(status), *before, *after]))
 """
 
 
-def test_the_counts_of_a_killed_process_are_kept() -> None:
+def test_the_counts_of_a_killed_process_are_kept_and_those_of_a_source_that_it_has_added() -> None:
     done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, check=True, timeout=60)
 
-    assert json.loads(done.stdout) == [-9, 42.0, 3.0, 43.0, 0.0]
+    assert json.loads(done.stdout) == [-9, 42.0, 3.0, 43.0, 0.0, 6.0]
