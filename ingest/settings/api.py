@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.settings.types import NotEmpty, OnOff, Port, Topic, lower
+from ingest.settings.types import Coalesce, NotEmpty, OnOff, Port, Topic, lower
 
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -57,7 +57,7 @@ class ApiSettings(Topic):
     webhooks: NotEmpty | None = Field(
         None, description="TOML file of the sources of webhooks. Without it, webhooks are not accepted"
     )
-    coalesce: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
+    coalesce: Coalesce = Field(
         60.0,
         description="Time within which a repeated webhook does not enqueue an order that still waits (0: it always does)",
     )

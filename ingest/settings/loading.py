@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -16,14 +17,13 @@ from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.settings import PREFIX
 from ingest.settings.api import ApiSettings
 from ingest.settings.connections import ConnectionSettings
+from ingest.settings.names import describes_source
+from ingest.settings.problems import URLS, problem_of
 from ingest.settings.processing import ProcessingSettings
 from ingest.settings.telemetry import TelemetrySettings
 from ingest.settings.upstream import UpstreamSettings
-from ingest.settings.urls import require_scheme
 from ingest.settings.variables import DOT_ENV, NamedFiles, files_of
 from ingest.settings.worker import WorkerSettings
-
-_URLS = ("_url", "_dsn")
 
 
 class Settings(
@@ -41,6 +41,8 @@ class Settings(
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict)
     _source: str = PrivateAttr(UNNAMED)
+    _webhook: Mapping[str, Any] | None = PrivateAttr(None)
+    _overrides: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_file=DOT_ENV, env_file_encoding="utf-8", extra="ignore", frozen=True, defer_build=False
@@ -67,19 +69,47 @@ class Settings(
         """The name of the source that these settings describe, or an empty text without a sources file."""
         return self._source
 
-    def of_source(self, name: str, values: Mapping[str, Any]) -> "Settings":
-        """Return the settings of a named source: these, with its own queue and its own values."""
+    @property
+    def webhook(self) -> Mapping[str, Any] | None:
+        """The table of the webhook of a named source, as in the file of webhook sources. Its paths are relative to the sources file."""
+        return self._webhook
+
+    def of_source(
+        self,
+        name: str,
+        values: Mapping[str, Any],
+        files: Mapping[str, Path] = MappingProxyType({}),
+        webhook: Mapping[str, Any] | None = None,
+    ) -> "Settings":
+        """Return the settings of a named source: these, with its own queue and its own values.
+
+        Args:
+            name: of the source.
+            values: validated, by the name of the setting.
+            files: that secrets were read from, by the name of the setting.
+            webhook: the table of its webhook.
+        """
+        values = {key: value for key, value in values.items() if value is not None}
+        values |= {key: value for key, value in self._overrides.items() if describes_source(key)}
+        values["concurrency"] = min(self.concurrency, values.get("concurrency", self.concurrency))
         settings = self.model_copy(update={**values, "stream": queue_of(self.stream, name)})
-        settings._source = name  # noqa: SLF001  of the same class
+        settings._source = name  # noqa: SLF001  of the same class, as below
+        settings._webhook = webhook  # noqa: SLF001
+        settings._files = {**self._files, **files}  # noqa: SLF001
         return settings
+
+    def configured(self) -> set[str]:
+        """Return the settings with a value in the environment, in `.env` or in a file, and not from the command line."""
+        return self.model_fields_set - self._overrides.keys()
 
     def file_of(self, name: str) -> Path | None:
         """Return the file that the value of a setting was read from, or None."""
         return self._files.get(name)
 
-    def remember_files(self, overrides: Iterable[str]) -> None:
-        """Record the values that come from files, because a worker reloads some of them when they change."""
-        self._files.update(files_of(type(self).model_fields.keys() - set(overrides)))
+    def remember_origins(self, overrides: Mapping[str, Any]) -> None:
+        """Record the values of the command line, and those from files, because a worker reloads some of them when they change."""
+        self._overrides = overrides
+        self._files.update(files_of(type(self).model_fields.keys() - overrides.keys()))
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -91,24 +121,25 @@ def load_settings(**overrides: Any) -> Settings:
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         settings = _with_passwords(Settings(**given))
-        settings.remember_files(given)
+        settings.remember_origins(given)
     except ValidationError as error:
         raise ConfigError("; ".join(_describe(problem) for problem in error.errors())) from None
     except UnicodeDecodeError as error:
         raise ConfigError(".env is not UTF-8 text") from error
     except OSError as error:
         raise ConfigError(f".env cannot be read: {error.strerror}") from error
-    _require_placeholder(settings)
+    if problem := placeholder_problem(settings):
+        raise ConfigError(f"{PREFIX}UPSTREAM_URL: {problem}")
     return settings
 
 
-def _require_placeholder(settings: Settings) -> None:
+def placeholder_problem(settings: Settings) -> str | None:
+    """Return the problem if requests would not contain the ID of an order."""
     body = settings.upstream_body.get_secret_value() if settings.upstream_body is not None else ""
-    if PLACEHOLDER not in settings.upstream_url and PLACEHOLDER not in body:
-        raise ConfigError(
-            f"{PREFIX}UPSTREAM_URL: must contain {PLACEHOLDER} exactly once, such as https://shop.example/orders/{PLACEHOLDER} "
-            f"(got {mask_url(settings.upstream_url)!r})"
-        )
+    if PLACEHOLDER in settings.upstream_url or PLACEHOLDER in body:
+        return None
+    example = f"https://shop.example/orders/{PLACEHOLDER}"
+    return f"must contain {PLACEHOLDER} exactly once, such as {example} (got {mask_url(settings.upstream_url)!r})"
 
 
 def _with_passwords(settings: Settings) -> Settings:
@@ -150,31 +181,13 @@ def effective(settings: Settings) -> dict[str, Any]:
     for name in Settings.model_fields:
         value = getattr(settings, name)
         if isinstance(value, SecretStr):
-            value = value.get_secret_value() if name.endswith(_URLS) else MASK
-        if name.endswith(_URLS) and value is not None:
+            value = value.get_secret_value() if name.endswith(URLS) else MASK
+        if name.endswith(URLS) and value is not None:
             value = mask_url(value)
         values[PREFIX + name.upper()] = value
     return values
 
 
 def _describe(problem: Any) -> str:
-    name = PREFIX + str(problem["loc"][0]).upper()
-    if problem["type"] == "string_too_short":
-        return f"{name}: is empty: set a value, or remove it"
-    message = problem["msg"].removeprefix("Value error, ")
-    given = _showable(name, problem["input"])
-    return f"{name}: {message[0].lower()}{message[1:]}" + ("" if given is None else f" (got {given!r})")
-
-
-def _showable(name: str, given: object) -> object:
-    """Return an invalid value if it may be shown, else None."""
-    field = Settings.model_fields.get(name.removeprefix(PREFIX).lower())
-    if field is None or not field.repr or "SecretStr" in str(field.annotation):
-        return None
-    if not (name.lower().endswith(_URLS) and isinstance(given, str)):
-        return given
-    try:
-        require_scheme(given, ("http", "https"), "")
-    except ValueError:
-        return None  # a text that cannot be parsed may contain a key anywhere
-    return mask_url(given)
+    name = str(problem["loc"][0]).lower()
+    return f"{PREFIX}{name.upper()}: {problem_of(problem, name, Settings.model_fields.get(name))}"

@@ -13,6 +13,10 @@ Positive = Annotated[int, Field(gt=0)]
 """A number of at least 1."""
 NotNegative = Annotated[int, Field(ge=0)]
 """A number of at least 0."""
+Concurrency = Annotated[int, Field(gt=0, le=10_000)]
+"""A number of orders in flight."""
+Coalesce = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+"""Seconds within which repeated webhooks are combined."""
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A port, or 0."""
 NotEmpty = Annotated[str, Field(min_length=1)]

@@ -41,19 +41,31 @@ class NamedFiles(PydanticBaseSettingsSource):
         if field_name in self.current_state:
             return None, field_name, False  # set by a source with precedence
         try:
-            content = read_once(Path(path), _LARGEST)
-            value = content.decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ConfigError(f"{self._where}{name}_FILE: cannot read {path}: {reason}") from error
-        if len(content) > _LARGEST:
-            raise ConfigError(f"{self._where}{name}_FILE: {path} is larger than {_LARGEST:,} bytes")
-        return value, field_name, False
+            return read_value(Path(path)), field_name, False
+        except ValueError as error:
+            raise ConfigError(f"{self._where}{name}_FILE: {error}") from error
 
     def __call__(self) -> dict[str, Any]:
         """See the base class."""
         values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
         return {name: value for name, value in values.items() if value is not None}
+
+
+def read_value(path: Path) -> str:
+    """Return the value of a setting from a file.
+
+    Raises:
+        ValueError: the file cannot be used. The message names it.
+    """
+    try:
+        content = read_once(path, _LARGEST)
+        value = content.decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ValueError(f"cannot read {path}: {reason}") from error
+    if len(content) > _LARGEST:
+        raise ValueError(f"{path} is larger than {_LARGEST:,} bytes")
+    return value
 
 
 def files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:

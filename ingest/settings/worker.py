@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ingest.settings.types import LONGEST, KeyPart, NotEmpty, NotNegative, Positive, Seconds, Topic
+from ingest.settings.types import LONGEST, Concurrency, KeyPart, NotEmpty, NotNegative, Positive, Seconds, Topic
 
 
 class WorkerSettings(Topic):
@@ -16,7 +16,7 @@ class WorkerSettings(Topic):
     stream: KeyPart = Field("orders", description="Name of the queue")
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
-    concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(100, description="Orders in flight, in each process")
+    concurrency: Concurrency = Field(100, description="Orders in flight, in each process")
     heartbeat_ttl: Annotated[float, Field(ge=0.5, le=LONGEST, allow_inf_nan=False)] = Field(
         6.0,
         description="Time without a heartbeat after which a worker process counts as dead and others reclaim its entries",

@@ -1,6 +1,7 @@
 """Makes the endpoint of a source from the settings."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -9,7 +10,7 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.request_headers import check_secret, check_token, parse_headers
 from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
-from ingest.settings import PREFIX
+from ingest.settings.names import file_setting, setting_name
 from ingest.upstream.access.endpoint import Access, AuthKind, Endpoint, OAuth2, Secret
 from ingest.upstream.http.proxy import proxy_for
 from ingest.upstream.http.tls_context import TlsFiles
@@ -55,11 +56,12 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
         ConfigError: settings do not fit together, or a file or a proxy cannot be used.
     """
     body = settings.upstream_body.get_secret_value() if settings.upstream_body is not None else None
+    name = partial(setting_name, settings.source)
     if body is not None and settings.upstream_method != "POST":
-        raise ConfigError(f"{PREFIX}UPSTREAM_BODY has no effect: set {PREFIX}UPSTREAM_METHOD=POST, or remove it")
+        raise ConfigError(f"{name('upstream_body')} has no effect: set {name('upstream_method')}=POST, or remove it")
     if settings.upstream_bulk_url and PLACEHOLDER in (body or ""):
         raise ConfigError(
-            f"{PREFIX}UPSTREAM_BODY contains {PLACEHOLDER}, and a bulk request has its IDs in {PREFIX}UPSTREAM_BULK_URL:"
+            f"{name('upstream_body')} contains {PLACEHOLDER}, and a bulk request has its IDs in {name('upstream_bulk_url')}:"
             " remove one of the two"
         )
     return Endpoint(
@@ -80,18 +82,18 @@ def requested_url(settings: "Settings") -> str:
 
 def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
     kind = _kind(settings)
-    for name, kinds in _USED_BY.items():
-        if kind in kinds and name not in _OPTIONAL and getattr(settings, name) is None:
-            raise ConfigError(f"{PREFIX}{name.upper()} is missing: {PREFIX}UPSTREAM_AUTH={kind} needs it")
-        if kind not in kinds and getattr(settings, name):
-            raise ConfigError(
-                f"{PREFIX}{name.upper()} has no effect: set {PREFIX}UPSTREAM_AUTH={kinds[0]}, or remove it"
-            )
+    auth = setting_name(settings.source, "upstream_auth")
+    for field, kinds in _USED_BY.items():
+        name = setting_name(settings.source, field)
+        if kind in kinds and field not in _OPTIONAL and getattr(settings, field) is None:
+            raise ConfigError(f"{name} is missing: {auth}={kind} needs it")
+        if kind not in kinds and getattr(settings, field):
+            raise ConfigError(f"{name} has no effect: set {auth}={kinds[0]}, or remove it")
     # A file that is empty now may have headers later.
-    given = {role: name for role, name in _SECRETS.items() if getattr(settings, name) or settings.file_of(name)}
-    secrets = {role: _secret(settings, role, name) for role, name in given.items()}
+    given = {role: field for role, field in _SECRETS.items() if getattr(settings, field) or settings.file_of(field)}
+    secrets = {role: _secret(settings, role, field) for role, field in given.items()}
     access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
-    _check_authorization(access, requested_url(settings))
+    _check_authorization(access, settings)
     return access
 
 
@@ -101,20 +103,21 @@ def _kind(settings: "Settings") -> AuthKind:
     return "bearer" if is_bearer else settings.upstream_auth
 
 
-def _secret(settings: "Settings", role: str, name: str) -> Secret:
-    value = getattr(settings, name).get_secret_value()
+def _secret(settings: "Settings", role: str, field: str) -> Secret:
+    value = getattr(settings, field).get_secret_value()
     check = _CHECKS.get(role, check_secret)
-    return Secret(f"{PREFIX}{name.upper()}", value, settings.file_of(name), check)
+    return Secret(file_setting(settings.source, field), value, settings.file_of(field), check)
 
 
-def _check_authorization(access: Access, url: str) -> None:
+def _check_authorization(access: Access, settings: "Settings") -> None:
+    name = partial(setting_name, settings.source)
     headers = access.secrets.get("headers")
     own = {name.lower() for name in parse_headers(headers.value)} if headers is not None else set()
     given = {"none": "", "header": access.header.lower()}.get(access.kind, "authorization")
     if given in own:
-        raise ConfigError(f"{PREFIX}UPSTREAM_HEADERS: {given} is set by {PREFIX}UPSTREAM_AUTH={access.kind}")
-    if "@" in urlsplit(url).netloc and "authorization" in {given, *own}:
-        raise ConfigError(f"{PREFIX}UPSTREAM_URL: contains a user, which is another credential: remove one of them")
+        raise ConfigError(f"{name('upstream_headers')}: {given} is set by {name('upstream_auth')}={access.kind}")
+    if "@" in urlsplit(requested_url(settings)).netloc and "authorization" in {given, *own}:
+        raise ConfigError(f"{name('upstream_url')}: contains a user, which is another credential: remove one of them")
 
 
 def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:
@@ -130,10 +133,11 @@ def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) ->
 
 def _tls(settings: "Settings") -> TlsFiles:
     ca, cert, key = settings.upstream_ca_file, settings.upstream_cert_file, settings.upstream_key_file
+    name = partial(setting_name, settings.source)
     if key and not cert:
-        raise ConfigError(f"{PREFIX}UPSTREAM_KEY_FILE is set without {PREFIX}UPSTREAM_CERT_FILE")
+        raise ConfigError(f"{name('upstream_key_file')} is set without {name('upstream_cert_file')}")
     urls = (requested_url(settings), settings.upstream_oauth2_url or "")
     if (ca or cert) and not any(url.lower().startswith("https://") for url in urls):
-        name = "CA" if ca else "CERT"
-        raise ConfigError(f"{PREFIX}UPSTREAM_{name}_FILE is set, but {PREFIX}UPSTREAM_URL does not start with https://")
+        file = "upstream_ca_file" if ca else "upstream_cert_file"
+        raise ConfigError(f"{name(file)} is set, but {name('upstream_url')} does not start with https://")
     return TlsFiles(*(Path(path) if path else None for path in (ca, cert, key)))

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.quota import QuotaLimits
+from ingest.settings.names import naming_keys_of, with_names_of
 from ingest.sources.documents import mapping_of
 from ingest.sources.endpoint import endpoint_of, requested_url
 from ingest.sources.source import Source, TransformOptions
@@ -28,6 +29,8 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
     Raises:
         ConfigError: settings do not fit together, or a file, a proxy or the mapping cannot be used.
     """
+    with naming_keys_of(settings.source):
+        mapping = mapping_of(settings)
     bulk, document = _bulk(settings), settings.upstream_body_limit
     limits = UpstreamLimits(
         connect=settings.upstream_connect_timeout,
@@ -41,13 +44,13 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         name=settings.source,
         endpoint=endpoint_of(settings, environ),
         limits=limits,
-        quota_name=settings.upstream_quota or urlsplit(settings.upstream_url).netloc.rpartition("@")[2].lower(),
+        quota_name=_quota_name(settings),
         quota=_quota(settings),
         is_adaptive=settings.upstream_adaptive == "on",
         concurrency=settings.concurrency,
         body_limit=document,
         bulk=bulk,
-        mapping=mapping_of(settings),
+        mapping=mapping,
         transform=transform_of(settings),
         keeps_documents=settings.keep_document == "on",
         results_age=settings.results_age if settings.results == "on" else 0.0,
@@ -63,7 +66,7 @@ def check_files(source: Source) -> None:
     try:
         source.endpoint.access.tls.read()
     except UnusableFile as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(with_names_of(source.name, str(error))) from None
 
 
 def transform_of(settings: "Settings") -> TransformOptions | None:
@@ -87,6 +90,14 @@ def _bulk(settings: "Settings") -> BulkOptions | None:
         path=settings.upstream_bulk_path,
         id_path=settings.upstream_bulk_id,
     )
+
+
+def _quota_name(settings: "Settings") -> str:
+    if settings.upstream_quota:
+        return settings.upstream_quota
+    # Named sources at one host are different accounts, and each account has its own limits.
+    host = urlsplit(settings.upstream_url).netloc.rpartition("@")[2].lower()
+    return settings.stream if settings.source else host
 
 
 def _quota(settings: "Settings") -> QuotaLimits:

@@ -6,11 +6,10 @@ from enum import StrEnum
 
 import msgspec
 
+from ingest.domain.durations import NUMBER, UNITS
+
 LONGEST = 30 * 86_400.0
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_RULE = re.compile(
-    r"(?P<status>[45][0-9]{2})\s*=\s*(?P<action>[a-z_]+)(?::(?P<number>[0-9]{1,9}(?:\.[0-9]{1,3})?)(?P<unit>[smhd]?))?"
-)
+_RULE = re.compile(rf"(?P<status>[45][0-9]{{2}})\s*=\s*(?P<action>[a-z_]+)(?::(?P<number>{NUMBER})(?P<unit>[smhd]?))?")
 _FORM = "write STATUS=ACTION, such as 404=retry:1h, 409=retry, 451=not_found"
 
 
@@ -70,7 +69,7 @@ def _parse(rule: str) -> tuple[int, StatusOverride]:
         return int(parts["status"]), StatusOverride(action)
     if action not in {StatusAction.RETRY, StatusAction.THROTTLED}:
         raise ValueError(f"{rule!r}: only retry and throttled support a time")
-    after = float(parts["number"]) * _UNITS[parts["unit"]]
+    after = float(parts["number"]) * UNITS[parts["unit"]]
     if not 0 < after <= LONGEST:
         raise ValueError(f"{rule!r}: the time must be more than 0 and at most 30 days")
     return int(parts["status"]), StatusOverride(action, after)

@@ -26,7 +26,7 @@ class Secret:
     """A value that must not be shown.
 
     Attributes:
-        setting: its name, for messages.
+        setting: the name of the setting with its file, for messages.
         value: as it was when the settings were read.
         file: where it came from, if it is to be read again when that changes.
         check: returns the value to use, or raises `ValueError` without quoting the secret.

@@ -25,7 +25,7 @@ class Secrets:
     def __init__(self, secrets: Mapping[str, Secret]) -> None:
         self._secrets = secrets
         self._from_files = {secret.file: secret for secret in secrets.values() if secret.file is not None}
-        self._names = ", ".join(f"{secret.setting}_FILE" for secret in self._from_files.values())
+        self._names = ", ".join(f"{secret.setting}" for secret in self._from_files.values())
         self.values: Mapping[str, str] = {role: secret.value for role, secret in secrets.items()}
 
     async def start(self) -> None:
@@ -65,12 +65,12 @@ def _current(secret: Secret) -> str:
     with open_regular(secret.file) as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise ValueError(f"{secret.setting}_FILE: is larger than {_LARGEST} bytes")
+        raise ValueError(f"{secret.setting}: is larger than {_LARGEST} bytes")
     if not content.strip():
-        raise ValueError(f"{secret.setting}_FILE: is empty")
+        raise ValueError(f"{secret.setting}: is empty")
     try:
         return secret.check(content.decode().strip())
     except UnicodeDecodeError:
-        raise ValueError(f"{secret.setting}_FILE: is not UTF-8 text") from None
+        raise ValueError(f"{secret.setting}: is not UTF-8 text") from None
     except ValueError as error:
-        raise ValueError(f"{secret.setting}_FILE: {error}") from None
+        raise ValueError(f"{secret.setting}: {error}") from None

@@ -51,7 +51,7 @@ def connecting(shared_metrics: SharedMetrics, kind: Kind) -> Connect:
 
 
 def secret(role: str, value: str, file: Path | None = None) -> Secret:
-    return Secret(f"INGEST_UPSTREAM_{role.upper()}", value, file, check_secret)
+    return Secret(f"INGEST_UPSTREAM_{role.upper()}_FILE", value, file, check_secret)
 
 
 def counted(shared_metrics: SharedMetrics) -> dict[str, float]:
