@@ -1,8 +1,10 @@
 """Serves /metrics (a command's own metrics, and for workers the state of the queue), /healthz and /readyz."""
 
 import socket
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -11,12 +13,14 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.source_name import queue_of
 from ingest.flow.availability import AvailabilityLog
 from ingest.probes.server import Response, serving_routes
-from ingest.queue.operate.monitor import Monitor
-from ingest.queue.redis.connection import control_client
-from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
+from ingest.queue.operate.queue_states import read_states
+from ingest.queue.redis.connection import QueueRefused, control_client
+from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector, SharedMetricsCollector
 from ingest.telemetry.liveness import ProcessLiveness
+from ingest.telemetry.logs import bound_source
 from ingest.telemetry.shared_metrics import SharedMetrics
 
 if TYPE_CHECKING:
@@ -34,32 +38,46 @@ async def serving_workers(
     settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket
 ) -> AsyncIterator[None]:
     """Serve the metrics of `ingest worker` on `listener` while the block runs."""
-    async with reading_queue(settings) as queue:
+    async with reading_queues(settings, shared_metrics.sources) as queues:
         # Whatever one process does, a call that takes as long as it may is no sign of being stuck.
         longest = settings.upstream_timeout + settings.transform_timeout
         stuck_after = settings.stuck_after + longest if settings.stuck_after else 0.0
         liveness = ProcessLiveness(shared_metrics, settings.heartbeat_ttl, stuck_after)
-        async with serving(shared_metrics, listener, "worker", liveness, queue):
+        async with serving(shared_metrics, listener, "worker", liveness, queues):
             yield
 
 
 @asynccontextmanager
-async def reading_queue(settings: "Settings") -> AsyncIterator[Collectors]:
-    """Read the state of the queue at each scrape."""
-    async with control_client(settings.redis_url.get_secret_value()) as client:
-        monitor, log = Monitor(client, settings.stream, settings.group), AvailabilityLog("redis")
+async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[str]]) -> AsyncIterator[Collectors]:
+    """Read the states of the queues of all sources at each scrape.
 
-        async def queue() -> Sequence[Collector]:
+    Args:
+        settings: of the process, for the servers and the names of the queues.
+        sources: returns the current names of the sources.
+    """
+    async with control_client(settings.redis_url.get_secret_value()) as client:
+        log, logs = AvailabilityLog("redis"), defaultdict[str, AvailabilityLog](partial(AvailabilityLog, "redis"))
+
+        async def queues() -> Sequence[Collector]:
+            names = {source: queue_of(settings.stream, source) for source in sources()}
             try:
-                state = await monitor.state()
+                states = await read_states(client, [*names.values()], settings.group)
             except (QueueUnavailable, UserError) as error:
-                # The workers' own metrics are still exported. The gauges of the queue are absent rather than out of date.
+                # The workers' own metrics are still exported. The gauges of the queues are absent rather than out of date.
                 log.failed(error)
                 return []
             log.succeeded()
-            return [QueueCollector(settings.stream, state)]
+            observed = []
+            for (source, stream), state in zip(names.items(), states, strict=True):
+                with bound_source(source):
+                    if isinstance(state, QueueRefused):
+                        logs[source].failed(state)
+                    else:
+                        logs[source].succeeded()
+                        observed.append(ObservedQueue(source, stream, state))
+            return [QueueCollector(observed)] if observed else []
 
-        yield queue
+        yield queues
 
 
 @asynccontextmanager

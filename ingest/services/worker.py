@@ -33,7 +33,7 @@ from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
-from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.metrics import IN_FLIGHT, ProcessMetrics, WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import require
 
@@ -138,4 +138,4 @@ def _metrics_process(
 def note_death(shared_metrics: SharedMetrics, slot: int) -> None:
     """Clear the gauges of a worker process that has died, and count its restart."""
     shared_metrics.clear_gauges(slot)
-    WorkerMetrics.on(shared_metrics, slot).restarts.inc()
+    ProcessMetrics.on(shared_metrics, slot).restarts.inc()

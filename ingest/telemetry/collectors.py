@@ -1,15 +1,37 @@
 """prometheus_client collectors for the shared-memory metrics and the queue, used by the process that serves /metrics."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from platform import python_version
+from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.deliveries.queue_state import LaneState, QueueState
 from ingest.domain.source_name import UNNAMED
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec
+
+_TOTALS: dict[str, tuple[str, Callable[[QueueState], float | None]]] = {
+    "ingest_queue_depth": ("Entries not yet delivered to a worker, in both lanes.", lambda state: state.depth),
+    "ingest_queue_pending": ("Entries delivered and not yet acked, in both lanes.", lambda state: state.pending),
+    "ingest_queue_oldest_age_seconds": (
+        "Time since the oldest unfinished order was first announced, the retry set included.",
+        lambda state: state.oldest_age or 0.0,
+    ),
+    "ingest_queue_consumers": ("Consumers of the group.", lambda state: state.consumers),
+    "ingest_retries_scheduled": ("Entries waiting in the retry set.", lambda state: state.retries),
+    "ingest_retries_due": ("Entries of the retry set whose time has come.", lambda state: state.retries_due),
+    "ingest_dead_letters": ("Entries in the dead-letter stream.", lambda state: state.dead),
+}
+_OF_LANES: dict[str, tuple[str, Callable[[LaneState], float | None]]] = {
+    "ingest_queue_lane_depth": ("Entries of one lane not yet delivered to a worker.", lambda lane: lane.depth),
+    "ingest_queue_lane_pending": ("Entries of one lane delivered and not yet acked.", lambda lane: lane.pending),
+    "ingest_queue_lane_oldest_age_seconds": (
+        "Time since the oldest order in one lane was first announced.",
+        lambda lane: lane.oldest_age or 0.0,
+    ),
+}
 
 
 class SharedMetricsCollector(Collector):
@@ -42,55 +64,35 @@ class SharedMetricsCollector(Collector):
                 family.add_metric(labels, cells[0])
 
 
-class QueueCollector(Collector):
-    """Exports one `QueueState`. Every worker exports the same group, so dashboards take the maximum over workers."""
+class ObservedQueue(NamedTuple):
+    """The state of one source's queue. `stream` is the name of the queue."""
 
-    def __init__(self, stream: str, state: QueueState) -> None:
-        self._stream = stream
-        self._state = state
+    source: str
+    stream: str
+    state: QueueState
+
+
+class QueueCollector(Collector):
+    """Exports the states of queues. Every worker exports the same groups, so dashboards take the maximum over workers."""
+
+    def __init__(self, queues: Sequence[ObservedQueue]) -> None:
+        self._queues = queues
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges of the group and its lanes, without samples for unknown values."""
-        yield from self._totals()
-        yield from self._lanes()
-
-    def _totals(self) -> Iterator[Metric]:
-        state = self._state
-        for name, text, value in (
-            ("ingest_queue_depth", "Entries not yet delivered to a worker, in both lanes.", state.depth),
-            ("ingest_queue_pending", "Entries delivered and not yet acked, in both lanes.", state.pending),
-            (
-                "ingest_queue_oldest_age_seconds",
-                "Time since the oldest unfinished order was first announced, the retry set included.",
-                state.oldest_age or 0.0,
-            ),
-            ("ingest_queue_consumers", "Consumers of the group.", state.consumers),
-            ("ingest_retries_scheduled", "Entries waiting in the retry set.", state.retries),
-            ("ingest_retries_due", "Entries of the retry set whose time has come.", state.retries_due),
-            ("ingest_dead_letters", "Entries in the dead-letter stream.", state.dead),
-        ):
-            family = GaugeMetricFamily(name, text, labels=["stream"])
-            if value is not None:
-                family.add_metric([self._stream], value)
+        """Yield the gauges of the groups and their lanes, without samples for unknown values."""
+        for name, (text, value_of) in _TOTALS.items():
+            family = GaugeMetricFamily(name, text, labels=["source", "stream"])
+            for source, stream, state in self._queues:
+                if (value := value_of(state)) is not None:
+                    family.add_metric([source, stream], value)
             yield family
-
-    def _lanes(self) -> Iterator[Metric]:
-        families = [
-            GaugeMetricFamily(name, text, labels=["stream", "lane"])
-            for name, text in (
-                ("ingest_queue_lane_depth", "Entries of one lane not yet delivered to a worker."),
-                ("ingest_queue_lane_pending", "Entries of one lane delivered and not yet acked."),
-                (
-                    "ingest_queue_lane_oldest_age_seconds",
-                    "Time since the oldest order in one lane was first announced.",
-                ),
-            )
-        ]
-        for lane, state in self._state.lanes.items():
-            for family, value in zip(families, (state.depth, state.pending, state.oldest_age or 0.0), strict=True):
-                if value is not None:
-                    family.add_metric([self._stream, lane.value], value)
-        yield from families
+        for name, (text, value_in) in _OF_LANES.items():
+            family = GaugeMetricFamily(name, text, labels=["source", "stream", "lane"])
+            for source, stream, state in self._queues:
+                for lane, part in state.lanes.items():
+                    if (value := value_in(part)) is not None:
+                        family.add_metric([source, stream, lane.value], value)
+            yield family
 
 
 class BuildCollector(Collector):

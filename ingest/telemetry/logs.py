@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import structlog
@@ -53,6 +54,11 @@ def _name_library(logger: WrappedLogger, name: str, event: EventDict) -> EventDi
     if record is not None:
         event["library"] = record.name
     return event
+
+
+def bound_source(name: str) -> AbstractContextManager[object]:
+    """Add the field `source` to every event in the block, and in the tasks that it starts. The unnamed source has no field."""
+    return structlog.contextvars.bound_contextvars(**({"source": name} if name else {}))
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:

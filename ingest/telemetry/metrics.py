@@ -97,11 +97,28 @@ ACTIVITY = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Processes that died and were restarted.")
 
 
-class WorkerMetrics(msgspec.Struct, frozen=True):
-    """The series of one source in one worker process. The type of each contains the declaration of its metric.
+class ProcessMetrics(msgspec.Struct, frozen=True):
+    """The series of one worker process, without the series of its sources.
 
-    The series of the process itself, such as the lag of its event loop, are the same for all of its sources.
+    The type of each contains the declaration of its metric. Batches belong to the process, because they contain rows of
+    several sources.
     """
+
+    store: Annotated[Histogram, STORE]
+    store_rows: Annotated[Histogram, STORE_ROWS]
+    loop_lag: Annotated[Histogram, LOOP_LAG]
+    restarts: Annotated[Counter, RESTARTS]
+    ready: Annotated[Gauge, READY]
+    activity: Annotated[Counter, ACTIVITY]
+
+    @classmethod
+    def on(cls, shared_metrics: SharedMetrics, slot: int) -> "ProcessMetrics":
+        """Return the series of the process in `slot`."""
+        return cls(**{name: shared_metrics.series(slot, spec) for name, spec in _declared(cls).items()})
+
+
+class WorkerMetrics(ProcessMetrics, frozen=True):
+    """The series of one source in one worker process, and the series of the process, which its sources share."""
 
     orders: Annotated[dict[str, Counter], ORDERS]
     order_latency: Annotated[Histogram, ORDER_LATENCY]
@@ -110,8 +127,6 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     documents_not_kept: Annotated[Counter, DOCUMENTS_NOT_KEPT]
     texts_replaced: Annotated[Counter, TEXTS_REPLACED]
     versions_ahead: Annotated[Counter, VERSIONS_AHEAD]
-    store: Annotated[Histogram, STORE]
-    store_rows: Annotated[Histogram, STORE_ROWS]
     last_success: Annotated[Gauge, LAST_SUCCESS]
     in_flight: Annotated[Gauge, IN_FLIGHT]
     concurrency_limit: Annotated[Gauge, CONCURRENCY_LIMIT]
@@ -119,18 +134,14 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     circuit_unproven: Annotated[Gauge, CIRCUIT_UNPROVEN]
     redeliveries: Annotated[dict[str, Counter], REDELIVERIES]
     retries: Annotated[dict[str, Counter], RETRIES]
-    loop_lag: Annotated[Histogram, LOOP_LAG]
-    restarts: Annotated[Counter, RESTARTS]
     rate_limit_wait: Annotated[Histogram, RATE_LIMIT_WAIT]
     upstream_quota: Annotated[dict[str, Gauge], UPSTREAM_QUOTA]
-    ready: Annotated[Gauge, READY]
-    activity: Annotated[Counter, ACTIVITY]
 
     @classmethod
     def on(cls, shared_metrics: SharedMetrics, slot: int, source: str = UNNAMED) -> "WorkerMetrics":
         """Return the series of a source in the process in `slot`.
 
-        Only that process may call this for a source that has been added since the start.
+        The source is exported from now on. Only that process may add one after the start.
 
         Raises:
             ConfigError: no further source can be added.
@@ -138,10 +149,13 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
         return cls(**{name: shared_metrics.series(slot, spec, source) for name, spec in WORKER_METRICS.items()})
 
 
-# By field.
-WORKER_METRICS: dict[str, Spec] = {
-    name: hint.__metadata__[0] for name, hint in get_type_hints(WorkerMetrics, include_extras=True).items()
-}
+def _declared(metrics: type[ProcessMetrics]) -> dict[str, Spec]:
+    """Return the declarations of the metrics by field."""
+    return {name: hint.__metadata__[0] for name, hint in get_type_hints(metrics, include_extras=True).items()}
+
+
+WORKER_METRICS = _declared(WorkerMetrics)
+"""Every metric of a worker, by field."""
 
 
 def worker_shared_metrics(processes: int, sources: Sequence[str] = (UNNAMED,)) -> SharedMetrics:

@@ -25,7 +25,8 @@ from ingest.domain.source_name import UNNAMED
 _CELL = 8
 # The sources that may be added while the processes run. A section takes about 2 KiB of memory in each process once it is used.
 SPARE_SOURCES = 256
-# A section begins with a cell that is 1 once a source has taken it, and then the source's name, of at most 32 bytes.
+# A section begins with a cell for its state, and then the source's name, of at most 32 bytes.
+_USED, _REMOVED = 1.0, 2.0
 _NAME_CELLS = 4
 _SECTION_HEAD = 1 + _NAME_CELLS
 
@@ -149,13 +150,13 @@ class SharedMetrics:
     def series(self, slot: int, spec: Spec, source: str = UNNAMED) -> Any:
         """Return the `Counter`, `Gauge` or `Histogram` of the process in `slot`, or a dict of them by label value.
 
-        A metric without the label `source` ignores the source. Only the process itself may call this for a source that has
-        been added since the start.
+        A metric without the label `source` ignores the source. With the label, the source is exported from now on. Only the
+        process itself may add one after the start.
 
         Raises:
             ConfigError: no further source can be added.
         """
-        if spec.by_source and source not in self._sections(slot):
+        if spec.by_source:
             self._take_section(slot, source)
         start = self._start(spec, slot, source)
         made: dict[str, Counter | Gauge | Histogram] = {}
@@ -170,19 +171,27 @@ class SharedMetrics:
         return made if spec.label else made[""]
 
     def sources(self) -> list[str]:
-        """Return the names of all sources that have series, including those that have been removed since."""
-        return list(dict.fromkeys(source for slot in range(self.slots) for source in self._sections(slot)))
+        """Return the names of all sources that any process has."""
+        return list(
+            dict.fromkeys(
+                source
+                for slot in range(self.slots)
+                for source, at in self._sections(slot).items()
+                if self._cells[at] == _USED
+            )
+        )
 
     def clear_gauges(self, slot: int) -> None:
         """Set the summed gauges of `slot` to zero after its process has ended."""
         self._clear(slot, [spec for spec in self.specs if not spec.by_source], UNNAMED)
         for source in self._sections(slot):
-            self.clear_source(slot, source)
+            self._clear(slot, [spec for spec in self.specs if spec.by_source], source)
 
-    def clear_source(self, slot: int, source: str) -> None:
-        """Set the summed gauges of one source in `slot` to zero after the source has been removed."""
+    def remove_source(self, slot: int, source: str) -> None:
+        """Stop exporting a source that the process in `slot` does not run anymore. Its counters continue if it returns."""
         if source in self._sections(slot):
             self._clear(slot, [spec for spec in self.specs if spec.by_source], source)
+            self._cells[self._found[slot][source]] = _REMOVED
 
     def total(self, spec: Spec, index: int = 0, source: str = UNNAMED) -> list[float]:
         """Return the cells of series number `index` of a metric, combined over all slots."""
@@ -219,13 +228,16 @@ class SharedMetrics:
 
     def _take_section(self, slot: int, source: str) -> None:
         found = self._sections(slot)
+        if source in found:
+            self._cells[found[source]] = _USED
+            return
         if len(found) == self._most_sources:
             raise ConfigError(f"no further source can be added to {self._most_sources} without a restart")
         at = self._section_at(slot, len(found))
         name = source.encode().ljust(_NAME_CELLS * _CELL, b"\0")
         self._bytes[(at + 1) * _CELL : (at + _SECTION_HEAD) * _CELL] = name
         # Last, because readers look at the name from then on. A process that is killed before has taken no section.
-        self._cells[at] = 1.0
+        self._cells[at] = _USED
         found[source] = at
 
     def _section_at(self, slot: int, index: int) -> int:

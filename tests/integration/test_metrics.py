@@ -165,11 +165,11 @@ async def test_names_types_and_labels_are_those_that_dashboards_use(
 
     for name in QUEUE:
         assert page.families[name].type == "gauge"
-        assert [sample.labels for sample in page.families[name].samples] == [{"stream": scene.queue}]
+        assert [sample.labels for sample in page.families[name].samples] == [{"source": "", "stream": scene.queue}]
     for name in LANES:
         assert page.families[name].type == "gauge"
         labels = [sample.labels for sample in page.families[name].samples]
-        assert labels == [{"stream": scene.queue, "lane": lane} for lane in ("main", "express")]
+        assert labels == [{"source": "", "stream": scene.queue, "lane": lane} for lane in ("main", "express")]
     [release] = page.families["ingest_build_info"].samples
     assert (release.labels, release.value) == (
         {"version": version("order-ingest"), "python": platform.python_version()},

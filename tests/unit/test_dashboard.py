@@ -28,7 +28,7 @@ from deploy.watching import (
 from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.webhook_result import WebhookResult
 from ingest.telemetry.api_metrics import CODES, ApiSeries
-from ingest.telemetry.collectors import QueueCollector
+from ingest.telemetry.collectors import ObservedQueue, QueueCollector
 from ingest.telemetry.metrics import LOOP_LAG, WORKER_METRICS
 
 BOARDS = read_dashboards()
@@ -83,7 +83,7 @@ def metrics() -> dict[str, set[str]]:
             known |= {f"{spec.name}_bucket": labels | {"le"}, f"{spec.name}_count": labels, f"{spec.name}_sum": labels}
         else:
             known[spec.name] = labels
-    for gauge in QueueCollector("x", QueueState()).collect():
+    for gauge in QueueCollector([ObservedQueue("", "x", QueueState())]).collect():
         known[gauge.name] = ON_ALL | gauge.samples[0].labels.keys()
     for _, rule in rules():
         if "record" in rule:

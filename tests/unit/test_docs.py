@@ -12,7 +12,7 @@ from pydantic import SecretStr
 import ingest
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.settings import PREFIX, Settings
-from ingest.telemetry.collectors import BuildCollector, QueueCollector
+from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector
 from ingest.telemetry.metrics import WORKER_METRICS
 from ingest.telemetry.relay_metrics import RELAY_METRICS
 
@@ -32,7 +32,7 @@ def test_the_settings_page_has_each_setting_with_its_default_and_description() -
 
 def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
     page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
-    gauges = [*QueueCollector("x", QueueState()).collect(), *BuildCollector().collect()]
+    gauges = [*QueueCollector([ObservedQueue("", "x", QueueState())]).collect(), *BuildCollector().collect()]
 
     for spec in (*WORKER_METRICS.values(), *RELAY_METRICS):
         label = f"`{spec.label}` = {', '.join(spec.values)}" if spec.label else ""

@@ -140,17 +140,30 @@ def test_processes_may_add_sources_in_different_orders() -> None:
     assert [samples["test_stored_total", ("new", name)] for name in ("shop", "a", "b", "c")] == [0, 3, 3, 2]
 
 
-def test_a_removed_source_keeps_its_counts_and_other_sources_keep_their_gauges() -> None:
+def test_a_removed_source_is_not_exported_and_continues_from_its_counts_if_it_returns() -> None:
     shared_metrics = SharedMetrics(OF_SOURCES, 1, ["a", "b"])
     for name in ("a", "b"):
         shared_metrics.series(0, STORED, name)["new"].inc()
         shared_metrics.series(0, OPEN, name).set(1)
 
-    shared_metrics.clear_source(0, "a")
+    shared_metrics.remove_source(0, "a")
 
-    samples = shown(shared_metrics)
-    assert [samples["test_open", (name,)] for name in ("a", "b")] == [0, 1]
-    assert samples["test_stored_total", ("new", "a")] == 1
+    removed = shown(shared_metrics)
+    assert {name for name in ("a", "b") if ("test_open", (name,)) in removed} == {"b"}
+    shared_metrics.series(0, STORED, "a")["new"].inc()
+    returned = shown(shared_metrics)
+    assert [returned["test_open", (name,)] for name in ("a", "b")] == [0, 1]
+    assert returned["test_stored_total", ("new", "a")] == 2
+
+
+def test_a_source_that_one_process_has_removed_stays_while_another_has_it() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 2, ["a"])
+    for slot in range(2):
+        shared_metrics.series(slot, OPEN, "a").set(1)
+
+    shared_metrics.remove_source(0, "a")
+
+    assert shown(shared_metrics)["test_open", ("a",)] == 1
 
 
 def test_the_gauges_of_all_sources_of_an_ended_process_are_cleared() -> None:

@@ -1,16 +1,16 @@
 """Reports the state of one queue, for /metrics and `ingest status`. Changes nothing."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.liveness import read_report, report_key
 from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.queue_states import read_states
 from ingest.queue.redis.connection import NoGroup, QueueRefused, replies, translated, translating
-from ingest.queue.redis.scripts import load
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,17 @@ class Monitor:
 
     def __init__(self, client: Redis, queue: str, group: str) -> None:
         self._client = client
+        self._queue = queue
         self._keys = Keys.of(queue, group)
         self._group = group
         self._streams = self._keys.stream, self._keys.express
-        self._state = load(client, "state")
 
-    @translating
     async def state(self) -> QueueState:
         """The state of the queue, in one round trip."""
-        keys = self._keys
-        names = [keys.retry, keys.retry_announced, keys.dead, *self._streams, keys.clock]
-        now, retries, due, announced, dead, main, express = await self._state(names, [self._group])
-        lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
-        return _queue_state(now, lanes, _Retrying(retries, due, announced), dead)
+        [state] = await read_states(self._client, [self._queue], self._group)
+        if isinstance(state, QueueRefused):
+            raise state
+        return state
 
     @translating
     async def consumers(self) -> list[ConsumerState]:
@@ -140,45 +138,6 @@ class Monitor:
                 pipe.get(report_key(self._keys, "").encode() + name)
             reports = [read_report(raw) for raw in await replies(pipe)]
         return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
-
-
-class _Lane(NamedTuple):
-    """One lane in the script's reply. Its oldest order was `announced` at that time (ms)."""
-
-    depth: int | None
-    pending: int
-    announced: int | None
-    consumers: int
-
-
-class _Retrying(NamedTuple):
-    """The retry set in the script's reply. Its oldest order was `announced` at that time (ms)."""
-
-    entries: int
-    due: int
-    announced: int | None
-
-
-def _queue_state(now: int, lanes: dict[Lane, _Lane], retrying: _Retrying, dead: int) -> QueueState:
-    """The sums over the lanes and the retry set. Times are in ms."""
-
-    def age(announced: int | None) -> float | None:
-        return None if announced is None else (now - announced) / 1000
-
-    parts = lanes.values()
-    depths = [lane.depth for lane in parts if lane.depth is not None]
-    announced = [at for at in (retrying.announced, *(lane.announced for lane in parts)) if at is not None]
-    return QueueState(
-        depth=sum(depths) if len(depths) == len(lanes) else None,
-        pending=sum(lane.pending for lane in parts),
-        oldest_age=age(min(announced, default=None)),
-        # A consumer reads both lanes under one name.
-        consumers=max(lane.consumers for lane in parts),
-        retries=retrying.entries,
-        retries_due=retrying.due,
-        dead=dead,
-        lanes={name: LaneState(lane.depth, lane.pending, age(lane.announced)) for name, lane in lanes.items()},
-    )
 
 
 def _queue_time(own: float, ahead: float, noted_at: float, latest: float) -> float:

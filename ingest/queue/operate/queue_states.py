@@ -1,0 +1,92 @@
+"""Reads the states of several queues in one round trip, and changes nothing. The queues of all sources are in one Redis."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, RedisError
+
+from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import QueueRefused, translated, translating
+from ingest.queue.redis.scripts import script_text
+
+
+@translating
+async def read_states(client: Redis, queues: Sequence[str], group: str) -> list[QueueState | QueueRefused]:
+    """Return the state of each queue, or the error for a queue whose keys Redis rejects.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    return [_state_of(reply) for reply in await _replies(client, queues, group)]
+
+
+async def _replies(client: Redis, queues: Sequence[str], group: str) -> list[Any]:
+    text = script_text("state", has_xnack=False)
+    script = client.register_script(text)
+
+    async def send() -> list[Any]:
+        async with client.pipeline(transaction=False) as pipe:
+            for queue in queues:
+                keys = Keys.of(queue, group)
+                names = [keys.retry, keys.retry_announced, keys.dead, keys.stream, keys.express, keys.clock]
+                pipe.evalsha(script.sha, len(names), *names, group)
+            return await pipe.execute(raise_on_error=False)
+
+    found = await send()
+    if any(isinstance(reply, NoScriptError) for reply in found):
+        await client.script_load(text)
+        found = await send()
+    return found
+
+
+def _state_of(reply: Any) -> QueueState | QueueRefused:
+    try:
+        with translated():
+            if isinstance(reply, RedisError):
+                raise reply
+    except QueueRefused as error:
+        return error
+    now, retries, due, announced, dead, main, express = reply
+    lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
+    return _queue_state(now, lanes, _Retrying(retries, due, announced), dead)
+
+
+class _Lane(NamedTuple):
+    """One lane in the script's reply. Its oldest order was `announced` at that time (ms)."""
+
+    depth: int | None
+    pending: int
+    announced: int | None
+    consumers: int
+
+
+class _Retrying(NamedTuple):
+    """The retry set in the script's reply. Its oldest order was `announced` at that time (ms)."""
+
+    entries: int
+    due: int
+    announced: int | None
+
+
+def _queue_state(now: int, lanes: dict[Lane, _Lane], retrying: _Retrying, dead: int) -> QueueState:
+    """The sums over the lanes and the retry set. Times are in ms."""
+
+    def age(announced: int | None) -> float | None:
+        return None if announced is None else (now - announced) / 1000
+
+    parts = lanes.values()
+    depths = [lane.depth for lane in parts if lane.depth is not None]
+    announced = [at for at in (retrying.announced, *(lane.announced for lane in parts)) if at is not None]
+    return QueueState(
+        depth=sum(depths) if len(depths) == len(lanes) else None,
+        pending=sum(lane.pending for lane in parts),
+        oldest_age=age(min(announced, default=None)),
+        # A consumer reads both lanes under one name.
+        consumers=max(lane.consumers for lane in parts),
+        retries=retrying.entries,
+        retries_due=retrying.due,
+        dead=dead,
+        lanes={name: LaneState(lane.depth, lane.pending, age(lane.announced)) for name, lane in lanes.items()},
+    )
