@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,36 +48,42 @@ def compile_sources(text: str, folder: Path) -> list[WebhookSource]:
     except (ValueError, RecursionError) as error:  # ValueError also for thousands of digits
         raise SourceError(f"not TOML: {error}") from None
     sources = data.get("sources")
-    _convert(data if not isinstance(sources, dict) else {**data, "sources": {}}, declaration.SourcesFile, ())
+    _convert(data if not isinstance(sources, dict) else {**data, "sources": {}}, declaration.SourcesFile)
     if not sources:
         raise SourceError("contains no source: write a table [sources.NAME] for each")
     return [_compile(name, table, folder) for name, table in sources.items()]
+
+
+def compile_table(name: str, table: Any, folder: Path) -> WebhookSource:
+    """Compile the table of a single source.
+
+    Raises:
+        SourceError: it cannot be used. Its keys begin at the table.
+    """
+    return compile_source(name, _convert(table, declaration.SourceDeclaration), folder)
 
 
 def _compile(name: str, table: Any, folder: Path) -> WebhookSource:
     keys: Keys = ("sources", name)
     if not _NAME.fullmatch(name):
         raise SourceError("a name is 1 to 64 of a-z 0-9 _ -, because it is a part of the URL", keys)
-    declared = _convert(table, declaration.SourceDeclaration, keys)
     with below(*keys):
-        return compile_source(name, declared, folder)
+        return compile_table(name, table, folder)
 
 
-def _convert(value: Any, kind: Any, keys: Keys) -> Any:
+def _convert(value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise SourceError(*describe_error(str(error), keys, _known_keys)) from None
+        raise SourceError(*describe_error(str(error), (), partial(_known_keys, kind))) from None
 
 
-def _known_keys(keys: Keys) -> Sequence[str]:
-    """The keys of the table at a place."""
+def _known_keys(kind: type[msgspec.Struct], keys: Keys) -> Sequence[str]:
+    """The keys of the table at a place in a table of this kind."""
     match keys:
         case ():
-            struct: type[msgspec.Struct] = declaration.SourcesFile
-        case (_, _):
-            struct = declaration.SourceDeclaration
-        case (_, _, "signature"):
+            struct = kind
+        case ("signature",):
             struct = declaration.Signature
         case _:
             struct = declaration.InHeader

@@ -1,0 +1,26 @@
+"""Compiles the webhook of a named source, which is a table of the sources file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingest.api.webhooks.declaration import SourceError
+from ingest.api.webhooks.load import compile_table
+from ingest.settings.source_file import problem_in_source
+
+if TYPE_CHECKING:
+    from ingest.api.webhooks.sources import WebhookSource
+    from ingest.settings import Settings
+
+
+def webhook_of(settings: "Settings") -> "WebhookSource | None":
+    """Return the webhook of a source, with its secrets, if the source declares one. It is named after the source.
+
+    Raises:
+        ConfigError: the table or a file of secrets cannot be used. The message contains the file, the line and the key.
+    """
+    if settings.webhook is None:
+        return None
+    try:
+        return compile_table(settings.source, settings.webhook, Path(settings.sources or "").parent)
+    except SourceError as error:
+        raise problem_in_source(settings, error.problem, ("webhook", *error.keys)) from None
