@@ -19,7 +19,7 @@ from ingest.domain.api_key import Scope
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.layout.keys import Keys
 from ingest.services.api import series_of, serving_api
-from ingest.services.api_routes import webhook_sources
+from ingest.services.api_routes import ServedSources
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import ApiMetrics
 
@@ -32,8 +32,8 @@ class Key:
 
     name: str
 
-    def admit(self, headers: Mapping[str, str], scope: Scope) -> Caller:
-        del headers, scope
+    def admit(self, headers: Mapping[str, str], scope: Scope, source: str | None) -> Caller:
+        del headers, scope, source
         return Caller(self.name, frozenset(Scope))
 
 
@@ -98,13 +98,13 @@ async def running_api(
 ) -> AsyncIterator[Api]:
     """An API on a free port."""
     effective = load_settings(redis_url=redis_url, postgres_dsn=dsn, stream=queue, **settings)
-    webhooks = webhook_sources(effective)
-    metrics = series_of(effective, webhooks).of(0)
+    sources = ServedSources.read(effective)
+    metrics = series_of(effective, sources).of(0)
     shutdown = shutdown or Shutdown(5.0)
     scheme = "http" if effective.api_cert_file is None else "https"
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        serving = serving_api(effective, metrics, listener, shutdown, access, webhooks)
+        serving = serving_api(effective, sources, metrics, listener, shutdown, access)
         async with serving, aiohttp.ClientSession() as http:
             try:
                 yield Api(url, http, metrics)

@@ -66,6 +66,10 @@ def create(
             metavar="N",
         ),
     ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", help="Limit the key to this source. Repeatable.", metavar="NAME"),
+    ] = None,
     file: File = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,6 +81,8 @@ def create(
     `ingest api-key create shop --scope enqueue` creates a key that announces orders, and does nothing else.
 
     `ingest api-key create support --scope read --scope operate --rate 10 --burst 50` limits how often it is used.
+
+    `ingest api-key create shop-de --scope enqueue --source shop-de` creates a key for one of several sources.
 
     `ingest api-key create shop --scope enqueue >shop.key` keeps it out of the terminal.
     """
@@ -93,11 +99,11 @@ def create(
         )
     if burst is not None and rate is None:
         raise typer.BadParameter("needs --rate", param_hint="'--burst'")
-    path = _keys_file(file)
-    text, key = api_keys.create(path, name, scope, api_keys.limit_of(rate, burst))
+    path, sources = _keys_file(file), _checked_sources(source)
+    text, key = api_keys.create(path, name, scope, api_keys.limit_of(rate, burst), sources)
     _show(json.dumps({"key": text, **api_keys.as_object(key)}) if as_json else text, path, key.key_id)
-    _, key_id, scopes, limits, _ = _facts(key)
-    say(f"created the key {name} (ID {key_id}; {scopes}; {limits}), shown only here")
+    _, key_id, scopes, limits, _, only = _facts(key)
+    say(f"created the key {name} (ID {key_id}; {scopes}; {limits}{'; ' if only else ''}{only}), shown only here")
 
 
 def list_(
@@ -105,7 +111,7 @@ def list_(
     file: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the keys: name, ID, scopes, rate limit and date. The keys themselves are kept nowhere.
+    """List the keys: name, ID, scopes, rate limit, date and sources. The keys themselves are kept nowhere.
 
     Examples:
     `ingest api-key list` lists all keys.
@@ -120,7 +126,10 @@ def list_(
     if as_json:
         lines = [json.dumps(api_keys.as_object(key)) for key in keys]
     else:
-        lines = aligned([("name", "id", "scopes", "rate limit", "created"), *map(_facts, keys)], "  ") if keys else []
+        header = ("name", "id", "scopes", "rate limit", "created", "sources")
+        # Without a limited key, there is no column of sources.
+        columns = slice(None if any(key.sources is not None for key in keys) else -1)
+        lines = aligned([row[columns] for row in (header, *map(_facts, keys))], "  ") if keys else []
     with standard_output() as stream:
         stream.writelines(line + "\n" for line in lines)
     if not keys and not as_json:
@@ -160,6 +169,24 @@ def _keys_file(given: Path | None) -> Path:
     return Path(path)
 
 
+def _checked_sources(names: list[str] | None) -> list[str] | None:
+    """Return the sources of a key. Without a sources file, the file of the keys may be for other hosts.
+
+    Raises:
+        ConfigError: there is no such source, or the name cannot be one.
+    """
+    if not names:
+        return None
+    from ingest.domain.source_name import chosen_sources, parse_source_name
+    from ingest.settings import load_settings
+    from ingest.settings.source_file import source_settings
+
+    settings = load_settings()
+    if settings.sources is None:
+        return [parse_source_name(name) for name in names]
+    return chosen_sources(names, source_settings(settings))
+
+
 def _show(text: str, path: Path, key_id: str) -> None:
     """Print the key. A key that could not be shown is revoked."""
     from ingest.operations import api_keys
@@ -173,8 +200,9 @@ def _show(text: str, path: Path, key_id: str) -> None:
         raise UserError("the key could not be printed, and has been revoked again") from error
 
 
-def _facts(key: ApiKey) -> tuple[str, str, str, str, str]:
-    """The name, ID, scopes, rate limit and date of a key, for people."""
+def _facts(key: ApiKey) -> tuple[str, str, str, str, str, str]:
+    """The name, ID, scopes, rate limit, date and sources of a key, for people."""
     limit = f"{key.limit.rate:g}/s, burst {key.limit.burst:,}" if key.limit else "no limit"
     scopes = " ".join(scope.value for scope in Scope if scope in key.scopes)
-    return key.name, key.key_id, scopes, limit, f"{key.created:%Y-%m-%d}" if key.created else ""
+    created = f"{key.created:%Y-%m-%d}" if key.created else ""
+    return key.name, key.key_id, scopes, limit, created, "" if key.sources is None else " ".join(sorted(key.sources))

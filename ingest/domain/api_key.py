@@ -45,6 +45,7 @@ class Denial(StrEnum):
     MALFORMED = "malformed"
     UNKNOWN = "unknown_key"
     SCOPE = "scope"
+    SOURCE = "source"
     RATE = "rate"
 
 
@@ -69,6 +70,7 @@ class ApiKey:
         name: unique, for the audit log and metrics.
         digest: SHA-256 of the key's text.
         created: the time of creation, or None if it was not recorded.
+        sources: the sources that it may be used for, or None for all.
     """
 
     name: str
@@ -76,6 +78,11 @@ class ApiKey:
     scopes: frozenset[Scope]
     limit: RateLimit | None = None
     created: datetime | None = None
+    sources: frozenset[str] | None = None
+
+    def permits(self, source: str) -> bool:
+        """Return whether the key may be used for a source."""
+        return self.sources is None or source in self.sources
 
     @property
     def key_id(self) -> str:

@@ -2,7 +2,7 @@
 
     {"name": "shop", "sha256": "9f86…", "scopes": ["enqueue"], "rate": 100.0, "burst": 200, "created": "2026-11-22T12:00:00Z"}
 
-The file contains only digests of keys.
+The file contains only digests of keys. A key without `sources` may be used for all sources.
 """
 
 import json
@@ -30,6 +30,7 @@ from ingest.domain.api_key import (
     make_key,
 )
 from ingest.domain.errors import ConfigError, UserError
+from ingest.domain.source_name import InvalidSourceName, parse_source_name
 from ingest.files.regular import NotRegular, open_regular
 from ingest.operations.replaced_file import SymbolicLink, locked_folder, replace_file
 
@@ -53,15 +54,24 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     rate: Annotated[float, msgspec.Meta(ge=SLOWEST, le=FASTEST)] | None = None
     burst: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BURST)] | None = None
     created: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    sources: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
 
 
-def create(path: Path, name: str, scopes: Collection[Scope], limit: RateLimit | None) -> tuple[str, ApiKey]:
+def create(
+    path: Path,
+    name: str,
+    scopes: Collection[Scope],
+    limit: RateLimit | None,
+    sources: Collection[str] | None = None,
+) -> tuple[str, ApiKey]:
     """Create a key. Returns its text and its record, which does not contain the text.
 
-    The caller shows the text to the user, or revokes the key if that fails.
+    The caller shows the text to the user, or revokes the key if that fails. `sources` limits the key to these.
     """
     text = make_key(secrets.token_bytes(RANDOM_BYTES))
-    key = ApiKey(name, digest_of(text), frozenset(scopes), limit, datetime.now(UTC).replace(microsecond=0))
+    created = datetime.now(UTC).replace(microsecond=0)
+    permitted = frozenset(sources) if sources is not None else None
+    key = ApiKey(name, digest_of(text), frozenset(scopes), limit, created, permitted)
     add_key(path, key)
     return text, key
 
@@ -82,6 +92,7 @@ def as_object(key: ApiKey) -> dict[str, Any]:
         "rate": key.limit.rate if key.limit else None,
         "burst": key.limit.burst if key.limit else None,
         "created": key.created.isoformat() if key.created else None,
+        "sources": sorted(key.sources) if key.sources is not None else None,
     }
 
 
@@ -152,7 +163,7 @@ def _parse(path: Path, content: bytes) -> list[tuple[ApiKey, int]]:
             continue
         try:
             key = _key_of(line)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, InvalidSourceName) as error:
             raise InvalidKeysFile(f"{SETTING}: {path}, line {number}: {_without_values(error)}") from None
         if key.name in names or key.digest in digests:
             raise InvalidKeysFile(f"{SETTING}: {path}, line {number}: another line has the same name or sha256")
@@ -173,11 +184,14 @@ def _key_of(line: bytes) -> ApiKey:
     if re.fullmatch("[0-9a-f]{64}", read.sha256) is None:
         raise ValueError("sha256: must be 64 hexadecimal digits, the SHA-256 of the key and not the key")
     limit = limit_of(read.rate, read.burst)
-    return ApiKey(read.name, bytes.fromhex(read.sha256), frozenset(read.scopes), limit, read.created)
+    sources = frozenset(map(parse_source_name, read.sources)) if read.sources is not None else None
+    return ApiKey(read.name, bytes.fromhex(read.sha256), frozenset(read.scopes), limit, read.created, sources)
 
 
 def _without_values(error: Exception) -> str:
     """Describe an error without values, because msgspec quotes an unknown scope, which may be a secret."""
+    if isinstance(error, InvalidSourceName):
+        return "sources: must be names of sources: 1 to 32 of a-z, 0-9 and -"
     text = str(error)
     return "scopes: must be of " + ", ".join(Scope) if "enum value" in text else text
 
@@ -190,6 +204,7 @@ def _line_of(key: ApiKey) -> bytes:
         "scopes": [scope.value for scope in Scope if scope in key.scopes],
         **({"rate": limit.rate, "burst": limit.burst} if limit else {}),
         **({"created": key.created.strftime("%Y-%m-%dT%H:%M:%SZ")} if key.created else {}),
+        **({"sources": sorted(key.sources)} if key.sources is not None else {}),
     }
     return json.dumps(line).encode() + b"\n"
 

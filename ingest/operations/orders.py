@@ -4,7 +4,6 @@ An order moves from the queue to the database, so the queue is searched first. I
 again.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
+from ingest.operations.order_connections import OrderConnections
 from ingest.operations.shared_calls import SharedCalls
 from ingest.queue.operate.erasing import QueueEraser, Removed
 from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, Searched
@@ -33,7 +33,6 @@ _SECONDS_PER_ENTRY = 5e-6
 _FEW_ENTRIES = 1000
 # Rows of one statement. Each may contain a thousand lines.
 _ROWS_AT_ONCE = 50
-_LIST_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,39 +115,33 @@ async def _clear_queue(operation: Operation, audit_log: AuditLog, clearing: Awai
 
 
 class Orders:
-    """Serves many concurrent calls, which share searches and statements.
+    """Serves many concurrent calls for one source, which share searches and statements.
 
-    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. Long statements use the pool `lists`.
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
     """
 
-    def __init__(self, backends: Backends, search: OrderSearch, eraser: QueueEraser, pool: Pool, lists: Pool) -> None:
+    def __init__(self, backends: Backends, connections: OrderConnections) -> None:
         self._backends = backends
-        self._search = search
-        self._reader, self._lister = OrderReader(pool), OrderReader(lists)
-        self._audit_log = AuditLog(pool)
+        self._search = OrderSearch(connections.client, backends.stream, backends.group)
+        self._reader, self._lister = OrderReader(connections.pool), OrderReader(connections.lists)
+        self._audit_log = AuditLog(connections.pool)
+        eraser = QueueEraser(connections.client, backends.stream, backends.group)
         self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=self._rest)
         self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE)
         self._cleared = SharedCalls(eraser.erase, most=MOST_ORDERS)
         self._examined = 0
-        # Each erasure opens its own connection.
-        self._erasing = asyncio.Semaphore(2)
+        self._erasing = connections.erasing
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, backends: Backends) -> AsyncIterator[Self]:
-        """Open with its own connections, which are established on first use."""
-        async with (
-            control_client(backends.redis_url) as client,
-            Pool.open(backends.postgres_dsn, size=4) as pool,
-            Pool.open(backends.postgres_dsn, size=4, timeout=_LIST_TIMEOUT) as lists,
-        ):
-            search = OrderSearch(client, backends.stream, backends.group)
-            orders = cls(backends, search, QueueEraser(client, backends.stream, backends.group), pool, lists)
-            try:
-                yield orders
-            finally:
-                for calls in (orders._searched, orders._stored, orders._cleared):
-                    await calls.close()
+    async def open(cls, backends: Backends, connections: OrderConnections) -> AsyncIterator[Self]:
+        """Open for one source, and end its calls."""
+        orders = cls(backends, connections)
+        try:
+            yield orders
+        finally:
+            for calls in (orders._searched, orders._stored, orders._cleared):
+                await calls.close()
 
     async def locate(self, order_id: str) -> OrderState:
         """Find an order at a limited cost. A queue that is too long or unavailable is not searched.

@@ -3,11 +3,10 @@
 import asyncio
 import resource
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 from ingest.api.admission.access import open_access
 from ingest.api.admission.loopback import LoopbackAccess, is_loopback
@@ -17,7 +16,6 @@ from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.connection import ConnectionLimits
 from ingest.api.http.server import Server
 from ingest.api.http.tls import checked_tls
-from ingest.api.webhooks.sources import WebhookSource
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.domain.source_name import UNNAMED
@@ -35,15 +33,8 @@ from ingest.process.lifecycle import (
     stop_on,
 )
 from ingest.process.supervisor import Child, Supervisor
-from ingest.services.api_routes import (
-    ORIGINS,
-    ReceivedWebhooks,
-    RouteConnections,
-    open_connections,
-    open_producer,
-    routes_of,
-    webhook_sources,
-)
+from ingest.services.api_connections import RouteConnections, open_connections, open_producer
+from ingest.services.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
 from ingest.settings import Settings
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
 from ingest.telemetry.liveness import ProcessLiveness
@@ -57,7 +48,7 @@ _log = get_logger("app")
 def run_api(settings: Settings) -> int:
     """`ingest api`: run the processes of the HTTP API until SIGTERM, and return the exit code."""
     check_access(settings)
-    webhooks = webhook_sources(settings)
+    sources = ServedSources.read(settings)
     buckets = SharedBuckets()
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     # From here on, a requested stop waits for the supervisor.
@@ -69,11 +60,11 @@ def run_api(settings: Settings) -> int:
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_HOST or INGEST_API_PORT")
     metrics_listener = listen_for_metrics(settings.metrics_host, settings.api_metrics_port, "INGEST_API_METRICS_PORT")
     allow_connections(settings.api_connections, "INGEST_API_CONNECTIONS")
-    series = series_of(settings, webhooks)
+    series = series_of(settings, sources)
     children = [
         Child(
             f"api-{slot}",
-            partial(_api_process, settings, series, buckets, slot, listener, webhooks),
+            partial(_api_process, settings, sources, series, buckets, slot, listener),
             on_death=series.of(slot).restarts.inc,
             listener=listener,
         )
@@ -123,14 +114,13 @@ async def check_durability(settings: Settings) -> None:
             _log.warning("unavailable", server="redis", error=str(error))
 
 
-def series_of(settings: Settings, webhooks: Sequence[WebhookSource] = ()) -> ApiSeries:
+def series_of(settings: Settings, sources: ServedSources) -> ApiSeries:
     """Create the metrics of all processes."""
-    accepted = cast("Any", dict.fromkeys(ORIGINS))
-    described = routes_of(settings, RouteConnections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
+    names = [*sources.settings]
+    described = routes_of(settings, sources, RouteConnections.none(names), RouteCounters.none(names), BodyMemory(0))
     named = [(route.path, route.method) for route in described]
-    return ApiSeries(
-        named, ORIGINS, settings.api_processes, dict.fromkeys((source.name for source in webhooks), UNNAMED)
-    )
+    webhooks = {webhook.name: UNNAMED for webhook in sources.webhooks}
+    return ApiSeries(named, ORIGINS, settings.api_processes, webhooks, names)
 
 
 @asynccontextmanager
@@ -149,30 +139,30 @@ async def open_admission(
 @asynccontextmanager
 async def serving_api(
     settings: Settings,
+    sources: ServedSources,
     metrics: ApiMetrics,
     listener: socket.socket,
     shutdown: Shutdown,
     access: Admission | None = None,
-    webhooks: Sequence[WebhookSource] = (),
 ) -> AsyncIterator[None]:
     """Serve the HTTP API while the block runs, then finish the requests in progress until the shutdown is overdue.
 
     Args:
         settings: settings of the API.
+        sources: the sources, with their webhooks.
         metrics: metrics of this process.
         listener: socket to accept from. It is closed at the end.
         shutdown: responses close their connections when it is requested.
         access: admits callers. The default admits everyone.
-        webhooks: the sources of webhooks.
     """
     memory = BodyMemory(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
-    files = [source.secrets.watched() for source in webhooks]
+    files = [webhook.secrets.watched() for webhook in sources.webhooks]
     if tls is not None:
         files.append(tls.watched())
-    async with open_connections(settings) as connections, watching(files):
-        received = ReceivedWebhooks(webhooks, metrics.webhooks)
-        routes = routes_of(settings, connections, metrics.accepted[UNNAMED], memory, received)
+    async with open_connections(settings, sources.settings) as connections, watching(files):
+        counters = RouteCounters(metrics.accepted, metrics.webhooks)
+        routes = routes_of(settings, sources, connections, counters, memory)
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set, limits)
         async with server.listening(listener, tls.context if tls is not None else None, shutdown.overdue):
@@ -187,11 +177,11 @@ def _connections(settings: Settings) -> int:
 
 def _api_process(
     settings: Settings,
+    sources: ServedSources,
     series: ApiSeries,
     buckets: SharedBuckets,
     slot: int,
     listener: socket.socket,
-    webhooks: Sequence[WebhookSource],
     lifeline: int,
 ) -> int:
     async def main() -> None:
@@ -201,7 +191,7 @@ def _api_process(
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with (
                 open_admission(settings, buckets, metrics.denied) as access,
-                serving_api(settings, metrics, listener, shutdown, access, webhooks),
+                serving_api(settings, sources, metrics, listener, shutdown, access),
             ):
                 await shutdown.requested.wait()
 

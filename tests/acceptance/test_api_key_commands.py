@@ -58,7 +58,7 @@ def test_a_new_key_as_json_has_its_text_and_all_of_its_properties(plain: Cli) ->
     assert re.fullmatch(PATTERN, fields.pop("key"))
     assert fields.pop("id")
     assert fields.pop("created")
-    assert fields == {"name": "shop", "scopes": ["erase"], "rate": None, "burst": None}
+    assert fields == {"name": "shop", "scopes": ["erase"], "rate": None, "burst": None, "sources": None}
 
 
 def test_keys_are_revoked_by_name_and_by_id_and_what_is_missing_is_told(plain: Cli, path: Path) -> None:
@@ -168,3 +168,23 @@ def test_keys_that_are_created_at_the_same_time_are_all_kept(plain: Cli, path: P
     assert codes == [0] * 6
     assert sorted(names(path)) == given
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_key_may_be_limited_to_sources_which_must_be_those_of_the_sources_file(
+    plain: Cli, path: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "sources.toml"
+    file.write_text(
+        "".join(f'[sources.{name}.upstream]\nurl = "https://{name}.example/{{order_id}}"\n' for name in ("a", "b"))
+    )
+    plain.env["INGEST_SOURCES"] = str(file)
+
+    created = plain.run("api-key", "create", "shop", "--scope", "read", "--source", "b", "--source", "a")
+    refused = plain.run("api-key", "create", "other", "--scope", "read", "--source", "c")
+    listed = plain.run("api-key", "list")
+
+    assert created.stderr.endswith("; read; no limit; a b), shown only here\n")
+    assert json.loads(path.read_text())["sources"] == ["a", "b"]
+    assert listed.stdout.splitlines()[1].endswith(" a b")
+    assert refused.returncode == 2
+    assert "a, b" in refused.stderr

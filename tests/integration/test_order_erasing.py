@@ -1,6 +1,8 @@
 """Erased means erased: wherever an order is at that moment, nothing of it remains, and it does not come back."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
@@ -15,6 +17,7 @@ from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.order_state import IngestionState
 from ingest.operations.backends import Backends
+from ingest.operations.order_connections import OrderConnections
 from ingest.operations.orders import Erased, Orders, erase, locate
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.orders.order_store import OrderStore
@@ -26,6 +29,16 @@ NO_REDIS = "redis://127.0.0.1:1/0"
 @pytest.fixture
 def backends(redis_url: str, dsn: str, queue_name: str) -> Backends:
     return Backends(redis_url, dsn, queue_name, GROUP)
+
+
+@asynccontextmanager
+async def opened_orders(backends: Backends) -> AsyncIterator[Orders]:
+    """The operations of a long-running process."""
+    async with (
+        OrderConnections.open(backends.redis_url, backends.postgres_dsn) as connections,
+        Orders.open(backends, connections) as orders,
+    ):
+        yield orders
 
 
 def pushed(order_id: str) -> bytes:
@@ -95,7 +108,7 @@ async def test_an_erased_order_that_is_announced_pushed_or_replayed_does_not_com
     await erase(backends, ["X"], "test")
     await scene.redis.xadd(scene.keys.dead, {"order_id": "X", "document": pushed("X"), "reason": "rejected"})
 
-    async with scene.worker(), Orders.open(backends) as orders:
+    async with scene.worker(), opened_orders(backends) as orders:
         await scene.enqueue("X", "kept")
         await scene.add(order_id="X", document=pushed("X"))
         async with DeadLetters.connect(scene.redis_url, scene.queue) as dead:
@@ -186,7 +199,7 @@ async def test_concurrent_erasures_share_a_search_and_tell_what_their_own_order_
         for _ in range(number % 3):
             await scene.redis.xadd(scene.keys.dead, {"order_id": order_id, "reason": "rejected"})
 
-    async with Orders.open(backends) as orders:
+    async with opened_orders(backends) as orders:
         erased = await asyncio.gather(*(orders.erase(order_id, "test") for order_id in names))
 
     assert [each.dead_letters for each in erased] == [number % 3 for number in range(30)]

@@ -19,11 +19,13 @@ from ingest.telemetry.shared_metrics import Counter
 
 SHOP = make_key(b"shop" * 4)
 LIMITED = make_key(b"limited " * 2)
+OF_SHOP_DE = make_key(b"shop-de " * 2)
 REVOKED = make_key(b"revoked " * 2)
 UNKNOWN = make_key(b"unknown " * 2)
 KEYS = [
     ApiKey("shop", digest_of(SHOP), frozenset({Scope.ENQUEUE, Scope.READ})),
     ApiKey("limited", digest_of(LIMITED), frozenset({Scope.ENQUEUE}), RateLimit(1.0, 2)),
+    ApiKey("of-shop-de", digest_of(OF_SHOP_DE), frozenset({Scope.ENQUEUE}), sources=frozenset({"shop-de"})),
 ]
 
 
@@ -43,9 +45,9 @@ class Door:
     def denied(self) -> dict[str, int]:
         return {reason.value: int(self.cells[at]) for at, reason in enumerate(Denial) if self.cells[at]}
 
-    def refusal(self, *headers: tuple[str, str], scope: Scope = Scope.ENQUEUE) -> Problem:
+    def refusal(self, *headers: tuple[str, str], scope: Scope = Scope.ENQUEUE, source: str | None = None) -> Problem:
         with pytest.raises(Problem) as refused:
-            self.access.admit(CIMultiDict(headers), scope)
+            self.access.admit(CIMultiDict(headers), scope, source)
         return refused.value
 
 
@@ -68,7 +70,7 @@ def bearer(key: str) -> tuple[str, str]:
     ],
 )
 def test_a_key_is_admitted_in_either_header(door: Door, name: str, value: str) -> None:
-    caller = door.access.admit(CIMultiDict({name: value}), Scope.READ)
+    caller = door.access.admit(CIMultiDict({name: value}), Scope.READ, None)
 
     assert (caller.name, caller.scopes, caller.headers) == ("shop", {Scope.ENQUEUE, Scope.READ}, ())
     assert door.denied() == {}
@@ -142,7 +144,7 @@ def test_a_key_without_the_scope_is_told_which_one_it_lacks(door: Door) -> None:
 
 def test_over_its_rate_a_key_is_told_when_to_try_again_and_is_then_admitted(door: Door) -> None:
     headers = CIMultiDict([bearer(LIMITED)])
-    first, second = (door.access.admit(headers, Scope.ENQUEUE) for _ in range(2))
+    first, second = (door.access.admit(headers, Scope.ENQUEUE, None) for _ in range(2))
     problem = door.refusal(bearer(LIMITED))
 
     assert first.name == "limited"
@@ -156,19 +158,19 @@ def test_over_its_rate_a_key_is_told_when_to_try_again_and_is_then_admitted(door
     }
     assert door.denied() == {"rate": 1}
     door.now += 1
-    assert door.access.admit(headers, Scope.ENQUEUE).name == "limited"
+    assert door.access.admit(headers, Scope.ENQUEUE, None).name == "limited"
 
 
 def test_a_changed_file_changes_scopes_and_limits_and_does_not_fill_a_bucket_again(door: Door) -> None:
     for _ in range(2):
-        door.access.admit(CIMultiDict([bearer(LIMITED)]), Scope.ENQUEUE)
+        door.access.admit(CIMultiDict([bearer(LIMITED)]), Scope.ENQUEUE, None)
 
     door.access.use([ApiKey("renamed", digest_of(LIMITED), frozenset({Scope.READ}), RateLimit(1.0, 2))])
 
     assert door.refusal(bearer(LIMITED)).status == 403
     assert door.refusal(bearer(LIMITED), scope=Scope.READ).status == 429
     door.now += 1
-    assert door.access.admit(CIMultiDict([bearer(LIMITED)]), Scope.READ).name == "renamed"
+    assert door.access.admit(CIMultiDict([bearer(LIMITED)]), Scope.READ, None).name == "renamed"
     assert door.refusal(bearer(SHOP)).status == 401
 
 
@@ -210,3 +212,26 @@ def test_wrong_unknown_and_revoked_keys_take_the_same_steps_and_get_the_same_ans
     assert all(answer == answers[0] for answer in answers)
     assert len(ways[0]) > 10
     assert all(way == ways[0] for way in ways)
+
+
+def test_a_key_that_is_limited_to_sources_is_admitted_to_those_and_to_no_other_nor_to_the_unnamed_one(
+    door: Door,
+) -> None:
+    headers = CIMultiDict([bearer(OF_SHOP_DE)])
+
+    caller = door.access.admit(headers, Scope.ENQUEUE, "shop-de")
+    refused = [door.refusal(bearer(OF_SHOP_DE), source=source) for source in ("shop-fr", "unknown", "")]
+
+    assert (caller.may_use("shop-de"), caller.may_use("shop-fr")) == (True, False)
+    assert [(each.status, each.code, each.key) for each in refused] == [(403, "missing_source", "of-shop-de")] * 3
+    assert door.denied() == {"source": 3}
+
+
+def test_a_key_that_loses_its_source_during_a_long_request_is_rejected(door: Door) -> None:
+    caller = door.access.admit(CIMultiDict([bearer(OF_SHOP_DE)]), Scope.ENQUEUE, "shop-de")
+    door.access.use([ApiKey("of-shop-de", digest_of(OF_SHOP_DE), frozenset(Scope), sources=frozenset({"shop-fr"}))])
+
+    with pytest.raises(Problem) as refused:
+        caller.check(Scope.ENQUEUE)
+
+    assert refused.value.code == "missing_source"

@@ -29,7 +29,8 @@ def mode(path: Path) -> int:
 
 
 def test_keys_are_read_as_they_were_added(path: Path) -> None:
-    added = [key("shop"), key("support", RateLimit(0.5, 3)), key("a.b_c-d", RateLimit(1e6, 1))]
+    of_two = ApiKey("of-two", digest_of("of-two"), frozenset(Scope), sources=frozenset({"shop-de", "shop-fr"}))
+    added = [key("shop"), key("support", RateLimit(0.5, 3)), key("a.b_c-d", RateLimit(1e6, 1)), of_two]
 
     for one in added:
         add_key(path, one)
@@ -71,6 +72,11 @@ def test_a_file_without_keys_has_none(path: Path) -> None:
         ('{"name": "b", "sha256": "hidden", "scopes": ["read"]}', "sha256: must be 64 hexadecimal digits"),
         ('{"name": "b", "sha256": "SHA\\n", "scopes": ["read"]}', "sha256: must be 64 hexadecimal digits"),
         ('{"name": "b c", "sha256": "SHA", "scopes": ["read"]}', "name: must be up to 64"),
+        ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "sources": []}', "$.sources"),
+        (
+            '{"name": "b", "sha256": "SHA", "scopes": ["read"], "sources": ["Hidden"]}',
+            "sources: must be names of sources",
+        ),
         ('{"name": "b\\n", "sha256": "SHA", "scopes": ["read"]}', "name: must be up to 64"),
         ('{"name": "anonymous", "sha256": "SHA", "scopes": ["read"]}', "name: must be up to 64"),
         ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "rate": 0}', "$.rate"),

@@ -11,7 +11,8 @@ from ingest.api.documentation.reference import page_of
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.routing import Route
 from ingest.domain.api_key import Scope
-from ingest.services.api_routes import SOURCES, ReceivedWebhooks, RouteConnections, all_described, routes_of
+from ingest.services.api_connections import RouteConnections
+from ingest.services.api_routes import RouteCounters, ServedSources, all_described, routes_of
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
 
@@ -24,14 +25,27 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def routes() -> list[Route]:
-    webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
-    counters = cast("Any", dict.fromkeys(SOURCES))
-    return routes_of(load_settings(), RouteConnections.none(), counters, BodyMemory(0), webhooks)
+def routes(*names: str) -> list[Route]:
+    settings = load_settings()
+    sources = {name: settings.of_source(name, {}) if name else settings for name in names}
+    served = ServedSources(sources, cast("Any", [SimpleNamespace(name="any")] if "" in names else []))
+    return routes_of(settings, served, RouteConnections.none(sources), RouteCounters.none(sources), BodyMemory(0))
+
+
+def test_each_route_of_a_source_is_below_the_name_of_the_source_with_the_same_scope() -> None:
+    unnamed = {f"{route.method} {route.path}": route.scope for route in routes("") if "/webhooks/" not in route.path}
+    of_a_source = {
+        name: scope for name, scope in unnamed.items() if "/v1/" in name and not name.endswith("/v1/sources")
+    }
+    below = {name.replace("/v1/", "/v1/sources/{source}/", 1): scope for name, scope in of_a_source.items()}
+
+    assert {f"{route.method} {route.path}": route.scope for route in routes("shop-de")} == unnamed | below
+    several = {f"{route.method} {route.path}": route.scope for route in routes("shop-de", "shop-fr")}
+    assert several == unnamed | below
 
 
 def test_each_route_needs_its_scope() -> None:
-    assert {f"{route.method} {route.path}": route.scope for route in routes()} == {
+    assert {f"{route.method} {route.path}": route.scope for route in routes("")} == {
         "GET /healthz": None,
         "GET /readyz": None,
         "GET /openapi.json": None,
@@ -41,6 +55,7 @@ def test_each_route_needs_its_scope() -> None:
         "GET /v1/orders": Scope.READ,
         "GET /v1/orders/{order_id}": Scope.READ,
         "DELETE /v1/orders/{order_id}": Scope.ERASE,
+        "GET /v1/sources": Scope.READ,
         "GET /v1/queue": Scope.READ,
         "GET /v1/queue/consumers": Scope.READ,
         "GET /v1/retries": Scope.READ,
@@ -54,7 +69,7 @@ def test_each_route_needs_its_scope() -> None:
 
 
 def test_every_part_of_a_path_is_a_documented_parameter() -> None:
-    for route in routes():
+    for route in (*routes(""), *routes("shop-de"), *routes("shop-de", "shop-fr")):
         named = {parameter.name for parameter in route.documentation.parameters if parameter.place == "path"}
         assert set(re.findall(r"{(\w+)}", route.path)) == named, route.path
 

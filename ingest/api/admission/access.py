@@ -1,4 +1,4 @@
-"""Admits requests by their API key, its scopes and its rate limit.
+"""Admits requests by their API key, its scopes, its sources and its rate limit.
 
 Every presented key is hashed and looked up by its digest. No step depends on how much of a wrong key is right, because wrong,
 revoked and unknown keys are the same case.
@@ -71,11 +71,11 @@ class KeyAccess:
         if not self._keys:
             _log.warning("no_api_keys", settings=SETTING)
 
-    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
+    def admit(self, headers: MultiMapping[str], scope: Scope, source: str | None) -> Caller:
         """Return who is calling.
 
         Raises:
-            Problem: 401 without a key in force, 403 without the scope, 429 over the key's rate limit.
+            Problem: 401 without a key in force, 403 without the scope or the source, 429 over the key's rate limit.
         """
         try:
             text = _presented(headers)
@@ -85,8 +85,9 @@ class KeyAccess:
         if key is None:
             raise self._unknown(text)
         try:
-            self._check(key.digest, scope)
-            return Caller(key.name, key.scopes, self._take(key), partial(self._check, key.digest))
+            self._check(key.digest, source, scope)
+            check = partial(self._check, key.digest, source)
+            return Caller(key.name, key.scopes, self._take(key), check, key.sources)
         except Problem as problem:
             problem.key = key.name
             raise
@@ -104,7 +105,7 @@ class KeyAccess:
             raise Problem(429, "rate_limited", detail, headers={**dict(headers), "Retry-After": str(taken.seconds)})
         return headers
 
-    def _check(self, digest: bytes, scope: Scope) -> None:
+    def _check(self, digest: bytes, source: str | None, scope: Scope) -> None:
         key = self._keys.get(digest)
         if key is None:
             raise self._unauthorized(Denial.UNKNOWN, "the API key has been revoked", "invalid_token")
@@ -113,6 +114,10 @@ class KeyAccess:
             challenge = f'{_CHALLENGE}, error="insufficient_scope", scope="{scope.value}"'
             detail = f"the key lacks the scope {scope.value}"
             raise Problem(403, "missing_scope", detail, headers={"WWW-Authenticate": challenge}, scope=scope.value)
+        if source is not None and not key.permits(source):
+            self._denied[Denial.SOURCE].inc()
+            # The same for a source that does not exist, so that a limited key does not reveal the others.
+            raise Problem(403, "missing_source", "the key is limited to other sources", source=source)
 
     def _unknown(self, text: str) -> Problem:
         if has_valid_checksum(text):

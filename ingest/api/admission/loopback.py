@@ -18,7 +18,7 @@ from ingest.domain.api_key import Scope
 class LoopbackAccess(OpenAccess):
     """Admits requests to a loopback name or address that no page of another site has sent."""
 
-    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
+    def admit(self, headers: MultiMapping[str], scope: Scope, source: str | None) -> Caller:
         """As `OpenAccess`.
 
         Raises:
@@ -32,7 +32,7 @@ class LoopbackAccess(OpenAccess):
         for origin in headers.getall("Origin", []):
             if origin.partition("://")[2].lower() != hosts[0].lower():
                 raise Problem(403, "cross_origin", "without API keys, pages of another origin cannot use the API")
-        return super().admit(headers, scope)
+        return super().admit(headers, scope, source)
 
 
 def is_loopback(host: str) -> bool:

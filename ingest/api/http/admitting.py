@@ -25,8 +25,8 @@ _UNKNOWN = Caller("", frozenset())
 class Admission(Protocol):
     """Decides who is calling."""
 
-    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
-        """The caller, who has the scope.
+    def admit(self, headers: MultiMapping[str], scope: Scope, source: str | None) -> Caller:
+        """The caller, who has the scope, and may use the source if the request is for one.
 
         Raises:
             Problem: 401, 403 or 429.
@@ -36,9 +36,9 @@ class Admission(Protocol):
 class OpenAccess:
     """Admits every caller to every route, for an API on a loopback address."""
 
-    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
+    def admit(self, headers: MultiMapping[str], scope: Scope, source: str | None) -> Caller:
         """An anonymous caller."""
-        del headers, scope
+        del headers, scope, source
         return ANONYMOUS
 
 
@@ -50,7 +50,7 @@ def admitting(route: Route, access: Admission, limit: LogLimit) -> Handler:
         if route.scope is None:
             return _UNKNOWN
         try:
-            return access.admit(request.headers, route.scope)
+            return access.admit(request.headers, route.scope, route.source(request))
         except Problem as problem:
             if limit.is_due(problem.key, name, problem.code):
                 _log.warning("request_rejected", key=problem.key, route=name, reason=problem.code)

@@ -1,4 +1,4 @@
-"""A route consists of a method, a path, the required scope, and the function that responds."""
+"""A route consists of a method, a path, the required scope, its source, and the function that responds."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,17 +21,30 @@ class Caller:
         name: of the key, for audit and metrics. It is `anonymous` if the API runs open.
         scopes: the permitted operations.
         headers: of every response to this request, such as the headers of a rate limit.
-        check: raises `Problem` if the caller has lost a scope, for a request that takes long.
+        check: raises `Problem` if the caller has lost a scope or the source, for a request that takes long.
+        sources: the permitted sources, or None for all.
     """
 
     name: str
     scopes: frozenset[Scope]
     headers: tuple[tuple[str, str], ...] = ()
     check: Callable[[Scope], None] = field(default=_always, compare=False)
+    sources: frozenset[str] | None = None
+
+    def may_use(self, source: str) -> bool:
+        """Whether the caller may use a source."""
+        return self.sources is None or source in self.sources
 
 
 Respond = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 """Responds to one request of a caller, or raises `Problem` for an error."""
+
+SourceOf = Callable[[web.Request], str | None]
+"""Returns the name of the source that a request is for, or None."""
+
+
+def _of_no_source(_: web.Request) -> None:
+    """The source of a route that belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,7 @@ class Route:
         scope: the scope that a key needs, or None for routes that need no key.
         handler: responds.
         documentation: its part of the OpenAPI document.
+        source: returns the source of a request. A key that is limited to other sources is rejected.
     """
 
     method: str
@@ -51,3 +65,4 @@ class Route:
     scope: Scope | None
     handler: Respond
     documentation: Documentation
+    source: SourceOf = _of_no_source

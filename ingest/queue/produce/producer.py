@@ -25,7 +25,7 @@ from ingest.queue.produce.proofs import Proofs
 from ingest.queue.produce.submission import BATCH, Orders, Submission, most_in_a_step, submissions
 from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 
-__all__ = ["BATCH", "BacklogFull", "Producer"]
+__all__ = ["BATCH", "BacklogFull", "Producer", "producer_client"]
 
 IDEMPOTENCY_LIFETIME = 24 * 3600.0
 # Must not be shorter than the longest time for which a call is retried, or a record could end before the call.
@@ -100,8 +100,7 @@ class Producer:
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
         """A producer with its own connections, which connects when it is first used."""
-        connections = CONTROL_CONNECTIONS if durability is Durability.MEMORY else CONTROL_CONNECTIONS + 2 * _OVERLAPPING
-        async with control_client(url, connections) as client:
+        async with producer_client(url, durability) as client:
             producer = cls(
                 client,
                 queue,
@@ -226,6 +225,12 @@ class Producer:
         """Stop. Calls that still wait raise `QueueUnavailable`."""
         await self._main.close()
         await self._express.close()
+
+
+def producer_client(url: str, durability: Durability = Durability.MEMORY) -> Redis:
+    """A client for producers of one process, with the connections that they need for this durability."""
+    overlapping = 0 if durability is Durability.MEMORY else 2 * _OVERLAPPING
+    return control_client(url, CONTROL_CONNECTIONS + overlapping)
 
 
 def checked_lifetime(lifetime: float) -> float:

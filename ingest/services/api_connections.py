@@ -1,0 +1,111 @@
+"""The connections of a process of the HTTP API. All sources share them, and each has its own parts that use them."""
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from redis.asyncio import Redis
+
+from ingest.api.operations.dead_letter_routes import refuse_to_wait
+from ingest.operations.backends import Backends
+from ingest.operations.order_connections import OrderConnections
+from ingest.operations.orders import Orders
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.retries import Retries
+from ingest.queue.produce.idempotent_calls import IdempotentCalls
+from ingest.queue.produce.producer import Producer, producer_client
+from ingest.queue.redis.connection import control_client
+from ingest.settings import Settings
+from ingest.store.audit import AuditLog
+from ingest.store.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConnections:
+    """The queue and the orders of one source, through the connections of the process."""
+
+    producer: Producer
+    calls: IdempotentCalls
+    orders: Orders
+    monitor: Monitor
+    retries: Retries
+    dead_letters: DeadLetters
+
+
+@dataclass(frozen=True, slots=True)
+class RouteConnections:
+    """The connections of the routes, which are made when they are first used.
+
+    Attributes:
+        sources: by the name of the source.
+    """
+
+    redis: Redis
+    audit_log: AuditLog
+    sources: Mapping[str, SourceConnections]
+
+    @classmethod
+    def none(cls, sources: Collection[str]) -> Self:
+        """Return no connections to these sources, for routes that are described and not called."""
+        no: Any = None
+        return cls(no, no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no)))
+
+
+def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
+    """Open a producer with the configured durability and its own connections."""
+    return Producer.connect(
+        settings.redis_url.get_secret_value(),
+        settings.stream,
+        backlog_limit=settings.backlog_limit,
+        durability=settings.durability,
+        replicas=settings.durability_replicas,
+    )
+
+
+@asynccontextmanager
+async def open_connections(settings: Settings, sources: Mapping[str, Settings]) -> AsyncIterator[RouteConnections]:
+    """Open the connections of one process. Their number does not depend on the number of sources."""
+    url, dsn = settings.redis_url.get_secret_value(), settings.postgres_dsn.get_secret_value()
+    async with (
+        control_client(url) as redis,
+        producer_client(url, settings.durability) as producing,
+        OrderConnections.open(url, dsn) as finding,
+        Pool.open(dsn, size=2) as pool,
+        AsyncExitStack() as stack,
+    ):
+        yield RouteConnections(
+            redis,
+            AuditLog(pool),
+            {
+                name: await stack.enter_async_context(_open_source(each, redis, producing, finding))
+                for name, each in sources.items()
+            },
+        )
+
+
+@asynccontextmanager
+async def _open_source(
+    settings: Settings, redis: Redis, producing: Redis, finding: OrderConnections
+) -> AsyncIterator[SourceConnections]:
+    servers = Backends.of(settings)
+    producer = Producer(
+        producing,
+        servers.stream,
+        backlog_limit=settings.backlog_limit,
+        durability=settings.durability,
+        replicas=settings.durability_replicas,
+    )
+    async with Orders.open(servers, finding) as orders:
+        try:
+            yield SourceConnections(
+                producer,
+                IdempotentCalls(redis, servers.stream),
+                orders,
+                Monitor(redis, servers.stream, servers.group),
+                Retries(redis, servers.stream, servers.group),
+                DeadLetters(redis, servers.stream, group=servers.group, on_wait=refuse_to_wait),
+            )
+        finally:
+            await producer.close()

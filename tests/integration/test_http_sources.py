@@ -1,0 +1,154 @@
+"""The HTTP API of several sources on a real Redis: each has its own queue, and keys may be limited to some of them."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_api import NOWHERE, Api, queued, running_api
+from redis.asyncio import Redis
+
+from ingest.api.admission.access import open_access
+from ingest.api.admission.rate_limit import SharedBuckets
+from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
+from ingest.domain.source_name import queue_of
+from ingest.operations.api_keys import add_key
+from ingest.telemetry.shared_metrics import Counter
+
+SHOPS = ("shop-de", "shop-fr")
+OF_SHOP_DE = {"X-API-Key": make_key(b"shop-de " * 2)}
+OF_ALL = {"X-API-Key": make_key(b"all shop" * 2)}
+
+ServeSources = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+@pytest.fixture
+def serve_sources(redis_url: str, queue_name: str, tmp_path: Path) -> ServeSources:
+    """Runs an API of these sources, without PostgreSQL."""
+
+    @asynccontextmanager
+    async def serve(names: Sequence[str] = SHOPS, **settings: Any) -> AsyncIterator[Api]:
+        file = tmp_path / "sources.toml"
+        file.write_text("".join(_table(name) for name in names))
+        async with (
+            _access(tmp_path / "keys") as access,
+            running_api(redis_url, NOWHERE, queue_name, access, sources=str(file), **settings) as api,
+        ):
+            yield api
+
+    return serve
+
+
+def _table(name: str) -> str:
+    return f'[sources.{name}.upstream]\nurl = "https://{name}.example/orders/{{order_id}}"\n'
+
+
+@asynccontextmanager
+async def _access(file: Path) -> AsyncIterator[Any]:
+    for name, header, sources in (("of-shop-de", OF_SHOP_DE, frozenset({"shop-de"})), ("of-all", OF_ALL, None)):
+        add_key(file, ApiKey(name, digest_of(header["X-API-Key"]), frozenset(Scope), sources=sources))
+    denied = {reason.value: Counter(memoryview(bytearray(8)).cast("d"), 0) for reason in Denial}
+    async with open_access(file, SharedBuckets(), denied) as access:
+        yield access
+
+
+async def ids_of(redis: Redis, queue: str, source: str) -> list[str]:
+    return [fields[b"order_id"].decode() for fields in await queued(redis, queue_of(queue, source))]
+
+
+async def test_the_same_order_id_and_idempotency_key_are_independent_in_each_source(
+    serve_sources: ServeSources, redis: Redis, queue_name: str
+) -> None:
+    async with serve_sources() as api:
+        answers = [
+            await api.post(
+                f"/v1/sources/{name}/orders", json={"order_ids": ["1"]}, headers={**OF_ALL, "Idempotency-Key": '"k"'}
+            )
+            for name in (*SHOPS, *SHOPS)
+        ]
+        _, listed = await api.call("GET", "/v1/sources", headers=OF_ALL)
+
+    assert answers == [(202, {"accepted": 1, "duplicates": 0})] * 4
+    assert [await ids_of(redis, queue_name, name) for name in (*SHOPS, "")] == [["1"], ["1"], []]
+    assert [(each["name"], each["depth"], each["dead"]) for each in listed["sources"]] == [
+        ("shop-de", 1, 0),
+        ("shop-fr", 1, 0),
+    ]
+
+
+async def test_the_backlog_limit_of_a_source_does_not_stop_another(
+    serve_sources: ServeSources, redis: Redis, queue_name: str
+) -> None:
+    async with serve_sources(backlog_limit=1) as api:
+        statuses = [
+            (await api.post(f"/v1/sources/{name}/orders", json={"order_ids": [order_id]}, headers=OF_ALL))[0]
+            for name, order_id in (("shop-de", "1"), ("shop-de", "2"), ("shop-fr", "2"))
+        ]
+
+    assert statuses == [202, 429, 202]
+    assert [await ids_of(redis, queue_name, name) for name in SHOPS] == [["1"], ["2"]]
+
+
+async def test_with_several_sources_the_plain_path_names_those_to_use_instead(
+    serve_sources: ServeSources, redis: Redis, queue_name: str
+) -> None:
+    async with serve_sources() as api:
+        status, of_all = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=OF_ALL)
+        _, of_one = await api.call("GET", "/v1/queue", headers=OF_SHOP_DE)
+        _, document = await api.get("/openapi.json")
+
+    assert (status, of_all["code"], of_all["sources"]) == (409, "several_sources", ["shop-de", "shop-fr"])
+    assert of_all["detail"] == "there are several sources: use /v1/sources/{source}/orders with one of shop-de, shop-fr"
+    assert of_one["sources"] == ["shop-de"]
+    assert document["paths"].keys() == {
+        *("/healthz", "/readyz", "/openapi.json", "/v1/sources"),
+        *(path for path in document["paths"] if path.startswith("/v1/sources/{source}/")),
+    }
+    assert [key async for key in redis.scan_iter(match=f"*{queue_name}*:stream")] == []
+
+
+async def test_the_only_source_has_the_plain_path_and_its_own(
+    serve_sources: ServeSources, redis: Redis, queue_name: str
+) -> None:
+    async with serve_sources(["shop-de"]) as api:
+        plain = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=OF_SHOP_DE)
+        named = await api.post("/v1/sources/shop-de/orders", json={"order_ids": ["2"]}, headers=OF_SHOP_DE)
+
+    assert [status for status, _ in (plain, named)] == [202, 202]
+    assert await ids_of(redis, queue_name, "shop-de") == ["1", "2"]
+
+
+async def test_an_unknown_source_is_not_found_and_creates_no_queue(
+    serve_sources: ServeSources, redis: Redis, queue_name: str
+) -> None:
+    async with serve_sources() as api:
+        status, answer = await api.post("/v1/sources/shop-it/orders", json={"order_ids": ["1"]}, headers=OF_ALL)
+
+    assert (status, answer["code"], answer["sources"]) == (404, "unknown_source", ["shop-de", "shop-fr"])
+    assert [key async for key in redis.scan_iter(match=f"*{queue_name}*")] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/orders"),
+        ("GET", "/orders"),
+        ("GET", "/orders/1"),
+        ("PUT", "/orders/1"),
+        ("DELETE", "/orders/1"),
+        ("GET", "/queue"),
+        ("GET", "/retries"),
+        ("POST", "/dead-letters/drop"),
+    ],
+)
+async def test_a_limited_key_is_rejected_on_every_route_of_another_source(
+    serve_sources: ServeSources, method: str, path: str
+) -> None:
+    async with serve_sources() as api:
+        for name in ("shop-fr", "shop-it"):
+            status, answer = await api.call(method, f"/v1/sources/{name}{path}", headers=OF_SHOP_DE, json={})
+            assert (status, answer["code"], answer["source"]) == (403, "missing_source", name)
+        _, listed = await api.call("GET", "/v1/sources", headers=OF_SHOP_DE)
+
+    assert [each["name"] for each in listed["sources"]] == ["shop-de"]
