@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ingest.settings.loading import Settings, effective, load_settings, unknown_settings
+    from ingest.settings.loading import Settings, load_settings, unknown_settings
+    from ingest.settings.masked_values import effective
     from ingest.settings.variables import names_in_dot_env
 
 __all__ = ["PREFIX", "Settings", "effective", "load_settings", "names_in_dot_env", "unknown_settings"]
@@ -21,7 +22,7 @@ PREFIX = "INGEST_"
 # Imported lazily, because a process that receives the settings does not need the code that reads them.
 _MODULES = {
     "Settings": "ingest.settings.loading",
-    "effective": "ingest.settings.loading",
+    "effective": "ingest.settings.masked_values",
     "load_settings": "ingest.settings.loading",
     "names_in_dot_env": "ingest.settings.variables",
     "unknown_settings": "ingest.settings.loading",

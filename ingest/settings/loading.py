@@ -1,4 +1,4 @@
-"""Reads and shows the settings of all topics."""
+"""Reads the settings of all topics."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,13 @@ from pydantic import PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
+from ingest.domain.masking import PLACEHOLDER, mask_url
 from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.settings import PREFIX
 from ingest.settings.api import ApiSettings
 from ingest.settings.connections import ConnectionSettings
 from ingest.settings.names import describes_source
-from ingest.settings.problems import URLS, problem_of
+from ingest.settings.problems import problem_of
 from ingest.settings.processing import ProcessingSettings
 from ingest.settings.telemetry import TelemetrySettings
 from ingest.settings.upstream import UpstreamSettings
@@ -173,19 +173,6 @@ def unknown_settings(environ: Iterable[str], in_dot_env: Iterable[str] = ()) -> 
                 f"{where}{PREFIX}{name}: unknown setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
             )
     return lines
-
-
-def effective(settings: Settings) -> dict[str, Any]:
-    """Return all values by variable name, with passwords and tokens masked."""
-    values: dict[str, Any] = {}
-    for name in Settings.model_fields:
-        value = getattr(settings, name)
-        if isinstance(value, SecretStr):
-            value = value.get_secret_value() if name.endswith(URLS) else MASK
-        if name.endswith(URLS) and value is not None:
-            value = mask_url(value)
-        values[PREFIX + name.upper()] = value
-    return values
 
 
 def _describe(problem: Any) -> str:

@@ -31,6 +31,11 @@ def describes_source(field: str) -> bool:
     return field.startswith(_UPSTREAM_FIELD) or field in _PROCESSING
 
 
+def is_of_file(field: str) -> bool:
+    """Return whether a setting is read from the sources file only, if there is one."""
+    return describes_source(field) or field == "webhooks"
+
+
 def key_of(field: str) -> tuple[str, ...]:
     """Return the keys of a setting within the table of its source: `("upstream", "token")` for `upstream_token`."""
     if field.startswith(_UPSTREAM_FIELD):

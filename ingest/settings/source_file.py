@@ -14,7 +14,7 @@ from ingest.domain.source_name import UNNAMED, InvalidSourceName, parse_source_n
 from ingest.domain.toml_errors import Keys, describe_location
 from ingest.files.regular import read_text
 from ingest.settings import PREFIX
-from ingest.settings.names import describes_source, key_of
+from ingest.settings.names import is_of_file, key_of
 from ingest.settings.source_values import TableProblem, values_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _with_placeholder(settings: "Settings") -> "Settings":
 
 def _require_no_other_source(settings: "Settings") -> None:
     """Require that no setting outside of the file describes a source."""
-    names = [name for name in settings.configured() if describes_source(name) or name == "webhooks"]
+    names = [name for name in settings.configured() if is_of_file(name)]
     if names:
         variables = ", ".join(f"{PREFIX}{name.upper()}" for name in sorted(names))
         raise ConfigError(

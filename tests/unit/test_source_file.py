@@ -10,6 +10,7 @@ import pytest
 from ingest.domain.errors import ConfigError
 from ingest.settings import Settings, load_settings
 from ingest.settings.loading import Settings as EverySetting
+from ingest.settings.masked_values import effective, effective_source, set_by_source
 from ingest.settings.names import describes_source, naming_keys_of, setting_name
 from ingest.settings.processing import ProcessingSettings
 from ingest.settings.source_file import problem_in_source, source_settings
@@ -226,3 +227,19 @@ def test_the_reference_has_each_key_and_its_examples_can_be_used(read: Read, hom
 
     assert {"shop-de", "warehouse", "outdoor", "carrier"} <= read(examples).keys()
     assert [keys[-1] for keys in KEYS if f"`{keys[-1]}`" not in page] == []
+
+
+def test_the_effective_values_of_a_source_are_masked(read: Read) -> None:
+    shop = read(SHOP + "token = 's3cret'\nbulk_url = 'https://key@shop.example/?ids={order_ids}&key=s3cret'")["shop-de"]
+
+    shown = dict(set_by_source(shop))
+
+    assert shown == {
+        "concurrency": 100,
+        "coalesce": 60.0,
+        "upstream_url": "https://shop.example/orders/{order_id}",
+        "upstream_token": "***",
+        "upstream_bulk_url": "https://***@shop.example/?ids={order_ids}&key=***",
+    }
+    assert "s3cret" not in str(effective_source(shop))
+    assert "INGEST_UPSTREAM_URL" not in effective(shop)

@@ -1,0 +1,43 @@
+"""Shows the values of settings, with secrets masked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import SecretStr
+
+from ingest.domain.masking import MASK, mask_url
+from ingest.settings import PREFIX
+from ingest.settings.loading import Settings
+from ingest.settings.names import describes_source, is_of_file
+from ingest.settings.problems import URLS
+
+# The settings of the process that a source may set for itself.
+_OWN = ("concurrency", "coalesce")
+
+
+def effective(settings: Settings) -> dict[str, Any]:
+    """Return all values by variable name, with passwords and tokens masked.
+
+    With a sources file, they do not include the settings that describe a source.
+    """
+    names = (name for name in Settings.model_fields if settings.sources is None or not is_of_file(name))
+    return {PREFIX + name.upper(): _masked(name, getattr(settings, name)) for name in names}
+
+
+def effective_source(settings: Settings) -> dict[str, Any]:
+    """Return the values of a named source by the name of the setting, masked as in `effective`."""
+    names = [*_OWN, *(name for name in Settings.model_fields if describes_source(name))]
+    return {name: _masked(name, getattr(settings, name)) for name in names}
+
+
+def set_by_source(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a named source that differ from the defaults."""
+    for name, value in effective_source(settings).items():
+        if name in _OWN or value not in {None, Settings.model_fields[name].default}:
+            yield name, value
+
+
+def _masked(name: str, value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value() if name.endswith(URLS) else MASK
+    return mask_url(value) if name.endswith(URLS) and value else value
