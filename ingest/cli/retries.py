@@ -181,7 +181,7 @@ def _change(
 def _print_table(entries: "Sequence[RetryEntry]") -> None:
     rows = [
         (
-            printable(entry.order_id or "-", 64),
+            printable(entry.order_id or "-", 128),
             format_time(entry.next_try_at),
             str(entry.attempt),
             printable(entry.reason, 64),

@@ -20,6 +20,7 @@ from ingest.client.parts import MOST_IDS, abatched, batched, checked_ids, checke
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.orders.order import Order, parse_order_id
+from ingest.domain.orders.order_id import quoted_ids
 
 TIMEOUT = 10.0
 DEADLINE = 60.0
@@ -140,7 +141,9 @@ class Client:
         """
         body = Announcement(order_id, document=document).document
         assert isinstance(body, bytes)  # noqa: S101  an announcement has encoded it
-        return accepted(await self.calls.send(Request("PUT", f"{ORDERS}/{order_id}", body, "application/json")))
+        return accepted(
+            await self.calls.send(Request("PUT", f"{ORDERS}/{quoted_ids(order_id)}", body, "application/json"))
+        )
 
     async def get(self, order_id: str) -> FoundOrder:
         """The API's information about an order: the stored order and its ingestion state.
@@ -150,7 +153,7 @@ class Client:
             NotFound: if there is no such order.
             ApiError: if that is unknown.
         """
-        return found_order(await self.calls.read(f"{ORDERS}/{parse_order_id(order_id)}"))
+        return found_order(await self.calls.read(f"{ORDERS}/{quoted_ids(parse_order_id(order_id))}"))
 
     async def orders(self, *, limit: int | None = None, **filters: str | datetime) -> AsyncIterator[dict[str, Any]]:
         """The stored orders, page by page, in the order of their IDs: each as `order`, without lines, and `row`.
@@ -178,7 +181,9 @@ class Client:
             InvalidOrderId: before anything is sent.
             ApiError: if the order may not be erased everywhere yet: erase it again.
         """
-        answer = json_object(await self.calls.send(Request("DELETE", f"{ORDERS}/{parse_order_id(order_id)}")))
+        answer = json_object(
+            await self.calls.send(Request("DELETE", f"{ORDERS}/{quoted_ids(parse_order_id(order_id))}"))
+        )
         if answer.get("order_id") != order_id:
             raise UnexpectedAnswer("the answer does not confirm that the order is erased: is this the URL of the API?")
 

@@ -4,6 +4,8 @@ import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import islice
 
+import msgspec
+
 from ingest.domain.orders.order import parse_order_id
 from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
 
@@ -25,12 +27,12 @@ def checked_ids(order_ids: str | Iterable[str]) -> list[str]:
 
 
 def ndjson(order_ids: Iterable[str]) -> bytes:
-    """The IDs as lines.
+    """The IDs as lines, each a JSON string.
 
     Raises:
         InvalidOrderId: if one of them is not valid.
     """
-    return "".join(f"{parse_order_id(order_id)}\n" for order_id in order_ids).encode()
+    return b"".join(msgspec.json.encode(parse_order_id(order_id)) + b"\n" for order_id in order_ids)
 
 
 def new_key(given: str | None) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from ingest.domain.fetch.pages import Page
 from ingest.domain.orders.order import InvalidDocument
+from ingest.domain.orders.order_id import quoted_ids
 from ingest.mapping.compiled.declaration import PartDeclaration
 from ingest.mapping.compiled.paths import single_path, text_of, walk
 from ingest.mapping.decoding import decode_json_strictly
@@ -43,7 +44,7 @@ class PartPages:
 
     def first(self, order_id: str) -> str:
         """Return the path of the first page."""
-        return self._before + quote(order_id, safe="") + self._after
+        return self._before + quoted_ids(order_id) + self._after
 
     def read(self, body: bytes, order_id: str) -> Page:
         """Return the content of a page.

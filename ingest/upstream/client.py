@@ -5,13 +5,11 @@ A fetch has no side effects. If it is cancelled or the process dies, nothing has
 
 import asyncio
 import random
-import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Self, assert_never
-from urllib.parse import quote
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import ASKED_TO_WAIT, Fault, NotSent, PermanentFault, TokenFault, TransientFault
@@ -19,8 +17,10 @@ from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.masking import PLACEHOLDER
 from ingest.domain.orders.clean_json import ignored
+from ingest.domain.orders.order_id import quoted_ids
 from ingest.telemetry.shared_metrics import Histogram
-from ingest.upstream.access.endpoint import Endpoint
+from ingest.upstream.access.endpoint import Endpoint, media_type_of
+from ingest.upstream.body_template import BodyTemplate
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
 from ingest.upstream.opening import OpenTransport, open_access
@@ -30,7 +30,6 @@ from ingest.upstream.session import ApiSession, Attempts, utc_now
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
-_UNRESERVED = re.compile("[A-Za-z0-9._~-]*")
 
 
 def _never() -> bool:
@@ -58,7 +57,7 @@ class UpstreamClient:
     ) -> None:
         self._session = session
         self._template = endpoint.url
-        self._body = endpoint.body
+        self._body = None if endpoint.body is None else BodyTemplate(endpoint.body, media_type_of(endpoint))
         self._tries = tries
         self._draw = draw
         self._is_paused = is_paused
@@ -140,12 +139,10 @@ class UpstreamClient:
         return result
 
     def _body_of(self, request: FetchRequest) -> bytes | None:
-        return None if self._body is None else self._body.replace(PLACEHOLDER, request.order_id).encode()
+        return None if self._body is None else self._body.filled(request.order_id)
 
     def _url(self, order_id: str) -> str:
-        # Most IDs need no quoting. The IDs of a bulk request are separated by commas.
-        quoted = order_id if _UNRESERVED.fullmatch(order_id) else quote(order_id, safe=",")
-        return self._template.replace(PLACEHOLDER, quoted)
+        return self._template.replace(PLACEHOLDER, quoted_ids(order_id))
 
 
 def _may_pass(fault: Fault) -> bool:

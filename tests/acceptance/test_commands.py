@@ -90,7 +90,7 @@ def test_ids_on_the_command_line_are_enqueued_in_order(cli: Cli, queued: Queued)
 def test_an_invalid_line_is_reported_with_its_number_and_the_others_are_enqueued(
     cli: Cli, queued: Queued, tmp_path: Path
 ) -> None:
-    (tmp_path / "ids.txt").write_text("a\n\n  b  \nno order!\nc\n" + "x" * 65 + "\nd")
+    (tmp_path / "ids.txt").write_text("a\n\n  b  \nno\torder\nc\n" + "x" * 129 + "\nd")
 
     done = cli.run("enqueue", "--file", str(tmp_path / "ids.txt"))
 
@@ -212,7 +212,7 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["--nonsense"], "--nonsense"),
         (["status", "--interval", "soon"], "--interval"),
         (["health", "--timeout", "1e10"], "--timeout"),
-        (["doctor", "--order-id", "a b"], "--order-id"),
+        (["doctor", "--order-id", "a b "], "--order-id"),
         (["status", "surplus"], "surplus"),
         (["status", "--interval", "5"], "--interval requires --watch"),
         (["bench", "adaptive", "--seconds", "20"], "--seconds requires --live"),
@@ -220,8 +220,8 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["demo", "--orders", "0"], "--orders"),
         (["exporter", "--metrics-port", "0"], "INGEST_METRICS_PORT: must not be 0"),
         (["webhook", "check"], "there are no sources of webhooks: set INGEST_WEBHOOKS, or name a file"),
-        (["order", "show", "A", "not an ID"], "'not an ID' is not an order ID"),
-        (["order", "erase", "--yes", "A", "not an ID"], "'not an ID' is not an order ID"),
+        (["order", "show", "A", "not an ID "], "'not an ID ' is not an order ID"),
+        (["order", "erase", "--yes", "A", "not an ID "], "'not an ID ' is not an order ID"),
         (["remap", "\udcff"], "is not an order ID"),
         (["remap", "--after", "\udcff"], "is not an order ID"),
         (["remap", "--since", "tomorrow"], "'tomorrow' is not a time"),
@@ -269,7 +269,7 @@ def test_a_file_that_is_missing_or_has_no_such_column_fails_in_one_line(
 
 
 def test_a_file_without_ids_does_not_fill_the_screen(cli: Cli, queued: Queued) -> None:
-    done = cli.run("enqueue", "-", stdin="not an id\n" * 5_000)
+    done = cli.run("enqueue", "-", stdin="not\tan ID\n" * 5_000)
 
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 101

@@ -77,7 +77,7 @@ def test_a_document_that_does_not_fit_is_told_with_exit_code_1(plain: Cli) -> No
         (("--id", "1", "--mapping", "shopify", "--url", "ftp://x/{order_id}"), "ingest: --url: must start with http"),
         (("--sample", "missing.json", "--mapping", "shopify"), "cannot read missing.json: No such file or directory"),
         (("--sample", "-", "--url", "http://x/{order_id}"), "--url is for an order that is fetched"),
-        (("--id", "a b", "--mapping", "shopify"), "'a b' is not an order ID"),
+        (("--id", "a b ", "--mapping", "shopify"), "'a b ' is not an order ID"),
     ],
 )
 def test_wrong_use_is_told_with_exit_code_2(plain: Cli, given: tuple[str, ...], error: str) -> None:

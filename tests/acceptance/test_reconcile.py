@@ -119,7 +119,7 @@ def test_scripts_get_one_json_object(cli: Cli, service: Orders) -> None:
 def test_an_invalid_line_is_reported_and_fails_the_command(cli: Cli, service: Orders) -> None:
     service.store("a", "b")
 
-    done = cli.run("reconcile", "-", "--json", stdin="a\nno order!\nb\n")
+    done = cli.run("reconcile", "-", "--json", stdin="a\nno\torder\nb\n")
 
     assert done.returncode == 1
     assert "stdin, line 2: " in done.stderr

@@ -257,7 +257,7 @@ async def test_a_relay_that_waits_for_the_reader_of_its_log_stops_when_asked(
         async with unread_relay(cli) as (relay, unread, log), connected(shop_dsn) as sql:
             assert b'"relaying"' in await asyncio.to_thread(os.read, unread, 4096)
             fill(log)
-            await sql.execute("INSERT INTO order_outbox (order_id) VALUES ('no order ID')")
+            await sql.execute("INSERT INTO order_outbox (order_id) VALUES ('no order ID ')")
 
             async def refused() -> bool:
                 return bool(await sql.fetchval("SELECT count(*) FROM order_outbox WHERE error IS NOT NULL"))

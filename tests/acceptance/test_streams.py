@@ -220,7 +220,7 @@ def test_ctrl_c_while_python_imports_is_one_line(cli: Cli, module: str) -> None:
     assert (process.wait(30), rest) == (130, ["stopped"])
 
 
-@pytest.mark.parametrize("ids", [["a"], ["not an ID"] * 3])
+@pytest.mark.parametrize("ids", [["a"], ["not\tan ID"] * 3])
 def test_ctrl_c_ends_a_command_whose_messages_nobody_reads(cli: Cli, tmp_path: Path, ids: list[str]) -> None:
     """The stop is the second message in one case. In the other, there are more messages during the work."""
     (tmp_path / "ids").write_text("\n".join(ids))

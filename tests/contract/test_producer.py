@@ -87,7 +87,7 @@ async def test_nothing_to_announce_is_nothing_done(redis: Redis, keys: Keys, red
 async def test_one_invalid_id_and_nothing_is_sent(redis: Redis, keys: Keys, redis_url: str, queue_name: str) -> None:
     async with Producer.connect(redis_url, queue_name) as producer:
         with pytest.raises(InvalidOrderId):
-            await producer.enqueue([*IDS, "no order/id"])
+            await producer.enqueue([*IDS, "no\norder"])
 
     assert await redis.exists(keys.stream) == 0
 

@@ -44,7 +44,7 @@ def test_it_answers_as_the_asyncio_producer_does(
         with pytest.raises(EnqueueTimeout):
             producer.enqueue(["c", "d"], timeout=0.05)
         with pytest.raises(InvalidOrderId):
-            producer.enqueue("no id")
+            producer.enqueue("no\nid")
 
     assert queued(plain_redis, keys.stream) == ["a", "b"]
     assert queued(plain_redis, keys.express) == ["urgent"]

@@ -85,7 +85,7 @@ async def test_orders_are_announced(redis_url: str, dsn: str, queue_name: str) -
         assert await client.announce(["A-2", "A-3"], source="shop", express=True) == Accepted(2, 0)
         assert await client.announce(many) == Accepted(10_001, 0)
         with pytest.raises(InvalidOrderId):
-            await client.announce(["A-4", "no order ID"])
+            await client.announce(["A-4", "no order ID "])
 
     assert await queued(redis_url, queue_name) == ["A-1", *many]
     assert await queued(redis_url, queue_name, express=True) == ["A-2", "A-3"]
@@ -359,7 +359,7 @@ async def test_a_stream_is_sent_in_parts_while_it_is_read(server: ScriptedServer
     assert [request.headers["idempotency-key"] for request in server.received] == ['"k"', '"k/1"', '"k/2"']
     assert {request.headers["content-type"] for request in server.received} == {"application/x-ndjson"}
     lines = b"".join(request.body for request in server.received).splitlines()
-    assert [line.decode() for line in lines] == [f"A-{number}" for number in range(25)]
+    assert [json.loads(line) for line in lines] == [f"A-{number}" for number in range(25)]
     assert sent_when_read == [0] * 10 + [1] * 10 + [2] * 5
 
 
@@ -426,7 +426,7 @@ async def test_an_order_is_pushed_read_and_erased(server: ScriptedServer) -> Non
         assert found.order is not None
         assert found.order.lines[0].unit_price == Decimal("2.50")
         assert found.answer["ingestion"]["searched"]
-        for unusable in ("../v1/queue", "a/b", "a?b", "é", ""):
+        for unusable in ("..", "a\n", " a", "a\r\nX-Header: b", ""):
             with pytest.raises(InvalidOrderId):
                 await client.get(unusable)
 

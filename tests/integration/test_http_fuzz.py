@@ -92,7 +92,7 @@ BODIES = {
     "null": post(b"null"),
     "huge number": post(b'{"order_ids":' + b"9" * 10_000 + b"}"),
     "not a number": post(b'{"order_ids":[NaN]}'),
-    "same member twice": post(b'{"order_ids":["a b"],"order_ids":["a b"]}'),
+    "same member twice": post(b'{"order_ids":[" a "],"order_ids":[" a "]}'),
     "two documents": post(VALID + VALID),
     "empty": post(b""),
     "byte order mark": post(b"\xef\xbb\xbf" + VALID),
@@ -165,7 +165,7 @@ async def test_requests_with_random_damage_never_fail_the_server(
     serve: Serve, queue_name: str, redis: Redis, logged: io.StringIO
 ) -> None:
     chance = random.Random(13)
-    good = [post(b'{"order_ids":["a b"]}'), get(b"/v1/nothing"), post(b"x", b'Idempotency-Key: "k"')]
+    good = [post(b'{"order_ids":[" a "]}'), get(b"/v1/nothing"), post(b"x", b'Idempotency-Key: "k"')]
     async with serve(**LIMITS) as api:
 
         async def damaged() -> None:

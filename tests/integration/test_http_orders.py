@@ -92,7 +92,7 @@ async def test_an_order_that_is_nowhere_is_not_found_and_what_is_no_id_is_refuse
     status, problem = await api.get("/v1/orders/nobody")
     assert (status, problem["code"]) == (404, "order_not_found")
 
-    for path in ("/v1/orders/a%20b", "/v1/orders/%00", "/v1/orders/a%2Fb", "/v1/orders/" + "a" * 65):
+    for path in ("/v1/orders/a%20", "/v1/orders/%00", "/v1/orders/%FF", "/v1/orders/" + "a" * 129):
         assert (await api.get(path))[0] == 422
         assert (await api.call("DELETE", path))[0] == 422
     assert (await api.get("/v1/orders/a?x=1"))[1]["code"] == "unknown_parameter"
@@ -184,7 +184,7 @@ async def test_orders_are_filtered(scene: Scene, api: Api) -> None:
         "cursor=%21",
         "cursor=%C3%A9",
         "cursor=MQ",
-        "cursor=ImEgYiI",
+        "cursor=ImEgYiAi",
         "placed_from=soon",
         "placed_from=0001-01-01T00:00:00%2B14:00",
         "status=%00",

@@ -192,7 +192,7 @@ async def test_orders_missing_from_a_partial_list_are_not_unexpected(scene: Scen
 
 
 async def test_a_dead_letter_without_an_order_is_counted_by_its_reason(scene: Scene) -> None:
-    await scene.add(order_id="no order!")
+    await scene.add(order_id="no\norder")
     async with scene.consumer("c") as consumer:
         (delivery,) = await take(consumer)
         await consumer.dead_letter(delivery, DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")

@@ -185,7 +185,7 @@ async def test_a_row_that_is_rolled_back_is_never_announced(shop: Shop) -> None:
 
 
 async def test_a_row_that_cannot_be_announced_is_marked_and_stops_nothing(shop: Shop) -> None:
-    await shop.add("A-1", "no order ID", "A-2")
+    await shop.add("A-1", " no order ID", "A-2")
     long = json.dumps({"id": "A-3", "note": "x" * (4 * 1024 * 1024)})
     await shop.sql.execute("INSERT INTO order_outbox (order_id, document) VALUES ('A-3', $1)", long)
     await shop.add("A-4")
@@ -198,7 +198,7 @@ async def test_a_row_that_cannot_be_announced_is_marked_and_stops_nothing(shop: 
             return [tuple(row) for row in rows] if len(rows) == 2 else []
 
         (bad, why_bad), (big, why_big) = await eventually(marked)
-        assert (bad, big) == ("no order ID", "A-3")
+        assert (bad, big) == (" no order ID", "A-3")
         assert "is not an order ID" in why_bad
         assert "4,194,304" in why_big
 

@@ -15,6 +15,7 @@ from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
+from ingest.domain.orders.order_id import SEPARATOR
 from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
@@ -46,7 +47,7 @@ class ListApi:
         self.cancelled = 0
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        order_ids = request.order_id.split(",")
+        order_ids = request.order_id.split(SEPARATOR)
         self.asked.append(order_ids)
         try:
             await asyncio.sleep(self.latency(order_ids))
@@ -58,7 +59,7 @@ class ListApi:
         return response(request, given or b'{"orders": [%s]}' % b" , ".join(found), ASKED_AT, 17.0)
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
-        self.asked_once.append(request.order_id.split(","))
+        self.asked_once.append(request.order_id.split(SEPARATOR))
         return await self.fetch(request)
 
 

@@ -24,6 +24,7 @@ from ingest.domain.errors import (
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_id import SEPARATOR
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.decoding import OrderDecoder
@@ -46,7 +47,7 @@ class ListApi:
     asked: list[list[str]] = field(default_factory=list)
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        order_ids = request.order_id.split(",")
+        order_ids = request.order_id.split(SEPARATOR)
         self.asked.append(order_ids)
         await asyncio.sleep(0)
         if self.breaks & set(order_ids):

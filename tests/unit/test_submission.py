@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from odd_ids import ODD_IDS
 
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.orders.order import InvalidOrderId, decode_order
@@ -47,6 +48,27 @@ def test_the_same_orders_are_recognized_whatever_their_trace_context_and_others_
     assert len({digest("a"), digest("a", "b"), digest("ab"), digest(Announcement("a", document=b"{}"))}) == 4
 
 
+def test_an_id_with_blanks_is_not_taken_for_several_orders() -> None:
+    def digest(*orders: str | Announcement) -> str:
+        [part] = submissions(orders, "key", 500)
+        return part.digest
+
+    assert len({digest("a 0 b"), digest("a", "b"), digest("a 0", "b"), digest("a", "0 b"), digest("a\u07100b")}) == 5
+
+
+@pytest.mark.parametrize("order_id", ODD_IDS)
+def test_the_script_can_tell_an_id_from_an_array_by_its_first_byte(order_id: str) -> None:
+    for order in (order_id, Announcement(order_id)):
+        [part] = submissions(order, None, 500)
+        [argument] = part.orders
+        sent = argument.encode() if isinstance(argument, str) else argument
+
+        if sent[0] < 0x80:
+            assert sent.decode() == order_id
+        else:
+            assert msgspec.msgpack.decode(sent) == ["order_id", order_id]
+
+
 @pytest.mark.parametrize("key", ["", "x" * 201, "two\nlines"])
 def test_an_invalid_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidIdempotencyKey):
@@ -56,7 +78,7 @@ def test_an_invalid_key_is_refused(key: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "error"),
     [
-        ({"order_id": "no id"}, InvalidOrderId),
+        ({"order_id": "no\nid"}, InvalidOrderId),
         ({"document": b""}, InvalidAnnouncement),
         ({"document": b"x" * (DOCUMENT_LIMIT + 1)}, InvalidAnnouncement),
         ({"document": {"a": object()}}, InvalidAnnouncement),

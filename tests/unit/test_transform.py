@@ -113,7 +113,7 @@ async def test_many_orders_that_are_large_together_are_checked_in_a_thread() -> 
             {"placed_at": datetime.fromisoformat("2026-01-02")},
             "returned an order that is not valid: Expected `datetime` with a timezone component - at `$.placed_at`",
         ),
-        ({"id": "a 1"}, "returned an order without a valid ID"),
+        ({"id": "a 1 "}, "returned an order without a valid ID"),
         ({"id": None}, "returned an order without a valid ID"),
         ({"attributes": {"of": object()}}, "returned an order that cannot be encoded as JSON: `TypeError`"),
         ({"attributes": []}, "returned an order that is not valid: Expected `object`, got `array` - at `$.attributes`"),

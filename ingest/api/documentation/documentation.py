@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ingest.domain.orders.order_id import SCHEMA
+
 Schema = Mapping[str, Any]
 """A JSON schema."""
 TEXT: Schema = {"type": "string"}
@@ -66,7 +68,7 @@ def object_schema(*required: str, **properties: Schema) -> Schema:
 ORDER_ID = Parameter(
     "order_id",
     "path",
-    "The order's ID.",
-    {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"},
+    "The order's ID, each character but `A-Z a-z 0-9 . _ ~ -` percent-encoded in UTF-8: `/v1/orders/SO%2F2026%2F12`.",
+    SCHEMA,
     is_required=True,
 )

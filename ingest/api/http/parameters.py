@@ -12,6 +12,8 @@ from aiohttp import web
 from ingest.api.http.problems import Problem
 
 _LONGEST = 256
+# The name of a retry that contains an order's ID, as JSON and in Base64.
+_LONGEST_CURSOR = 2_000
 _MOST_VALUES = 100
 
 
@@ -36,8 +38,9 @@ class Parameters:
             values.append(value)
             if len(values) > (_MOST_VALUES if name in repeated else 1):
                 raise _invalid(name, "it is given too often")
-            if len(value) > _LONGEST or "\0" in value:
-                raise _invalid(name, f"at most {_LONGEST} characters, and no NUL")
+            longest = _LONGEST_CURSOR if name == "cursor" else _LONGEST
+            if len(value) > longest or "\0" in value:
+                raise _invalid(name, f"at most {longest:,} characters, and no NUL")
 
     def text(self, name: str) -> str | None:
         """A value, or None if it is not given."""

@@ -27,6 +27,7 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_VARIABLE = re.compile(r"\{(\w+)\}")
 # After these the rest of the body is unread, or the client is too slow.
 _CLOSING = frozenset({408, 413})
 # How long the rest of a body is read after its response, so that the client reads the response before a reset.
@@ -83,7 +84,9 @@ class Server:
             handler = admitting(route, access, limit)
             methods = [route.method, "HEAD"] if route.method == "GET" else [route.method]
             for method in methods:
-                self.application.router.add_route(method, route.path, handler, expect_handler=expect_later)
+                # By default aiohttp matches no braces, which an order ID may contain.
+                path = _VARIABLE.sub(r"{\1:[^/]+}", route.path)
+                self.application.router.add_route(method, path, handler, expect_handler=expect_later)
 
     @asynccontextmanager
     async def listening(

@@ -23,7 +23,7 @@ from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500
 _MOST_CONSUMERS = 1000
-_LONGEST_NAME = 200
+_LONGEST_NAME = 400
 
 
 @dataclass(frozen=True, slots=True)

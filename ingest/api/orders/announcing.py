@@ -22,6 +22,7 @@ from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order_id import SCHEMA
 from ingest.queue.produce.idempotent_calls import Begun
 from ingest.queue.produce.submission import Orders
 
@@ -30,8 +31,8 @@ _PATH = "/v1/orders"
 _MOST_IDS = 10_000
 
 
-# The pattern is only for the OpenAPI document. An ID is checked when it is enqueued, and an invalid one is named by its index.
-OrderId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"})]
+# The schema is only for the OpenAPI document. An ID is checked when it is enqueued, and an invalid one is named by its index.
+OrderId = Annotated[str, msgspec.Meta(extra_json_schema=SCHEMA)]
 
 
 class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -54,8 +55,9 @@ _DOCUMENTATION = Documentation(
     text="Enqueues order IDs. 202 means that the queue has them, with the durability of `INGEST_DURABILITY`.\n\n"
     "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500. Then "
     "send the request again.\n\n"
-    "As NDJSON, each line is an order ID (as a JSON string, or as plain text unless it is a JSON literal other than an integer of "
-    "digits, such as `null` or `1e3`) or an object with `order_id` and an optional `source`. A body may contain up to 100,000 lines "
+    "As NDJSON, each line is an order ID as plain text, an order ID as a JSON string, or an object with `order_id` and an optional "
+    '`source`. An ID that begins with `"`, `{` or `[`, or is a JSON literal other than an integer of digits (such as `null` or `1e3`), '
+    "has to be a JSON string. A body may contain up to 100,000 lines "
     "of up to 1,024 bytes. Lines are accepted as they come. In an error, `accepted` and `duplicates` count the orders that were "
     "accepted before it, and `line` is the invalid line. Continue after them. A body without any order, such as an empty file, is "
     "rejected (`no_orders`).",

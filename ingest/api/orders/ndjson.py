@@ -27,9 +27,11 @@ _PIECE = 16 * 1024
 _COST = 8
 # Some editors write it at the start of a file.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An ID as a JSON string or as plain text, the content of nearly every line. Digits are an ID, and other JSON literals are not.
+# A usual ID as a JSON string or as plain text, the content of nearly every line. Digits are an ID, and other JSON literals are not.
 _LITERAL = rb"(?:null|true|false|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
 _ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
+# What begins like this is JSON.
+_JSON = re.compile(rb'["{\[]|' + _LITERAL)
 
 Batch = Sequence[str | Announcement]
 
@@ -149,7 +151,10 @@ def _parsed(line: bytes) -> str | Announcement | None:
         return None
     if len(line) > _LINE_SIZE:
         raise InvalidAnnouncement(f"a line has at most {_LINE_SIZE:,} bytes")
-    given = _decode(clean_json(line))
+    text = line.strip(b" \t\r")
+    if not _JSON.match(text):
+        return parse_order_id(text.decode())
+    given = _decode(clean_json(text))
     if isinstance(given, str):
         return parse_order_id(given)
     if given.source is None:

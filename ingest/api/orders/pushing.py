@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -68,12 +69,15 @@ class Pushing:
 
 
 def order_id_of(request: web.Request) -> str:
-    """The order ID in the path.
+    """The order ID in the path, which is its last segment.
 
     Raises:
         Problem: 422 if it is none.
     """
     try:
-        return parse_order_id(request.match_info["order_id"])
+        # From the path as it was sent: aiohttp leaves bytes encoded that are not UTF-8, which would be another order's ID.
+        return parse_order_id(unquote(request.rel_url.raw_path.rpartition("/")[2], errors="strict"))
+    except UnicodeDecodeError:
+        raise Problem(422, "invalid_order_id", "the ID in the path is not percent-encoded UTF-8") from None
     except InvalidOrderId as error:
         raise Problem(422, "invalid_order_id", str(error)) from error

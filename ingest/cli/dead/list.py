@@ -84,7 +84,7 @@ def _row(entry: DeadLetterEntry) -> Row:
     replays = f"{entry.replays}, {format_age(entry.replayed_at, now)}" if entry.replayed_at else str(entry.replays)
     return (
         entry.entry_id,
-        printable(entry.order_id or "", 64),
+        printable(entry.order_id or "", 128),
         printable(entry.reason, 64),
         "" if entry.attempts is None else str(entry.attempts),
         format_age(entry.dead_at, now),

@@ -165,6 +165,7 @@ class _Feed:
     def _is_order(self, line: str) -> bool:
         try:
             (row,) = csv.reader([line])
-            return len(row) == self.width and bool(parse_order_id(row[self.column].strip()))
+            # An ID may contain blanks, but a text with blanks is rather a sentence.
+            return len(row) == self.width and " " not in parse_order_id(row[self.column].strip())
         except (csv.Error, InvalidOrderId):
             return False

@@ -77,9 +77,13 @@ def _next(found: Iterator[Found]) -> list[Found]:
 
 @contextmanager
 def _missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[str], None] | None]:
-    """Write one ID per line. A file appears under its name when all are written."""
+    """Write one ID per line, as `--file` reads it. A file appears under its name when all are written."""
     if target is None:
         yield None
         return
     with standard_output() if target == STDOUT else new_file(Path(target), replace=replace) as stream:
-        yield lambda order_id: print(order_id, file=stream)
+        yield lambda order_id: print(_line_of(order_id), file=stream)
+
+
+def _line_of(order_id: str) -> str:
+    return json.dumps(order_id, ensure_ascii=False) if order_id.startswith(('"', "{", "[")) else order_id

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Literal
@@ -97,7 +97,7 @@ def _arguments(ids: Iterable[str]) -> Iterator[Found]:
 def _read(path: str, chosen: Format, column: str) -> Iterator[Found]:
     lines = _lines(path)
     if chosen == "lines":
-        yield from (found for found in lines if found.text is None or found.text.strip())
+        yield from (_unquoted(found) for found in lines if found.text is None or found.text.strip())
     elif chosen == "csv":
         yield from read_column(lines, column, _name(path))
     else:
@@ -123,6 +123,20 @@ def _lines(path: str) -> Iterator[Found]:
                     yield Found(number, None, "not UTF-8 text", position)
     except OSError as error:
         raise UnreadableSource(f"cannot read {_name(path)}: {error.strerror}") from error
+
+
+def _unquoted(found: Found) -> Found:
+    """The ID that a line is, or has as a JSON string."""
+    text = (found.text or "").strip()
+    if text.startswith('"'):
+        try:
+            return replace(found, text=msgspec.json.decode(text, type=str))
+        except (msgspec.DecodeError, UnicodeError) as error:
+            return replace(found, text=None, problem=f"begins with a quote, and is not a JSON string: {error}")
+    if text.startswith(("{", "[")):
+        problem = "looks like JSON: use --format jsonl, or write an ID that begins like this as a JSON string"
+        return replace(found, text=None, problem=problem)
+    return found if found.text is None else replace(found, text=text)
 
 
 def _jsonl(lines: Iterator[Found], member: str) -> Iterator[Found]:

@@ -138,7 +138,7 @@ class FaultyResponses:
 
 def _location(order_id: str) -> str:
     """The location of the same order, or of the same list if `order_id` is a query that begins with a question mark."""
-    return order_id if order_id.startswith("?") else f"/orders/{quote(order_id)}"
+    return order_id if order_id.startswith("?") else f"/orders/{quote(order_id, safe='')}"
 
 
 def _oversized(length: int) -> Response:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -204,7 +205,7 @@ async def _document(api: Api, body: bytes, request: FetchRequest, *, has_mapping
         advice = "correct the mapping (INGEST_MAPPING)" if has_mapping else "set a mapping (INGEST_MAPPING)"
         return _OF.error(
             f"the document of order {request.order_id} does not fit: {error}",
-            f"{advice}. Try one with `ingest mapping check --id {request.order_id} --mapping FILE`",
+            f"{advice}. Try one with `ingest mapping check --id {shlex.quote(request.order_id)} --mapping FILE`",
         )
     return _OF.ok(f"the document of order {request.order_id} fits ({len(body):,} bytes)")
 

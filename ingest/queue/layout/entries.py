@@ -155,7 +155,7 @@ _HEADER = {0xD9: 2, 0xDA: 3, 0xDB: 5, 0xC4: 2, 0xC5: 3, 0xC6: 5}
 def valid_order_id(raw: bytes | None) -> str | None:
     """An order ID, or None if there is none or it is not valid."""
     try:
-        return None if raw is None else parse_order_id(raw.decode("ascii"))
+        return None if raw is None else parse_order_id(raw.decode())
     except (InvalidOrderId, UnicodeDecodeError):
         return None
 

@@ -5,7 +5,7 @@
 -- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders are plain,
 --   those orders; then for each other submission: its digest (empty: no key), for how long its orders are coalesced (ms; 0: not),
 --   how many orders it has, its orders
--- An order is its ID, or a MessagePack array of its fields' names and values.
+-- An order is its ID, if that begins with an ASCII character, or a MessagePack array of its fields' names and values.
 -- returns: how many orders were added, and for each submission that is not plain how many of its orders were added, now or when
 --   it was sent before (-1: none, because its key belongs to other orders; -2 less that number: it was sent before, under its key).
 --   If the batch would exceed the limit: -1, how many orders there is room for, and for each submission that is not plain how many
@@ -25,7 +25,7 @@ local function accepted_at()
   return string.format('%.0f', latest_push)
 end
 
--- An ID is ASCII. A MessagePack array begins with a byte above that.
+-- A MessagePack array begins with a byte that is not ASCII.
 local function is_id(order)
   return order:byte(1) < 128
 end

@@ -163,6 +163,14 @@ def fixed_headers(endpoint: Endpoint, values: Mapping[str, str]) -> Mapping[str,
             return headers_with(own, {})
 
 
+def media_type_of(endpoint: Endpoint) -> str:
+    """Return the media type of a body, in lower case. Headers that are replaced later do not change it."""
+    headers = endpoint.access.secrets.get("headers")
+    own = parse_headers("" if headers is None else headers.value)
+    types = [value for name, value in own.items() if name.lower() == "content-type"]
+    return types[0].partition(";")[0].strip().lower() if types else "application/json"
+
+
 def headers_with(own: Mapping[str, str], authorization: Mapping[str, str]) -> Mapping[str, str]:
     """Return all headers of a request: the usual headers, replaced by the user's own, and the headers of the credential."""
     headers: dict[str, tuple[str, str]] = {}

@@ -83,7 +83,7 @@ class BulkUpstream:
     """Keeps the port `Upstream` on an API with a list endpoint.
 
     Args:
-        client: fetches the URL of a list. The order ID of its requests is several IDs, separated by commas.
+        client: fetches the URL of a list. The order ID of its requests is several IDs, separated by `SEPARATOR`.
         pace: how fast requests may follow each other. None for no limit.
         clock: monotonic seconds, the clock of the circuit breaker.
     """

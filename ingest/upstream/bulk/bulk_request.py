@@ -8,6 +8,7 @@ from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
+from ingest.domain.orders.order_id import SEPARATOR
 from ingest.upstream.bulk.bulk_response import CHECK, UNRELATED, BulkResponseReader, Listed
 from ingest.upstream.bulk.bulk_waiting import WaitingCall
 
@@ -39,6 +40,9 @@ class BulkResponse:
         document = self._documents.get(order_id, self._alone)
         if document is not None:
             return self._checked(document)
+        if self._is_unrelated and "," in order_id:
+            error = "the list endpoint takes an ID with a comma for several IDs"
+            return Failed(PermanentFault(DeadReason.NOT_FOUND, error), self._exchange)
         if self._is_unrelated:
             return Failed(TransientFault(f"{UNRELATED}: {CHECK}"), self._exchange, is_shared=not self._is_single)
         if self._nameless:
@@ -61,7 +65,7 @@ async def request_together(
 ) -> BulkResponse | Failed:
     """Request these orders together, and return the result of each order or a failure that they share.
 
-    `fetch` fetches the URL of a list, with the IDs separated by commas. `limit` is the most bytes of a document.
+    `fetch` fetches the URL of a list, with the IDs separated by `SEPARATOR`. `limit` is the most bytes of a document.
     """
     result = await fetch(_joined(requests))
     exchange = Exchange(tuple(requests), result.exchange.started_at)
@@ -127,5 +131,5 @@ def _joined(requests: Sequence[FetchRequest]) -> FetchRequest:
     if len(requests) == 1:
         return first
     is_shared = all(request.traceparent == first.traceparent for request in requests)
-    order_ids = ",".join([request.order_id for request in requests])
+    order_ids = SEPARATOR.join([request.order_id for request in requests])
     return FetchRequest(order_ids, traceparent=first.traceparent if is_shared else None)

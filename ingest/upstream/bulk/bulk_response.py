@@ -21,7 +21,7 @@ _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 _SMALL = 256 * 1024
 # Elements of a list in addition to the requested orders: duplicates and unrequested orders.
 _MORE = 100
-_LONGEST_ID = 64
+_LONGEST_ID = 128
 _NULL = msgspec.Raw(b"null")
 # Nothing can be concluded from such a response. The circuit breaker decides whether the API sends it to all requests, or to one.
 UNRELATED = "the list endpoint has sent other orders than the requested ones"

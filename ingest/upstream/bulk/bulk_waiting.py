@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
+from ingest.domain.orders.order_id import quoted_ids
 
 # Servers should read request lines of 8,000 octets (RFC 9112, section 3); the method and the version need some of them.
 _LONGEST_URL = 7_900
@@ -84,8 +85,7 @@ class WaitingCalls:
             order_id = call.request.order_id
             if order_id in order_ids:
                 continue
-            # A colon takes three characters in a URL.
-            left -= len(order_id) + 2 * order_id.count(":") + 1
+            left -= len(quoted_ids(order_id)) + 1
             if order_ids and (len(order_ids) == size or left < 0):
                 return calls[:index], calls[index:]
             order_ids.add(order_id)

@@ -69,7 +69,7 @@ async def test_a_read_that_waits_returns_the_first_entry_that_comes(group: Group
 
 
 async def test_an_entry_without_a_valid_order_id_is_delivered_all_the_same(group: GroupUnderTest, one: Queue) -> None:
-    await group.add("no order ID!")
+    await group.add("no\norder ID")
 
     assert [delivery.order_id for delivery in await one.read(1, NOW)] == [None]
 

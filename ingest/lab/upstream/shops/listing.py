@@ -24,7 +24,8 @@ def listed_keys(query: bytes, ids: bytes = b"ids") -> list[bytes]:
     for parameter in query.split(b"&"):
         name, _, value = parameter.partition(b"=")
         if name == ids and value:
-            return [ORDERS + unquote_to_bytes(order_id) for order_id in unquote_to_bytes(value).split(b",")]
+            # As most APIs do, it decodes the value before it divides it, so that no ID can contain a comma.
+            return [ORDERS + order_id for order_id in unquote_to_bytes(value).split(b",")]
     return []
 
 

@@ -1,6 +1,7 @@
 """Requests for orders by POST with the IDs in the body, as `{"id": "a"}` or as `{"ids": ["a", "b"]}` for a list."""
 
 from typing import NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -22,7 +23,7 @@ class PostedQuery(NamedTuple):
 
     Attributes:
         order_id: ID of one order, or empty for a list.
-        ids: IDs of a list separated by commas, as in the query of a GET.
+        ids: IDs of a list separated by commas and percent-encoded, as in the query of a GET.
     """
 
     order_id: bytes
@@ -39,4 +40,4 @@ def posted_query(body: bytes) -> PostedQuery:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return PostedQuery(b"", b"")
     ids = posted.ids if isinstance(posted.ids, str) else ",".join(posted.ids)
-    return PostedQuery(posted.id.encode(), ids.encode())
+    return PostedQuery(posted.id.encode(), quote(ids, safe=",").encode())
