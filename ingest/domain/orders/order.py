@@ -12,7 +12,7 @@ import msgspec
 from ingest.domain.orders.order_id import RULE, is_order_id
 
 # Nearly every ID. All others are checked more slowly.
-_USUAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
+_is_usual_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII).fullmatch
 
 # Amounts are added without rounding. A sum of more than 60 digits is rejected, not approximated.
 _SIGNALS = (decimal.Inexact, decimal.Rounded, decimal.Clamped, decimal.InvalidOperation, decimal.DivisionByZero)
@@ -37,7 +37,7 @@ def parse_order_id(text: str) -> str:
     Raises:
         InvalidOrderId: it is not an order ID. The message describes the allowed form.
     """
-    if _USUAL_ID.fullmatch(text) is None and not is_order_id(text):
+    if not _is_usual_id(text) and not is_order_id(text):
         shown = text if len(text) <= 80 else text[:77] + "..."
         raise InvalidOrderId(f"{shown!r} is not an order ID: {RULE}")
     return text

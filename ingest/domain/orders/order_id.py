@@ -20,7 +20,7 @@ SEPARATOR = "\n"
 # Stands for a character that was lost in decoding. The ID of the order was another one.
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _LONGEST, _MOST_BYTES = 128, 255
-_UNRESERVED = re.compile("[A-Za-z0-9._~-]*")
+_is_unreserved = re.compile("[A-Za-z0-9._~-]*").fullmatch
 
 
 def is_order_id(text: str) -> bool:
@@ -43,6 +43,6 @@ def is_order_id(text: str) -> bool:
 def quoted_ids(order_ids: str) -> str:
     """Return an order ID, or several with `SEPARATOR`, for a URL: percent-encoded, with commas between the IDs."""
     # Most IDs need no quoting.
-    if _UNRESERVED.fullmatch(order_ids):
+    if _is_unreserved(order_ids):
         return order_ids
     return quote(order_ids, safe=SEPARATOR).replace(SEPARATOR, ",")
