@@ -24,7 +24,7 @@ class _Alerts(models.AnnotationQuery):
         return super().to_json() | {
             "target": {"expr": self.expr, "interval": "10s", "refId": "Anno"},
             "titleFormat": "{{alertname}}",
-            "textFormat": "{{severity}} {{stream}} {{instance}}",
+            "textFormat": "{{severity}} {{source}} {{instance}}",
             "tagKeys": "severity",
         }
 
@@ -82,6 +82,16 @@ def several(variable: QueryVariable) -> QueryVariable:
     """Let several values be chosen, and all."""
     everything = models.VariableOption(text=["All"], value=["$__all"])
     return variable.multi(multi=True).include_all(include_all=True).current(everything)
+
+
+def sources(series: str) -> QueryVariable:
+    """The choice of sources on a series. All of them include the source without a name, whose label is missing."""
+    return several(choice("source", "Source", series, "source")).all_value(".*")
+
+
+def by_source(expr: str) -> str:
+    """The expression with a name for the source without one, because a legend shows the label."""
+    return f'label_replace({expr}, "source", "(unnamed)", "source", "")'
 
 
 def _alerts(labels: str) -> models.AnnotationQuery:

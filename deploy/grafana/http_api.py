@@ -1,6 +1,6 @@
 """The dashboard of the HTTP API: requests and their answers, what it has announced, and its processes."""
 
-from frame import Section, choice, framed, several
+from frame import Section, by_source, choice, framed, several, sources
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.models import dashboard as models
 from look import GOOD, WARN, Levels, Query, Words, graph, heat_map, logarithmic, number, stacked, timeline
@@ -21,7 +21,8 @@ _DECLINED = 'code=~"400|401|403|404|405|408|409|411|413|415|417|422|429|431"'
 
 
 def _rate(name: str, by: str = "", where: str = "") -> str:
-    selected = f"{_API},{where}" if where else _API
+    labels = f'{_API},source=~"$source"' if name == "ingest_api_accepted_total" else _API
+    selected = f"{labels},{where}" if where else labels
     total = f"sum by ({by}) " if by else "sum"
     return f"{total}(rate({name}{{{selected}}}[$__rate_interval]))"
 
@@ -159,7 +160,16 @@ def announcements() -> Section:
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_api_accepted_total", "origin"), "{{origin}}")],
-                24,
+                12,
+            ),
+            stacked(
+                Words(
+                    "Accepted orders by source",
+                    "Orders per second that were put into the queue of each source.",
+                    _PER_SECOND,
+                ),
+                [Query(by_source(_rate("ingest_api_accepted_total", "source")), "{{source}}")],
+                12,
             ),
         ],
     )
@@ -223,8 +233,9 @@ def http_api() -> models.Dashboard:
         dashboard,
         [
             several(choice("job", "Job", f"{_REQUESTS}_count", "job")),
+            sources('ingest_api_accepted_total{job=~"$job"}'),
             several(choice("instance", "API", 'up{job=~"$job"}', "instance")),
         ],
         SECTIONS,
-        'job=~"$job|",instance=~"$instance|"',
+        'source=~"$source|",job=~"$job|",instance=~"$instance|"',
     )

@@ -1,6 +1,6 @@
 """The dashboard of the workers, from the queue to PostgreSQL; `sections.py` has its panels."""
 
-from frame import choice, framed, several
+from frame import choice, framed, several, sources
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.models import dashboard as models
 from sections import SECTIONS
@@ -13,15 +13,14 @@ def overview() -> models.Dashboard:
         .uid("ingest-overview")
         .description("Orders from the queue through the external API into PostgreSQL, and what slows them down.")
     )
-    # As a rule, the workers of one queue are one job of Prometheus. The job also selects targets that have never answered.
-    job = several(choice("job", "Job", 'ingest_queue_pending{stream="$stream"}', "job"))
     return framed(
         dashboard,
         [
-            choice("stream", "Queue", "ingest_queue_pending", "stream"),
-            job.hide(models.VariableHide.HIDE_VARIABLE),
+            # The job also selects targets that have never answered.
+            several(choice("job", "Job", "ingest_queue_pending", "job")),
+            sources('ingest_queue_pending{job=~"$job"}'),
             several(choice("instance", "Worker", 'up{job=~"$job"}', "instance")),
         ],
         SECTIONS,
-        'stream=~"$stream|",job=~"$job|",instance=~"$instance|"',
+        'source=~"$source|",job=~"$job|",instance=~"$instance|"',
     )

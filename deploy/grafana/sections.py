@@ -1,9 +1,9 @@
 """The panels of the dashboard, from the queue to the workers.
 
-The gauges of the queue are the same on every worker, hence `max`; the counters of the workers are added up.
+The gauges of a queue are the same on every worker, hence `max`; the counters of the workers, and the queues of sources, are added up.
 """
 
-from frame import Section
+from frame import Section, by_source
 from look import (
     GOOD,
     WARN,
@@ -22,9 +22,10 @@ from look import (
     with_levels,
 )
 
-# Every query is restricted to the queue, or to the workers chosen above the panels.
-_QUEUE = 'stream="$stream",job=~"$job"'
-_WORKERS = 'job=~"$job",instance=~"$instance"'
+# Every query is restricted to the sources, the workers, or both, that are chosen above the panels.
+_QUEUE = 'job=~"$job",source=~"$source"'
+_PROCESSES = 'job=~"$job",instance=~"$instance"'
+_WORKERS = f'{_PROCESSES},source=~"$source"'
 
 # The limits of deploy/prometheus/rules/alerts.yml: orange for a warning, red for critical.
 _OLDEST = Levels(warn=900, bad=3600)
@@ -35,19 +36,33 @@ _OUTCOMES = ("stored", "unchanged", "erased", "skipped", "retried", "dead")
 _CODES = ("2xx", "3xx", "4xx", "429", "5xx", "timeout", "error")
 _REASONS = ("idle", "dead_consumer", "restart")
 _LANES = ("main", "express")
+_REQUESTS = "ingest_upstream_request_seconds_count"
+_FAILED = 'code=~"5xx|timeout|error|429"'
+
+# All sources of a process share these.
+_OF_PROCESSES = ("ingest_store_", "ingest_event_loop_", "ingest_process_")
 
 _PER_SECOND = "suffix:/s"
 _PER_MINUTE = "suffix:/min"
 _SECONDS = "s"
 _COUNT = "short"
+_SHARE = "percentunit"
 
 
-def _gauge(name: str, by: str = "stream") -> str:
+def _gauge(name: str, by: str = "") -> str:
+    """The sum over the chosen sources. Every worker shows the same value of a source."""
+    each = f"max by ({by}, job, stream)" if by else "max by (job, stream)"
+    total = f"sum by ({by}) " if by else "sum"
+    return f"{total}({each} ({name}{{{_QUEUE}}}))"
+
+
+def _each(name: str, by: str) -> str:
     return f"max by ({by}) ({name}{{{_QUEUE}}})"
 
 
 def _rate(name: str, by: str = "", where: str = "") -> str:
-    selected = f"{_WORKERS},{where}" if where else _WORKERS
+    labels = _PROCESSES if name.startswith(_OF_PROCESSES) else _WORKERS
+    selected = f"{labels},{where}" if where else labels
     total = f"sum by ({by}) " if by else "sum"
     return f"{total}(rate({name}{{{selected}}}[$__rate_interval]))"
 
@@ -74,7 +89,7 @@ def at_a_glance() -> Section:
                     "data, Redis is unavailable.",
                     _SECONDS,
                 ),
-                [Query(_gauge("ingest_queue_oldest_age_seconds"), "oldest")],
+                [Query(f"max(ingest_queue_oldest_age_seconds{{{_QUEUE}}})", "oldest")],
                 4,
                 levels=_OLDEST,
             ),
@@ -119,8 +134,8 @@ def at_a_glance() -> Section:
                         _COUNT,
                     ),
                     [
-                        Query(f"count(ingest_in_flight{{{_WORKERS}}}) or vector(0)", "up"),
-                        Query(f"count(up{{{_WORKERS}}}) - sum(up{{{_WORKERS}}})", "down"),
+                        Query(f"count(ingest_ready{{{_PROCESSES}}}) or vector(0)", "up"),
+                        Query(f"count(up{{{_PROCESSES}}}) - sum(up{{{_PROCESSES}}})", "down"),
                     ],
                     4,
                     levels=Levels(),
@@ -147,19 +162,19 @@ def at_a_glance() -> Section:
 
 
 def queue() -> Section:
-    """The queue: totals, and both lanes."""
+    """The queues of the chosen sources: totals, and both lanes."""
     return Section(
-        "Queue",
+        "Queues",
         [
             graph(
                 Words(
                     "Age of the oldest unfinished order",
-                    "If the line climbs one second per second, no order is being stored, or a single one is stuck. If it climbs more "
+                    "A line for the queue of each source. If a line climbs one second per second, no order is being stored, or a single one is stuck. If it climbs more "
                     "slowly, more orders come in than are stored: add workers, if the external API permits more requests. Dashed: the "
                     "limits of the alert IngestQueueOld.",
                     _SECONDS,
                 ),
-                [Query(_gauge("ingest_queue_oldest_age_seconds"), "oldest")],
+                [Query(_each("ingest_queue_oldest_age_seconds", "stream"), "{{stream}}")],
                 9,
                 levels=_OLDEST,
             ),
@@ -180,11 +195,11 @@ def queue() -> Section:
             graph(
                 Words(
                     "Consumers of the group",
-                    "Worker processes in the consumer group: INGEST_PROCESSES for each worker. More than that: processes that "
+                    "Worker processes in the consumer group of each queue: INGEST_PROCESSES for each worker. More than that: processes that "
                     "died and still hold orders, which others reclaim within seconds. 0: no worker reads the queue.",
                     _COUNT,
                 ),
-                [Query(_gauge("ingest_queue_consumers"), "consumers")],
+                [Query(_each("ingest_queue_consumers", "stream"), "{{stream}}")],
                 6,
             ),
             stacked(
@@ -216,8 +231,62 @@ def queue() -> Section:
                     "an order, so it need not start at 0.",
                     _SECONDS,
                 ),
-                [Query(_gauge("ingest_queue_lane_oldest_age_seconds", "lane"), "{{lane}}")],
+                [Query(_each("ingest_queue_lane_oldest_age_seconds", "lane"), "{{lane}}")],
                 6,
+            ),
+        ],
+    )
+
+
+def each_source() -> Section:
+    """Each source, to find the one that has a problem."""
+    return Section(
+        "Sources",
+        [
+            graph(
+                Words(
+                    "Stored, by source",
+                    "Orders per second that were stored, for each source.",
+                    _PER_SECOND,
+                ),
+                [Query(by_source(_rate("ingest_orders_total", "source", 'outcome="stored"')), "{{source}}")],
+                8,
+            ),
+            graph(
+                Words(
+                    "Dead letters, by source",
+                    "Dead letters in the queue of each source. A number that grows needs a decision: `ingest dead list --source NAME`.",
+                    _COUNT,
+                ),
+                [Query(_each("ingest_dead_letters", "stream"), "{{stream}}")],
+                8,
+            ),
+            graph(
+                Words(
+                    "Failed requests, by source",
+                    "Share of the requests to each external API that fail or are throttled (5xx, timeout, error and 429). Without data, "
+                    "no requests are sent.",
+                    _SHARE,
+                ),
+                [
+                    Query(
+                        by_source(
+                            f"{_rate(_REQUESTS, 'source', _FAILED)} / ({_rate(_REQUESTS, 'source')} > 0)",
+                        ),
+                        "{{source}}",
+                    )
+                ],
+                8,
+            ),
+            timeline(
+                Words(
+                    "Circuit, by source",
+                    "Open while worker processes find the external API of the source unavailable. The other sources continue.",
+                    _COUNT,
+                ),
+                Query(by_source(f"max by (source) (ingest_circuit_open{{{_WORKERS}}})"), "{{source}}"),
+                24,
+                states={0: ("closed", GOOD), 1: ("open", WARN)},
             ),
         ],
     )
@@ -448,7 +517,7 @@ def trouble() -> Section:
                     _COUNT,
                 ),
                 # An increase is an estimate: 1.01 for one.
-                [Query(f"round(job_instance:ingest_restarts:increase15m{{{_WORKERS}}})", "{{instance}}")],
+                [Query(f"round(job_instance:ingest_restarts:increase15m{{{_PROCESSES}}})", "{{instance}}")],
                 12,
                 levels=_RESTARTS,
             ),
@@ -488,7 +557,7 @@ def single_workers() -> Section:
                     "Prometheus, as after scaling down.",
                     _COUNT,
                 ),
-                Query(f"up{{{_WORKERS}}}", "{{instance}}"),
+                Query(f"up{{{_PROCESSES}}}", "{{instance}}"),
                 12,
                 states={0: ("down", WARN), 1: ("up", GOOD)},
             ).height(8),
@@ -496,4 +565,4 @@ def single_workers() -> Section:
     )
 
 
-SECTIONS = (at_a_glance, queue, external_api, postgresql, outcomes, trouble, single_workers)
+SECTIONS = (at_a_glance, queue, each_source, external_api, postgresql, outcomes, trouble, single_workers)

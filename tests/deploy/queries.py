@@ -74,6 +74,8 @@ class _Questions:
     def ask_for_variables(self, dashboard: Mapping[str, Any]) -> None:
         """Find the values of all variables. Each can use the previous ones."""
         several = {variable["name"] for variable in dashboard["templating"]["list"] if variable.get("multi")}
+        # For all of a variable's values, even if there are none.
+        of_all = {each["name"]: each["allValue"] for each in dashboard["templating"]["list"] if each.get("allValue")}
         for name, (series, label) in variables(dashboard).items():
             found: list[str] = []
             try:
@@ -81,6 +83,9 @@ class _Questions:
             except QueryRefused as refusal:
                 self.complaints.append(f"variable {name}: {refusal}: {series}")
             else:
+                if name in of_all:
+                    self._values[name] = of_all[name]
+                    continue
                 if not found:
                     self.complaints.append(f"variable {name}: has no values: {series}")
             # For several, a regular expression, in a string of PromQL.

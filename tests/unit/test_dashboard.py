@@ -76,7 +76,7 @@ VALUES["result"] = set(WebhookResult)
 @cache
 def metrics() -> dict[str, set[str]]:
     """Every series that can be asked for, with its labels."""
-    known = {"up": ON_ALL, "ALERTS": ON_ALL | {"alertname", "alertstate", "severity", "stream"}}
+    known = {"up": ON_ALL, "ALERTS": ON_ALL | {"alertname", "alertstate", "severity", "source", "stream"}}
     for spec in METRICS.values():
         labels = ON_ALL | set(spec.labels)
         if spec.kind == "histogram":
@@ -172,11 +172,15 @@ def test_every_query_of_a_panel_is_restricted_to_what_is_chosen_above() -> None:
 
 
 def is_restricted(selector: Selector) -> bool:
-    """Limited to the queue, because its gauges are the same on all workers, or else to the chosen workers."""
-    matchers = selector.matchers
-    of_the_queue = matchers.get("stream") == ("=", "$stream")
+    """Limited to the chosen sources, and to the chosen workers unless it is a gauge of a queue, which is the same on all workers."""
+    matchers, labels = selector.matchers, metrics()[selector.metric]
+    of_sources = matchers.get("source") == ("=~", "$source")
     of_workers = matchers.get("instance") == ("=~", "$instance")  # or of the API
-    return matchers.get("job") == ("=~", "$job") and of_the_queue != of_workers
+    return (
+        matchers.get("job") == ("=~", "$job")
+        and of_sources == ("source" in labels)
+        and of_workers == ("stream" not in labels)
+    )
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -244,8 +248,8 @@ def test_colours_name_series_that_there_can_be() -> None:
 @pytest.mark.parametrize(
     ("title", "metric"),
     [
-        ("Oldest unfinished order", "job_stream:ingest_queue_oldest_age_seconds:max"),
-        ("Age of the oldest unfinished order", "job_stream:ingest_queue_oldest_age_seconds:max"),
+        ("Oldest unfinished order", "job_source_stream:ingest_queue_oldest_age_seconds:max"),
+        ("Age of the oldest unfinished order", "job_source_stream:ingest_queue_oldest_age_seconds:max"),
         ("Restarts within 15 minutes", "job_instance:ingest_restarts:increase15m"),
     ],
 )

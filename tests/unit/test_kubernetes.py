@@ -72,7 +72,10 @@ def test_the_query_of_keda_is_that_of_the_recording_rule() -> None:
     rules = yaml.safe_load((KUBERNETES.parent / "prometheus" / "rules" / "recording.yml").read_text(encoding="utf-8"))
     recorded = {rule["record"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
 
-    expected = recorded["job_stream:ingest_queue_work:max"].replace(" by (job, stream)", "")
+    each = recorded["job_source_stream:ingest_queue_work:max"].replace(
+        "by (job, source, stream)", "by (source, stream)"
+    )
+    expected = f"sum({each})"
 
     query = re.sub(r"\{[^}]*\}", "", trigger["metadata"]["query"])
     assert str(promql_parser.parse(query)) == str(promql_parser.parse(expected))
