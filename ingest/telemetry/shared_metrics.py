@@ -185,12 +185,17 @@ class SharedMetrics:
         """Set the summed gauges of `slot` to zero after its process has ended."""
         self._clear(slot, [spec for spec in self.specs if not spec.by_source], UNNAMED)
         for source in self._sections(slot):
+            self.clear_source(slot, source)
+
+    def clear_source(self, slot: int, source: str) -> None:
+        """Set the summed gauges of one source in `slot` to zero, after its worker has ended."""
+        if source in self._sections(slot):
             self._clear(slot, [spec for spec in self.specs if spec.by_source], source)
 
     def remove_source(self, slot: int, source: str) -> None:
         """Stop exporting a source that the process in `slot` does not run anymore. Its counters continue if it returns."""
         if source in self._sections(slot):
-            self._clear(slot, [spec for spec in self.specs if spec.by_source], source)
+            self.clear_source(slot, source)
             self._cells[self._found[slot][source]] = _REMOVED
 
     def total(self, spec: Spec, index: int = 0, source: str = UNNAMED) -> list[float]:

@@ -156,6 +156,17 @@ def test_a_removed_source_is_not_exported_and_continues_from_its_counts_if_it_re
     assert returned["test_stored_total", ("new", "a")] == 2
 
 
+def test_a_source_that_has_stopped_is_exported_without_what_it_held() -> None:
+    shared_metrics = SharedMetrics(OF_SOURCES, 1, ["a", "b"])
+    for name in ("a", "b"):
+        shared_metrics.series(0, OPEN, name).set(1)
+
+    shared_metrics.clear_source(0, "a")
+
+    samples = shown(shared_metrics)
+    assert [samples["test_open", (name,)] for name in ("a", "b")] == [0, 1]
+
+
 def test_a_source_that_one_process_has_removed_stays_while_another_has_it() -> None:
     shared_metrics = SharedMetrics(OF_SOURCES, 2, ["a"])
     for slot in range(2):
