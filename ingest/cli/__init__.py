@@ -54,6 +54,7 @@ COMMANDS: tuple[str, ...] = (
     "api-key",
     "reconcile",
     "remap",
+    "source",
     "config",
     "mapping",
     "webhook",

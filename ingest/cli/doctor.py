@@ -3,23 +3,21 @@
 import json
 import os
 import sys
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ingest.cli.options import checked_id
+from ingest.cli.terminal.findings import COLOURS, colours_on, lines_of
 from ingest.cli.terminal.output import standard_output
-from ingest.cli.terminal.text import counted, printable, printable_json
+from ingest.cli.terminal.text import counted, printable_json
 from ingest.cli.terminal.width import width_of
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.doctor.finding import Finding
-
-_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def doctor(
@@ -72,7 +70,7 @@ def doctor(
 
 
 def _counts(findings: Sequence["Finding"]) -> dict[str, int]:
-    return {level: sum(finding.level == level for finding in findings) for level in _COLOURS}
+    return {level: sum(finding.level == level for finding in findings) for level in COLOURS}
 
 
 def _report(findings: Sequence["Finding"]) -> dict[str, object]:
@@ -81,38 +79,12 @@ def _report(findings: Sequence["Finding"]) -> dict[str, object]:
 
 
 def _print(findings: Sequence["Finding"], *, show_all: bool) -> None:
-    # The one command that writes colours itself: only on a terminal that wants them.
-    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    is_coloured = colours_on(sys.stdout)
     for finding in findings:
         if show_all or finding.level != "ok":
-            for line in _lines(finding, width_of(sys.stdout), is_coloured=is_coloured):
+            for line in lines_of(finding, width_of(sys.stdout), is_coloured=is_coloured):
                 typer.echo(line)
     typer.echo(_summary(findings))
-
-
-def _lines(finding: "Finding", width: int, *, is_coloured: bool) -> Iterator[str]:
-    """The finding, and below it what to do, both as wide as the output."""
-    head, level = f"{finding.level:<9}{finding.area:<10}", str(finding.level)
-    indent = " " * len(head)
-    lines = _wrapped(finding.what, width, head, indent)
-    if is_coloured:
-        lines[0] = typer.style(level, fg=_COLOURS[level]) + lines[0][len(level) :]
-    yield from lines
-    if finding.advice:
-        yield from _wrapped(finding.advice, width, f"{indent}-> ", f"{indent}   ")
-
-
-def _wrapped(text: str, width: int, first: str, others: str) -> list[str]:
-    """The text in lines, the first and the others with their beginnings."""
-    one_line = printable(" ".join(text.split()), 1_000)
-    return textwrap.wrap(
-        one_line,
-        max(width, 40),
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _summary(findings: Sequence["Finding"]) -> str:

@@ -47,6 +47,23 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
     Raises:
         ConfigError: settings do not fit together, or a file that they name cannot be used.
     """
+    source = source_of(settings, environ)
+    return Subject(
+        settings,
+        unknown_settings(environ, names_in_dot_env()),
+        source.quota_name,
+        source.has_quota,
+        upstream_subject(settings, order_id, environ),
+        Machine.here(),
+    )
+
+
+def upstream_subject(settings: Settings, order_id: str | None, environ: Mapping[str, str]) -> UpstreamSubject:
+    """Return the external API of a source, to examine it.
+
+    Raises:
+        ConfigError: settings do not fit together, or a file that they name cannot be used.
+    """
     require(settings.upstream_client)
     source = source_of(settings, environ)
     check_files(source)
@@ -62,11 +79,4 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
         ):
             yield ConfiguredApi(client, fetching.upstream, decoder)
 
-    return Subject(
-        settings,
-        unknown_settings(environ, names_in_dot_env()),
-        source.quota_name,
-        source.has_quota,
-        UpstreamSubject(source.endpoint, open_api, order_id, source.mapping is not None, source.limits.total),
-        Machine.here(),
-    )
+    return UpstreamSubject(source.endpoint, open_api, order_id, source.mapping is not None, source.limits.total)

@@ -44,7 +44,7 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         name=settings.source,
         endpoint=endpoint_of(settings, environ),
         limits=limits,
-        quota_name=_quota_name(settings),
+        quota_name=quota_name_of(settings),
         quota=_quota(settings),
         is_adaptive=settings.upstream_adaptive == "on",
         concurrency=settings.concurrency,
@@ -92,7 +92,8 @@ def _bulk(settings: "Settings") -> BulkOptions | None:
     )
 
 
-def _quota_name(settings: "Settings") -> str:
+def quota_name_of(settings: "Settings") -> str:
+    """Return the name of the quota that the processes of a source share."""
     if settings.upstream_quota:
         return settings.upstream_quota
     # Named sources at one host are different accounts, and each account has its own limits.

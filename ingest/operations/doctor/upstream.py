@@ -230,7 +230,7 @@ def _of_fault(fault: Fault, order: str) -> Finding:
         case PermanentFault():
             return _OF.error(
                 f"{order} would be dead-lettered: {fault}",
-                "check INGEST_UPSTREAM_URL, _METHOD, _HEADERS and _BODY_LIMIT, or INGEST_UPSTREAM_STATUS if the status means something else",
+                "check INGEST_UPSTREAM_URL and the other settings of the request, or INGEST_UPSTREAM_STATUS if the status means something else",
             )
         case _:
             return _OF.error(f"{order}: {fault}", "ask the API's operator. Workers wait until it responds")

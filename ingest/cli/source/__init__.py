@@ -1,0 +1,17 @@
+"""`ingest source`: shows and checks the sources of the deployment."""
+
+COMMANDS = ("list", "check")
+
+
+def source() -> None:
+    """Show and check the sources: shops, marketplaces and carrier accounts.
+
+    INGEST_SOURCES names the file that describes them. Without it, there is one source without a name.
+
+    Examples:
+    `ingest source list` shows the queue, the quota and the state of each source.
+
+    `ingest source check shop-de --id 1001` fetches and maps an order of a source, and shows it.
+
+    The sources file: https://order-ingest.example/docs/reference/sources.md
+    """

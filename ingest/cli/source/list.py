@@ -1,0 +1,86 @@
+"""`ingest source list`: shows one line for each source."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ingest.cli.invocation import start_with_sources
+from ingest.cli.options import AsJson
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable, printable_json
+from ingest.cli.terminal.times import format_duration
+from ingest.cli.terminal.width import Table, width_of
+from ingest.process.interrupt import run_interruptible
+
+if TYPE_CHECKING:
+    from ingest.operations.source_states import SourceState
+    from ingest.settings import Settings
+
+_TABLE = Table(
+    ("source", "waiting", "pending", "retries", "dead", "lag", "workers", "quota", "state"), names=1, facts=6
+)
+_LONGEST_ERROR = 100
+_UNNAMED = "(unnamed)"
+
+
+def list_(*, as_json: AsJson = False) -> None:
+    """Show the queue, the quota and the state of each source, one line each. Changes nothing.
+
+    Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. The lag is the age of the oldest
+    order that is not yet stored.
+
+    Examples:
+    `ingest source list` shows a table.
+
+    `ingest source list --json | jq -r 'select(.activity == "circuit open") | .source'` lists the sources whose external
+    API is out of order. With `--json`, each line is a JSON object.
+    """
+    from ingest.operations.backends import Backends
+    from ingest.operations.source_states import ListedSource, read_states
+    from ingest.sources.from_settings import quota_name_of
+
+    sources = start_with_sources(None)
+    listed = [ListedSource(name, Backends.of(each), quota_name_of(each)) for name, each in sources.items()]
+    states = run_interruptible(read_states(listed))
+    with standard_output() as stream:
+        if as_json:
+            for state in states:
+                found = asdict(state) | {"quota": _quota(sources[state.source])}
+                print(printable_json(json.dumps(found, ensure_ascii=False)), file=stream)
+            return
+        rows = [_row(state, sources[state.source]) for state in states]
+        below = ["  ".join(filter(None, row[6:])) for row in rows]
+        stream.writelines(f"{line}\n" for line in _TABLE.lines(rows, below, width_of(stream)))
+
+
+def _row(state: "SourceState", settings: "Settings") -> tuple[str, ...]:
+    queue, lag = state.queue, state.queue.oldest_age
+    return (
+        state.source or _UNNAMED,
+        "unknown" if queue.depth is None else f"{queue.depth:,}",
+        *(f"{count:,}" for count in (queue.pending, queue.retries, queue.dead)),
+        "-" if lag is None else format_duration(lag),
+        f"{state.workers:,}",
+        ", ".join(_limits(_quota(settings))) or "-",
+        _condition(state),
+    )
+
+
+def _condition(state: "SourceState") -> str:
+    if state.errors:
+        return f"{state.activity}: {printable('; '.join(state.errors), _LONGEST_ERROR)}"
+    if state.throttled_for:
+        return f"{state.activity} for {format_duration(state.throttled_for)}"
+    return state.activity
+
+
+def _quota(settings: "Settings") -> dict[str, Any]:
+    return {"rate": settings.upstream_rate, "concurrency": settings.upstream_concurrency}
+
+
+def _limits(quota: dict[str, Any]) -> Iterator[str]:
+    if quota["rate"]:
+        yield f"{quota['rate']:g}/s"
+    if quota["concurrency"]:
+        yield f"{quota['concurrency']:,} concurrent"
