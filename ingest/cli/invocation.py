@@ -76,6 +76,18 @@ def backends_of_sources(names: Sequence[str] | None) -> "dict[str, Backends]":
     return {name: Backends.of(settings) for name, settings in start_with_sources(names).items()}
 
 
+def backends_to_change(names: Sequence[str] | None, *, dry_run: bool) -> "dict[str, Backends]":
+    """As `backends_of_sources`, for a command that changes something. With several sources, it has to be told which.
+
+    Raises:
+        ConfigError: a name is needed, or no source has one of the names. The message lists the names.
+    """
+    if names or dry_run:
+        return backends_of_sources(names)
+    backends = backends_of_source(None)
+    return {backends.source: backends}
+
+
 def actor() -> str:
     """The user for the audit log: `cli:` and the Unix user."""
     try:

@@ -1,14 +1,19 @@
 """Options and arguments that several commands share, and the checks of their values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from functools import wraps
+from inspect import signature
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from ingest.cli.terminal.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+
+_Request = TypeVar("_Request")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
@@ -32,12 +37,51 @@ ListFormat = Annotated[
     typer.Option("--format", help="lines, csv or jsonl. Defaults to the extension of the file.", metavar="FORMAT"),
 ]
 
+SourcesToChange = Annotated[
+    list[str] | None,
+    typer.Option("--source", help="Only this source. Repeatable. Required if there are several.", metavar="NAME"),
+]
+
 TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
+
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """The options of a command that changes selected entries.
+
+    Attributes:
+        selection: the entries.
+        sources: the names of their sources.
+        dry_run: whether to only count them.
+        yes: whether to ask for no confirmation.
+    """
+
+    selection: Any
+    sources: Sequence[str] | None
+    dry_run: bool
+    yes: bool
+    as_json: bool
 
 
 def option(panel: str, help_text: str, **settings: Any) -> Any:
     """An option in a panel of a long help text."""
     return typer.Option(help=help_text, rich_help_panel=panel, **settings)
+
+
+def taking(parse: Callable[..., _Request]) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:
+    """Decorate a command whose options another function parses, so that commands with the same options declare them once."""
+
+    def decorate(run: Callable[[_Request], None]) -> Callable[..., None]:
+        @wraps(run)
+        def command(**given: Any) -> None:
+            run(parse(**given))
+
+        # Typer reads the options from these two.
+        command.__annotations__ = parse.__annotations__
+        command.__signature__ = signature(parse)  # type: ignore[attr-defined]  # functions may have one
+        return command
+
+    return decorate
 
 
 def parse_ids(ids: Sequence[str]) -> list[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import actor, say, start_with_backends
-from ingest.cli.options import AsJson, DryRun, Limit, Yes
+from ingest.cli.invocation import actor, backends_of_sources, say
+from ingest.cli.options import AsJson, Changing, DryRun, Limit, Sources, SourcesToChange, Yes, taking
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
@@ -16,6 +16,7 @@ from ingest.cli.terminal.width import Table, width_of
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.errors import ConfigError
+from ingest.domain.source_name import UNNAMED
 
 if TYPE_CHECKING:
     from ingest.domain.orders.order_state import RetryEntry
@@ -49,7 +50,14 @@ def retries() -> None:
     """
 
 
-def list_(ids: Ids = None, *, reason: Reasons = None, limit: Limit = 50, as_json: AsJson = False) -> None:
+def list_(
+    ids: Ids = None,
+    *,
+    source: Sources = None,
+    reason: Reasons = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
     """List orders that wait for their next attempt, the soonest first. Changes nothing.
 
     The exit code is 1 if an order has no retry.
@@ -59,20 +67,23 @@ def list_(ids: Ids = None, *, reason: Reasons = None, limit: Limit = 50, as_json
 
     `ingest retries list --reason http_status` lists those for which the external API has answered with an error.
 
+    `ingest retries list --source shop-de` lists those of one source. Without `--source`, it lists all sources.
+
     `ingest retries list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
     """
     from ingest.cli.terminal.progress import run_with_progress
     from ingest.operations.retries import as_object, find
 
-    search = partial(find, start_with_backends(), _selection(ids, reason), limit=limit)
+    sources = backends_of_sources(source)
+    search = partial(find, [*sources.values()], _selection(ids, reason), limit=limit)
     found = run_with_progress("searching", search)
     for missing in sorted(found.missing):
         say(f"no retry for {printable(missing)}")
     if as_json:
         with standard_output() as stream:
-            stream.writelines(json.dumps(as_object(entry)) + "\n" for entry in found.entries)
+            stream.writelines(json.dumps(as_object(entry, source)) + "\n" for source, entry in found.entries)
     elif found.entries:
-        _print_table(found.entries)
+        _print_table(found.entries, with_source=UNNAMED not in sources)
     else:
         say("no retries")
     if found.has_more and not as_json:
@@ -80,15 +91,26 @@ def list_(ids: Ids = None, *, reason: Reasons = None, limit: Limit = 50, as_json
     raise typer.Exit(1 if found.missing else 0)
 
 
-def run_now(
+def _changing(
     ids: Ids = None,
     *,
+    source: SourcesToChange = None,
     reason: Reasons = None,
     everything: Everything = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
-) -> None:
+) -> Changing:
+    """The options of the commands that change something: criteria or `--all` are required."""
+    if not (ids or reason or everything):
+        raise ConfigError("choose retries by order IDs or --reason, or all of them with --all")
+    if (ids or reason) and everything:
+        raise ConfigError("--all selects every retry: use it without IDs and --reason")
+    return Changing(_selection(ids, reason), source, dry_run, yes, as_json)
+
+
+@taking(_changing)
+def run_now(options: Changing) -> None:
     """Make the next attempt of orders due now. Attempts count as before. Workers read the orders within a second or two.
 
     The exit code is 1 if an order has no retry. All others are changed.
@@ -102,20 +124,12 @@ def run_now(
     """
     from ingest.operations import retries
 
-    selection = _required_selection(ids, reason, everything=everything)
     words = {"verb": "run", "done": "running", "key": "running", "end": " now"}
-    raise typer.Exit(_change(words, retries.run_now, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    raise typer.Exit(_change(words, retries.run_now, options))
 
 
-def dead_letter(
-    ids: Ids = None,
-    *,
-    reason: Reasons = None,
-    everything: Everything = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+@taking(_changing)
+def dead_letter(options: Changing) -> None:
     """Move orders that wait for their next attempt to the dead letters, with the reason attempts_exhausted.
 
     The exit code is 1 if an order has no retry. All others are changed.
@@ -129,10 +143,9 @@ def dead_letter(
     """
     from ingest.operations import retries
 
-    selection = _required_selection(ids, reason, everything=everything)
     words = {"verb": "dead-letter", "done": "dead-lettered", "key": "dead_lettered"}
     apply = partial(retries.dead_letter, actor=actor())
-    raise typer.Exit(_change(words, apply, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    raise typer.Exit(_change(words, apply, options))
 
 
 def _selection(ids: Sequence[str] | None, reasons: Sequence[RetryReason] | None) -> RetrySelection:
@@ -141,54 +154,38 @@ def _selection(ids: Sequence[str] | None, reasons: Sequence[RetryReason] | None)
     return RetrySelection(frozenset(ids or ()), chosen, everything=not (ids or reasons))
 
 
-def _required_selection(
-    ids: Sequence[str] | None, reasons: Sequence[RetryReason] | None, *, everything: bool
-) -> RetrySelection:
-    """The selection of a command that changes something: criteria or `--all` are required."""
-    if not (ids or reasons or everything):
-        raise ConfigError("choose retries by order IDs or --reason, or all of them with --all")
-    if (ids or reasons) and everything:
-        raise ConfigError("--all selects every retry: use it without IDs and --reason")
-    return _selection(ids, reasons)
-
-
-def _change(
-    words: dict[str, str],
-    apply: Callable[..., Any],
-    selection: RetrySelection,
-    *,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
+def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing) -> int:
     """Make the change `apply` of `ingest.operations.retries`. Return the exit code."""
     from ingest.cli.action import Action, carry_out
     from ingest.operations.retries import survey
     from ingest.queue.operate.retries import PAGE
 
-    backends = start_with_backends()
     action = Action(
         **words,
         noun="retry",
         nouns="retries",
         page=PAGE,
-        survey=lambda display: survey(backends, selection, on_progress=display.update),
-        apply=lambda found, on_progress, _: apply(backends, found, on_progress=lambda done: on_progress(done, done)),
+        survey=lambda backends, display: survey(backends, options.selection, on_progress=display.update),
+        apply=lambda backends, found, on_progress, _: apply(
+            backends, found, on_progress=lambda done: on_progress(done, done)
+        ),
     )
-    return carry_out(action, dry_run=dry_run, yes=yes, as_json=as_json)
+    return carry_out(action, options)
 
 
-def _print_table(entries: "Sequence[RetryEntry]") -> None:
+def _print_table(entries: "Sequence[tuple[str, RetryEntry]]", *, with_source: bool) -> None:
     rows = [
         (
+            *([source] if with_source else ()),
             printable(entry.order_id or "-", 128),
             format_time(entry.next_try_at),
             str(entry.attempt),
             printable(entry.reason, 64),
             printable(entry.error, _LONGEST_ERROR),
         )
-        for entry in entries
+        for source, entry in entries
     ]
+    table = _TABLE.with_column("source") if with_source else _TABLE
     with standard_output() as stream:
-        lines = _TABLE.lines(rows, [row[-1] for row in rows], width_of(stream))
+        lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
         stream.writelines(line + "\n" for line in lines)

@@ -3,17 +3,23 @@
 from dataclasses import dataclass, field
 from typing import Self
 
+from ingest.domain.source_name import UNNAMED
 from ingest.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """A queue, one of its consumer groups, and a database."""
+    """The queue of a source, one of its consumer groups, and a database.
+
+    Attributes:
+        source: the name of the source. Its orders are those with this name in the database.
+    """
 
     redis_url: str = field(repr=False)
     postgres_dsn: str = field(repr=False)
     stream: str = "orders"
     group: str = "ingest"
+    source: str = UNNAMED
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -23,4 +29,5 @@ class Backends:
             settings.postgres_dsn.get_secret_value(),
             settings.stream,
             settings.group,
+            settings.source,
         )

@@ -4,21 +4,28 @@ Replaying, dropping and surveying wait while Redis is unavailable or full. Findi
 process dies here, each dead letter is either moved or untouched.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letters import Change, DeadLetterPage, DeadLetters, Survey
+from ingest.queue.redis.connection import control_client
 
-Write = Callable[[Sequence[DeadLetterEntry]], None]
-"""Called with each page of matches. Pages are not kept, so that many large dead letters take little memory."""
+if TYPE_CHECKING:
+    from ingest.queue.operate.dead_letter_pages import Row
+
+Write = Callable[[str, Sequence[DeadLetterEntry]], None]
+"""Called with a source and some of its dead letters. They are not kept, so that many large dead letters take little memory."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of dead letters examined so far and the total."""
+
+Pages = AsyncGenerator[tuple[str, DeadLetterPage], None]
+"""Pages of dead letters, each with its source."""
 
 
 def _ignore(*_: object) -> None:
@@ -41,16 +48,16 @@ class WrittenDeadLetters:
 
 
 async def find(
-    backends: Backends, selection: Selection, write: Write, *, limit: int, on_progress: OnProgress = _ignore
+    sources: Sequence[Backends], selection: Selection, write: Write, *, limit: int, on_progress: OnProgress = _ignore
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
-    async with _open(backends) as dead_letters:
-        pages = dead_letters.newest_summaries(selection)
-        return await _write(dead_letters, pages, selection, write, limit, on_progress)
+    async with _open_all(sources) as opened:
+        pages = newest_of_all({name: each.newest_summaries(selection) for name, each in opened.items()})
+        return await _write(opened.values(), pages, selection, write, limit, on_progress)
 
 
 async def read(
-    backends: Backends,
+    sources: Sequence[Backends],
     selection: Selection,
     write: Write,
     *,
@@ -58,38 +65,68 @@ async def read(
     on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields."""
-    async with _open(backends) as dead_letters:
-        pages = dead_letters.newest_first(selection)
-        return await _write(dead_letters, pages, selection, write, limit, on_progress)
+    async with _open_all(sources) as opened:
+        pages = newest_of_all({name: each.newest_first(selection) for name, each in opened.items()})
+        return await _write(opened.values(), pages, selection, write, limit, on_progress)
 
 
 async def export(
-    backends: Backends, selection: Selection, write: Write, *, on_progress: OnProgress = _ignore
+    sources: Sequence[Backends], selection: Selection, write: Write, *, on_progress: OnProgress = _ignore
 ) -> WrittenDeadLetters:
-    """Pass all dead letters that match to `write`, oldest first, with all their fields.
+    """Pass all dead letters that match to `write` with all their fields, source by source, the oldest of each first.
 
     Entries that are dead-lettered after the start are left out, because otherwise an export could go on indefinitely while orders fail.
     """
-    async with _open(backends) as dead_letters:
-        pages = dead_letters.oldest_first(selection, newest=await dead_letters.newest())
-        return await _write(dead_letters, pages, selection, write, None, on_progress)
+    async with _open_all(sources) as opened:
+        newest = {name: await each.newest() for name, each in opened.items()}
+        pages = _one_after_another(
+            {name: each.oldest_first(selection, newest=newest[name]) for name, each in opened.items()}
+        )
+        return await _write(opened.values(), pages, selection, write, None, on_progress)
+
+
+async def newest_of_all(sources: Mapping[str, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
+    """Merge the dead letters of several sources, each newest first. It holds one page of each source."""
+    async with AsyncExitStack() as stack:
+        for pages in sources.values():
+            await stack.enter_async_context(aclosing(pages))
+        held: dict[str, Sequence[Row]] = dict.fromkeys(sources, ())
+        while held:
+            for name in [name for name, rows in held.items() if not rows]:
+                if (page := await anext(sources[name], None)) is None:
+                    del held[name]
+                else:
+                    held[name] = page.rows
+                    yield name, DeadLetterPage((), page.examined)
+            if held and all(held.values()):
+                name = max(held, key=lambda each: held[each][0][0].dead_at)
+                newest, *held[name] = held[name]
+                yield name, DeadLetterPage([newest], 0)
+
+
+async def _one_after_another(sources: Mapping[str, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
+    for name, pages in sources.items():
+        async with aclosing(pages):
+            async for page in pages:
+                yield name, page
 
 
 async def _write(
-    dead_letters: DeadLetters,
-    pages: AsyncGenerator[DeadLetterPage, None],
+    dead_letters: Iterable[DeadLetters],
+    pages: Pages,
     selection: Selection,
     write: Write,
     limit: int | None,
     on_progress: OnProgress,
 ) -> WrittenDeadLetters:
-    total = await dead_letters.count()
+    total = sum([await each.count() for each in dead_letters])
     named: set[str] = set()
     count = examined = 0
     async with aclosing(pages):
-        async for page in pages:
+        async for source, page in pages:
             entries = page.entries if limit is None else page.entries[: limit - count]
-            write(entries)
+            if entries:
+                write(source, entries)
             if len(entries) < len(page.entries):
                 return WrittenDeadLetters(count + len(entries), has_more=True, missing=frozenset())
             named.update(*(selection.names(entry) for entry in entries))
@@ -137,10 +174,11 @@ async def drop(
         return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
 
 
-def as_object(entry: DeadLetterEntry) -> dict[str, Any]:
-    """Convert a dead letter for JSON. The entry's other fields are grouped in `fields`."""
+def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
+    """Convert a dead letter of a source for JSON. The entry's other fields are grouped in `fields`."""
     return {
         "id": entry.entry_id,
+        "source": source,
         "order_id": entry.order_id,
         "reason": entry.reason,
         "error": entry.error,
@@ -167,5 +205,12 @@ def json_time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _open(backends: Backends, on_wait: Callable[[str], None] = _ignore) -> AbstractAsyncContextManager[DeadLetters]:
+def _open(backends: Backends, on_wait: Callable[[str], None]) -> AbstractAsyncContextManager[DeadLetters]:
     return DeadLetters.connect(backends.redis_url, backends.stream, group=backends.group, on_wait=on_wait)
+
+
+@asynccontextmanager
+async def _open_all(sources: Sequence[Backends]) -> AsyncIterator[dict[str, DeadLetters]]:
+    """The dead letters of each source by its name, with the same connections, because sources share one Redis."""
+    async with control_client(sources[0].redis_url) as client:
+        yield {each.source: DeadLetters(client, each.stream, group=each.group) for each in sources}

@@ -12,6 +12,7 @@ from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import json_time
 from ingest.queue.operate.retries import Retries, RetrySurvey
+from ingest.queue.redis.connection import control_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,36 +20,45 @@ class FoundRetries:
     """The retries that a search found.
 
     Attributes:
-        entries: sorted by due time.
+        entries: each with its source, sorted by due time.
         has_more: whether more retries match than the limit allows.
         missing: orders of the selection without a matching retry. Empty if `has_more` is true.
     """
 
-    entries: Sequence[RetryEntry]
+    entries: Sequence[tuple[str, RetryEntry]]
     has_more: bool
     missing: frozenset[str]
 
 
 async def find(
-    backends: Backends,
+    sources: Sequence[Backends],
     selection: RetrySelection,
     *,
     limit: int,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
 ) -> FoundRetries:
     """Find the soonest retries that match, at most `limit`."""
-    entries: list[RetryEntry] = []
+    found: list[tuple[str, RetryEntry]] = []
     examined = 0
-    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
-        total = await retries.count()
-        async for page in retries.pages():
-            entries += [entry for entry in page.entries if selection.matches(entry)]
-            examined += len(page.entries)
-            on_progress(examined, total)
-            if len(entries) > limit:
-                return FoundRetries(entries[:limit], has_more=True, missing=frozenset())
-    missing = selection.ids.difference(entry.order_id for entry in entries)
-    return FoundRetries(entries, has_more=False, missing=missing)
+    async with control_client(sources[0].redis_url) as client:
+        retries = {each.source: Retries(client, each.stream, each.group) for each in sources}
+        total = sum([await each.count() for each in retries.values()])
+        for source, each in retries.items():
+            matching = 0
+            async for page in each.pages():
+                entries = [entry for entry in page.entries if selection.matches(entry)]
+                found += [(source, entry) for entry in entries]
+                matching += len(entries)
+                examined += len(page.entries)
+                on_progress(examined, total)
+                if matching > limit:
+                    break
+            # With many sources, those that are too late for the result are not kept.
+            found = sorted(found, key=lambda each: each[1].next_try_at)[: limit + 1]
+    if len(found) > limit:
+        return FoundRetries(found[:limit], has_more=True, missing=frozenset())
+    missing = selection.ids.difference(entry.order_id for _, entry in found)
+    return FoundRetries(found, has_more=False, missing=missing)
 
 
 async def survey(
@@ -79,10 +89,11 @@ async def dead_letter(
         return await retries.dead_letter(found, actor, on_progress=on_progress)
 
 
-def as_object(entry: RetryEntry) -> dict[str, Any]:
-    """Convert a retry for JSON."""
+def as_object(entry: RetryEntry, source: str) -> dict[str, Any]:
+    """Convert a retry of a source for JSON."""
     return {
         "id": entry.entry_id,
+        "source": source,
         "order_id": entry.order_id,
         "next_try_at": json_time(entry.next_try_at),
         "attempt": entry.attempt,

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 from acceptance.dead_lettering import dead_lettered
-from acceptance.queued import queued
+from acceptance.queued import queued, sources
 from integration.scenes import fragile, scene
 from support import Cli, closing_cli
 
-__all__ = ["dead_lettered", "fragile", "queued", "scene"]
+__all__ = ["dead_lettered", "fragile", "queued", "scene", "sources"]
 
 
 @pytest.fixture

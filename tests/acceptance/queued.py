@@ -1,10 +1,13 @@
-"""The queue of one test, as commands leave it."""
+"""The queue of one test, as commands leave it, and the queues of several sources."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 from dead_letter_entries import dead_fields
 from redis import Redis
+from support import Cli
 
 from ingest.queue.layout.keys import Keys
 
@@ -32,3 +35,46 @@ class Queued:
 def queued(redis_url: str, queue_name: str) -> Iterator[Queued]:
     with Redis.from_url(redis_url) as redis:
         yield Queued(redis, Keys.of(queue_name))
+
+
+class Sources:
+    """The queues of the sources `shop-de` and `shop-fr`, and commands that know them."""
+
+    def __init__(self, redis: Redis, queue: str, cli: Cli) -> None:
+        self.redis = redis
+        self.run = cli.run
+        self.keys = {name: Keys.of(f"{queue}/{name}") for name in ("shop-de", "shop-fr")}
+
+    def dead_letter(self, source: str, order_id: str, reason: str = "not_found", **fields: object) -> str:
+        """Add a dead letter. Returns its ID."""
+        return self.redis.xadd(self.keys[source].dead, dead_fields(order_id, reason, **fields)).decode()  # type: ignore[union-attr]
+
+    def let_wait(self, source: str, order_id: str, due: int = 4_000_000_000_000) -> None:
+        """Add a retry, due at this time in ms."""
+        fields = ["order_id", order_id, "attempt", "3", "retry_reason", "timeout", "retry_error", "no answer"]
+        self.redis.hset(self.keys[source].retry_entries, f"1-{order_id}", msgspec.msgpack.encode(fields))  # type: ignore[arg-type]
+        self.redis.zadd(self.keys[source].retry, {f"1-{order_id}": due})
+
+    def dead(self, source: str) -> list[str]:
+        """The orders of a source's dead letters."""
+        return self._orders(self.keys[source].dead)
+
+    def queued(self, source: str) -> list[str]:
+        """The orders in a source's lanes."""
+        return [order for lane in self.keys[source].lanes for order in self._orders(lane.stream)]
+
+    def _orders(self, key: str) -> list[str]:
+        return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(key)]
+
+
+@pytest.fixture
+def sources(redis_url: str, queue_name: str, cli: Cli, tmp_path: Path) -> Iterator[Sources]:
+    file = tmp_path / "sources.toml"
+    shops = (
+        f'[sources.{name}.upstream]\nurl = "http://127.0.0.1:1/{name}/{{order_id}}"\n'
+        for name in ("shop-de", "shop-fr")
+    )
+    file.write_text("\n".join(shops))
+    cli.env["INGEST_SOURCES"] = str(file)
+    with Redis.from_url(redis_url) as redis:
+        yield Sources(redis, queue_name, cli)

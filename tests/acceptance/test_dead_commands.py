@@ -57,6 +57,7 @@ def test_list_as_json_prints_one_object_per_line_with_all_fields(cli: Cli, dead_
     assert lines(done.stdout) == [
         {
             "id": entry_id,
+            "source": "",
             "order_id": "a",
             "reason": "not_found",
             "error": "HTTP 404",

@@ -182,7 +182,7 @@ SHOW_DEAD_LETTER = Documentation(
     text="With all its fields, including its document.",
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
     response="The dead letter.",
-    schema=object_schema("id", "order_id", "reason", "fields"),
+    schema=object_schema("id", "source", "order_id", "reason", "fields"),
     problems={404: "There is no such dead letter.", **_MALFORMED},
 )
 REPLAY = _change("Replay dead letters", "They go back into the queue with fresh attempts.", DeadLettersBody)

@@ -17,6 +17,7 @@ from ingest.api.operations.selections import Changes, DeadLettersBody
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import Operation
 from ingest.operations.dead_letters import as_object
 from ingest.queue.operate.dead_letters import Change, DeadLetters, is_entry_id
@@ -33,11 +34,13 @@ class DeadLetterRoutes:
         dead_letters: of the queue, constructed with `refuse_to_wait`.
         audit_log: records changes.
         limits: of bodies.
+        source: the name of the source in the responses.
     """
 
     dead_letters: DeadLetters
     audit_log: AuditLog
     limits: BodyLimits
+    source: str = UNNAMED
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -60,7 +63,7 @@ class DeadLetterRoutes:
         selection = _selection(given)
         with as_problems():
             found, next_ = await self.dead_letters.summaries(selection, before, limit)
-        shown = [as_object(entry) for entry in found]
+        shown = [as_object(entry, self.source) for entry in found]
         for each in shown:
             del each["fields"]
         return json_response({"dead_letters": shown, "next_cursor": None if next_ is None else cursor_of(next_)})
@@ -72,7 +75,7 @@ class DeadLetterRoutes:
             entry = await self.dead_letters.get(request.match_info["entry"])
         if entry is None:
             raise Problem(404, "dead_letter_not_found", "there is no dead letter with this ID")
-        return json_response(as_object(entry))
+        return json_response(as_object(entry, self.source))
 
     async def replay(self, request: web.Request, caller: Caller) -> web.Response:
         """Put the dead letters that match back into the queue."""

@@ -15,6 +15,7 @@ from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import Changes, RetriesBody
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.source_name import UNNAMED
 from ingest.operations import retries as operations
 from ingest.operations.audit import Operation
 from ingest.queue.operate.monitor import Monitor
@@ -69,11 +70,13 @@ class RetryRoutes:
         retries: of the queue.
         audit_log: records changes.
         limits: of bodies.
+        source: the name of the source in the responses.
     """
 
     retries: Retries
     audit_log: AuditLog
     limits: BodyLimits
+    source: str = UNNAMED
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -91,7 +94,7 @@ class RetryRoutes:
         selection = RetrySelection(ids, reasons, everything=not (ids or reasons))
         with as_problems():
             page = await self.retries.page(after, limit)
-        found = [operations.as_object(entry) for entry in page.entries if selection.matches(entry)]
+        found = [operations.as_object(entry, self.source) for entry in page.entries if selection.matches(entry)]
         return json_response({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
 
     async def run_now(self, request: web.Request, caller: Caller) -> web.Response:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import start_with_backends
-from ingest.cli.options import TIME, AsJson, DryRun, Yes, parse_period
+from ingest.cli.options import TIME, AsJson, Changing, DryRun, SourcesToChange, Yes, parse_period, taking
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ingest.operations.backends import Backends
     from ingest.queue.operate.dead_letters import Change, Survey
 
 COMMANDS = ("list", "show", "replay", "drop", "export")
@@ -63,9 +63,10 @@ def dead() -> None:
     """
 
 
-def replay(
+def _changing(
     ids: Ids = None,
     *,
+    source: SourcesToChange = None,
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
@@ -73,7 +74,22 @@ def replay(
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
-) -> None:
+) -> Changing:
+    """The options of the commands that change something: criteria or `--all` are required.
+
+    Raises:
+        ConfigError: as `selection_or_all`, and if there are neither criteria nor `--all`, or both.
+    """
+    selection = selection_or_all(ids, reason, since, until)
+    if selection.everything and not everything:
+        raise ConfigError("choose dead letters by IDs, --reason, --since or --until, or all of them with --all")
+    if everything and not selection.everything:
+        raise ConfigError("--all selects every dead letter: use it without IDs, --reason, --since and --until")
+    return Changing(selection, source, dry_run, yes, as_json)
+
+
+@taking(_changing)
+def replay(options: Changing) -> None:
     """Put dead letters back into the queue, with fresh attempts.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
@@ -95,23 +111,11 @@ def replay(
     """
     from ingest.operations import dead_letters
 
-    selection = _required_selection(ids, reason, since, until, everything=everything)
-    raise typer.Exit(
-        _change("replay", "replayed", dead_letters.replay, selection, dry_run=dry_run, yes=yes, as_json=as_json)
-    )
+    raise typer.Exit(_change("replay", "replayed", dead_letters.replay, options))
 
 
-def drop(
-    ids: Ids = None,
-    *,
-    reason: Reasons = None,
-    since: Since = None,
-    until: Until = None,
-    everything: Everything = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+@taking(_changing)
+def drop(options: Changing) -> None:
     """Delete dead letters permanently.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
@@ -131,10 +135,7 @@ def drop(
     """
     from ingest.operations import dead_letters
 
-    selection = _required_selection(ids, reason, since, until, everything=everything)
-    raise typer.Exit(
-        _change("drop", "dropped", dead_letters.drop, selection, dry_run=dry_run, yes=yes, as_json=as_json)
-    )
+    raise typer.Exit(_change("drop", "dropped", dead_letters.drop, options))
 
 
 def selection_or_all(
@@ -150,41 +151,18 @@ def selection_or_all(
     return Selection(frozenset(ids or ()), chosen, first, last, everything=not (ids or reasons or first or last))
 
 
-def _required_selection(
-    ids: Sequence[str] | None,
-    reasons: Sequence[DeadReason] | None,
-    since: str | None,
-    until: str | None,
-    *,
-    everything: bool,
-) -> Selection:
-    """The selection of a command that changes something: criteria or `--all` are required.
-
-    Raises:
-        ConfigError: also if there is neither, or both.
-    """
-    selection = selection_or_all(ids, reasons, since, until)
-    if selection.everything and not everything:
-        raise ConfigError("choose dead letters by IDs, --reason, --since or --until, or all of them with --all")
-    if everything and not selection.everything:
-        raise ConfigError("--all selects every dead letter: use it without IDs, --reason, --since and --until")
-    return selection
-
-
-def _change(
-    verb: str, done: str, apply: Callable[..., Any], selection: Selection, *, dry_run: bool, yes: bool, as_json: bool
-) -> int:
+def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing) -> int:
     """Make the change `apply` of `ingest.operations.dead_letters`. Return the exit code."""
     from ingest.cli.action import Action, carry_out
     from ingest.operations.dead_letters import survey
     from ingest.queue.operate.dead_letters import PAGE
 
-    backends = start_with_backends()
-
-    async def apply_to(found: "Survey", on_progress: Callable[[int, int], None], on_wait: Callable[[str], None]) -> int:
+    async def apply_to(
+        backends: "Backends", found: "Survey", on_progress: Callable[[int, int], None], on_wait: Callable[[str], None]
+    ) -> int:
         result: Change = await apply(
             backends,
-            selection,
+            options.selection,
             newest=found.newest,
             on_progress=lambda so_far: on_progress(so_far.done, so_far.done + so_far.gone),
             on_wait=on_wait,
@@ -198,7 +176,9 @@ def _change(
         noun="dead letter",
         nouns="dead letters",
         page=PAGE,
-        survey=lambda display: survey(backends, selection, on_progress=display.update, on_wait=display.say),
+        survey=lambda backends, display: survey(
+            backends, options.selection, on_progress=display.update, on_wait=display.say
+        ),
         apply=apply_to,
     )
-    return carry_out(action, dry_run=dry_run, yes=yes, as_json=as_json)
+    return carry_out(action, options)

@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli.dead import Ids, Reasons, Since, Until, selection_or_all
-from ingest.cli.invocation import say, start_with_backends
+from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.options import Sources
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.text import counted, printable
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
@@ -19,7 +20,7 @@ from ingest.domain.errors import ConfigError
 if TYPE_CHECKING:
     from ingest.operations.dead_letters import Write
 
-_CSV_COLUMNS = ("id", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
+_CSV_COLUMNS = ("id", "source", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -33,6 +34,7 @@ class Format(StrEnum):
 def export(
     ids: Ids = None,
     *,
+    source: Sources = None,
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
@@ -43,7 +45,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    r"""Write dead letters as JSON lines or CSV, oldest first. Changes nothing.
+    r"""Write dead letters as JSON lines or CSV, source by source, oldest first. Changes nothing.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
@@ -71,21 +73,21 @@ def export(
     if force and output is None:
         raise ConfigError("--force requires --output")
     selection = selection_or_all(ids, reason, since, until)
-    backends = start_with_backends()
+    sources = [*backends_of_sources(source).values()]
     with standard_output() if output is None else new_file(output, replace=force) as stream:
         write = (_csv_writer if file_format is Format.CSV else json_writer)(stream)
-        export_all = partial(dead_letters.export, backends, selection, write)
+        export_all = partial(dead_letters.export, sources, selection, write)
         done = search(export_all, activity="exporting", beside=stream)
     if output is not None:
         say(f"wrote {counted(done.count, 'dead letter')} to {output}")
     raise typer.Exit(1 if done.missing else 0)
 
 
-def _csv_row(entry: DeadLetterEntry) -> list[str]:
+def _csv_row(entry: DeadLetterEntry, source: str) -> list[str]:
     """The cells of a dead letter in a CSV file, in the order of `_CSV_COLUMNS`."""
     from ingest.operations.dead_letters import as_object
 
-    facts = as_object(entry)
+    facts = as_object(entry, source)
     facts["fields"] = json.dumps(facts["fields"])
     return [_cell("" if facts[column] is None else str(facts[column])) for column in _CSV_COLUMNS]
 
@@ -93,7 +95,7 @@ def _csv_row(entry: DeadLetterEntry) -> list[str]:
 def _csv_writer(stream: IO[str]) -> "Write":
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(_CSV_COLUMNS)
-    return lambda entries: writer.writerows(map(_csv_row, entries))
+    return lambda source, entries: writer.writerows(_csv_row(entry, source) for entry in entries)
 
 
 def _cell(text: str) -> str:

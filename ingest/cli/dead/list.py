@@ -10,13 +10,14 @@ from functools import partial
 import typer
 
 from ingest.cli.dead import Ids, Reasons, Since, Until, selection_or_all
-from ingest.cli.invocation import say, start_with_backends
-from ingest.cli.options import AsJson, Limit
+from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.options import AsJson, Limit, Sources
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age
 from ingest.cli.terminal.width import Table, width_of
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.source_name import UNNAMED
 
 _TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
 _LONGEST_ERROR = 100
@@ -27,6 +28,7 @@ Row = tuple[str, ...]
 def list_(
     ids: Ids = None,
     *,
+    source: Sources = None,
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
@@ -47,6 +49,8 @@ def list_(
 
     `ingest dead list 536365` lists the dead letters of one order.
 
+    `ingest dead list --source shop-de` lists those of one source. Without `--source`, it lists all sources.
+
     `ingest dead list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
 
     `ingest dead export` writes all of them, without a limit.
@@ -55,18 +59,20 @@ def list_(
     from ingest.operations import dead_letters
 
     selection = selection_or_all(ids, reason, since, until)
-    backends = start_with_backends()
+    sources = backends_of_sources(source)
     if as_json:
-        raise typer.Exit(1 if print_json(backends, selection, limit).missing else 0)
+        raise typer.Exit(1 if print_json([*sources.values()], selection, limit).missing else 0)
+    is_named = UNNAMED not in sources
     rows: list[Row] = []
 
-    def write(entries: Sequence[DeadLetterEntry]) -> None:
-        rows.extend(map(_row, entries))
+    def write(source: str, entries: Sequence[DeadLetterEntry]) -> None:
+        rows.extend((source, *_row(entry)) if is_named else _row(entry) for entry in entries)
 
-    found = search(partial(dead_letters.find, backends, selection, write, limit=limit))
+    found = search(partial(dead_letters.find, [*sources.values()], selection, write, limit=limit))
     if rows:
         with standard_output() as stream:
-            stream.writelines(line + "\n" for line in lines_of(rows, width_of(stream)))
+            lines = lines_of(rows, width_of(stream), with_source=is_named)
+            stream.writelines(line + "\n" for line in lines)
     else:
         say("no dead letters")
     if found.has_more:
@@ -74,9 +80,10 @@ def list_(
     raise typer.Exit(1 if found.missing else 0)
 
 
-def lines_of(rows: Sequence[Row], width: int) -> Iterator[str]:
+def lines_of(rows: Sequence[Row], width: int, *, with_source: bool = False) -> Iterator[str]:
     """The table's lines, none wider than `width` unless its IDs are. On a narrow terminal, replays and errors are below."""
-    return _TABLE.lines(rows, list(map(_below, rows)), width)
+    table = _TABLE.with_column("source") if with_source else _TABLE
+    return table.lines(rows, list(map(_below, rows)), width)
 
 
 def _row(entry: DeadLetterEntry) -> Row:

@@ -1,7 +1,7 @@
 """Searches for dead letters with progress, and prints them as JSON."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import IO, Any
 
@@ -9,7 +9,7 @@ from ingest.cli.invocation import say
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import WrittenDeadLetters
@@ -34,13 +34,17 @@ def search(
     return found
 
 
-def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> WrittenDeadLetters:
+def print_json(sources: Sequence[Backends], selection: Selection, limit: int | None = None) -> WrittenDeadLetters:
     """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
-        find = partial(dead_letters.read, backends, selection, json_writer(stream), limit=limit)
+        find = partial(dead_letters.read, sources, selection, json_writer(stream), limit=limit)
         return search(find, beside=stream)
 
 
 def json_writer(stream: IO[str]) -> dead_letters.Write:
     """Write one JSON object per line, in ASCII: safe in any terminal and encoding."""
-    return lambda entries: stream.writelines(json.dumps(dead_letters.as_object(entry)) + "\n" for entry in entries)
+
+    def write(source: str, entries: Sequence[DeadLetterEntry]) -> None:
+        stream.writelines(json.dumps(dead_letters.as_object(entry, source)) + "\n" for entry in entries)
+
+    return write

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.invocation import start_with_backends
-from ingest.cli.options import AsJson
+from ingest.cli.invocation import backends_of_sources
+from ingest.cli.options import AsJson, Sources
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age, format_time
@@ -29,6 +29,7 @@ def show(
         ),
     ],
     *,
+    source: Sources = None,
     as_json: AsJson = False,
 ) -> None:
     """Show dead letters with all their fields. Changes nothing.
@@ -42,30 +43,32 @@ def show(
 
     `ingest dead show 536365` shows every dead letter of an order.
 
+    `ingest dead show 536365 --source shop-de` shows those of one source. Without `--source`, it searches all sources.
+
     `ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object per line.
     """
     from ingest.cli.dead.search import print_json, search
     from ingest.operations import dead_letters
 
-    backends, selection = start_with_backends(), Selection(ids=frozenset(ids))
+    sources, selection = [*backends_of_sources(source).values()], Selection(ids=frozenset(ids))
     if as_json:
-        raise typer.Exit(1 if print_json(backends, selection).missing else 0)
+        raise typer.Exit(1 if print_json(sources, selection).missing else 0)
     with standard_output() as stream:
         console, shown = console_on(stream), 0
 
-        def write(entries: Sequence[DeadLetterEntry]) -> None:
+        def write(source: str, entries: Sequence[DeadLetterEntry]) -> None:
             nonlocal shown
             for entry in entries:
                 if shown:
                     console.print()
-                console.print(_table(entry))
+                console.print(_table(entry, source))
                 shown += 1
 
-        found = search(partial(dead_letters.read, backends, selection, write), beside=stream)
+        found = search(partial(dead_letters.read, sources, selection, write), beside=stream)
     raise typer.Exit(1 if found.missing else 0)
 
 
-def _table(entry: DeadLetterEntry) -> "Table":
+def _table(entry: DeadLetterEntry, source: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
@@ -74,13 +77,15 @@ def _table(entry: DeadLetterEntry) -> "Table":
     details = Table(box=None, show_header=False, pad_edge=False)
     details.add_column(style="dim", no_wrap=True)
     details.add_column(overflow="fold")
-    for name, value in [*_details(entry), *texts(entry.fields).items()]:
+    for name, value in [*_details(entry, source), *texts(entry.fields).items()]:
         details.add_row(Text(printable(name, 64)), Text(_shortened(value)))
     return details
 
 
-def _details(entry: DeadLetterEntry) -> Iterator[tuple[str, str]]:
+def _details(entry: DeadLetterEntry, source: str) -> Iterator[tuple[str, str]]:
     yield "id", entry.entry_id
+    if source:
+        yield "source", source
     yield "order", entry.order_id or ""
     yield "reason", entry.reason
     yield "error", entry.error

@@ -60,6 +60,10 @@ class Table:
     names: int
     facts: int
 
+    def with_column(self, name: str) -> "Table":
+        """The table with a first column that belongs to the names."""
+        return Table((name, *self.header), self.names + 1, self.facts + 1)
+
     def lines(self, rows: Sequence[Sequence[str]], below: Sequence[str], width: int) -> Iterator[str]:
         """The table's lines, none wider than `width` unless its names are.
 
