@@ -179,12 +179,12 @@ def _checked_sources(names: list[str] | None) -> list[str] | None:
         return None
     from ingest.domain.source_name import chosen_sources, parse_source_name
     from ingest.settings import load_settings
-    from ingest.settings.source_file import source_settings
+    from ingest.settings.source_file import source_names
 
     settings = load_settings()
     if settings.sources is None:
         return [parse_source_name(name) for name in names]
-    return chosen_sources(names, source_settings(settings))
+    return chosen_sources(names, source_names(settings))
 
 
 def _show(text: str, path: Path, key_id: str) -> None:

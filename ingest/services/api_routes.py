@@ -27,7 +27,7 @@ from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
 from ingest.services.api_connections import RouteConnections, SourceConnections
 from ingest.settings import Settings, load_settings
-from ingest.settings.source_file import source_settings
+from ingest.settings.source_file import source_settings_without_secrets
 from ingest.sources.documents import decoder_of, mapping_of
 from ingest.store.audit import AuditLog
 from ingest.telemetry.shared_metrics import Counter
@@ -55,7 +55,7 @@ class ServedSources:
         Raises:
             ConfigError: one of them is invalid.
         """
-        sources = source_settings(settings)
+        sources = source_settings_without_secrets(settings)
         if settings.webhooks is None:
             return cls(sources)
         if UNNAMED not in sources:

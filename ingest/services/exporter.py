@@ -12,7 +12,7 @@ from ingest.files.watch import WatchedFiles, watching
 from ingest.probes.metrics_page import reading_queues, serving
 from ingest.process.lifecycle import listen, run_to_the_end, stop_on_signals
 from ingest.settings import Settings
-from ingest.settings.source_file import source_settings
+from ingest.settings.source_file import source_names
 from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
@@ -75,7 +75,7 @@ class ExportedSources:
         return [] if file is None else [WatchedFiles("INGEST_SOURCES", [Path(file)], self._reload)]
 
     def _read(self) -> list[str]:
-        return chosen_sources(self._only, source_settings(self._settings))
+        return chosen_sources(self._only, source_names(self._settings))
 
     async def _reload(self) -> None:
         try:

@@ -4,7 +4,7 @@ A source has the settings of the process, with its own values for the external A
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from ingest.domain.toml_errors import Keys, describe_location
 from ingest.files.regular import read_text
 from ingest.settings import PREFIX
 from ingest.settings.names import is_of_file, key_of
-from ingest.settings.source_values import TableProblem, values_of
+from ingest.settings.source_values import SourceValues, TableProblem, values_of, values_without_secrets
 
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings
@@ -25,29 +25,69 @@ MOST_SOURCES = 1_000
 _LARGEST = 4 * 1024 * 1024
 
 
-def source_settings(settings: "Settings") -> "dict[str, Settings]":
+def source_names(settings: "Settings") -> list[str]:
+    """Return the names of all sources. Reads neither their values nor the files that these name.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    if settings.sources is None:
+        return [UNNAMED]
+    return list(_read_tables(settings)[2])
+
+
+def source_settings(settings: "Settings", only: Collection[str] | None = None) -> "dict[str, Settings]":
     """Return the settings of each source by its name. Without a sources file, this is the unnamed source alone.
+
+    Args:
+        settings: of the process.
+        only: the names of existing sources. The tables and secrets of the others are not read. None for all sources.
 
     Raises:
         ConfigError: the file cannot be used. The message contains the file, the line and the path of the key.
     """
+    return _settings_of(settings, values_of, only)
+
+
+def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings]":
+    """As `source_settings`, for a process that sends no requests to external APIs. It does not need their credentials.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    return _settings_of(settings, values_without_secrets)
+
+
+def _settings_of(
+    settings: "Settings", read: Callable[[Any, Path], SourceValues], only: Collection[str] | None = None
+) -> "dict[str, Settings]":
     if settings.sources is None:
         return {UNNAMED: settings}
+    file, text, tables = _read_tables(settings)
+    sources = {}
+    for name, table in tables.items():
+        if only is None or name in only:
+            with _located(file, text, ("sources", name)):
+                found = read(table, file.parent)
+                own = settings.of_source(name, found.values, found.files, found.webhook)
+                sources[name] = _with_placeholder(own) if read is values_of else own
+    return sources
+
+
+def _read_tables(settings: "Settings") -> tuple[Path, str, dict[str, Any]]:
+    """Return the file, its text, and the tables of the sources by their names."""
     _require_no_other_source(settings)
-    file = Path(settings.sources)
+    file = Path(settings.sources or "")
     try:
         text = read_text(file, _LARGEST, "a file of sources")
     except ValueError as error:
         raise ConfigError(f"{PREFIX}SOURCES: {error}") from error
     with _located(file, text, ()):
         tables = _tables(text)
-    sources = {}
-    for name, table in tables.items():
+    for name in tables:
         with _located(file, text, ("sources", name)):
             _check_name(name)
-            values, files, webhook = values_of(table, file.parent)
-            sources[name] = _with_placeholder(settings.of_source(name, values, files, webhook))
-    return sources
+    return file, text, tables
 
 
 def problem_in_source(settings: "Settings", problem: str, keys: Keys) -> ConfigError:

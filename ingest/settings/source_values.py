@@ -1,7 +1,7 @@
 """Validates the table of one source by the models of the settings."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -98,6 +98,19 @@ def values_of(table: Any, folder: Path) -> SourceValues:
     Raises:
         TableProblem: it cannot be used.
     """
+    return _validated(table, folder, read_value)
+
+
+def values_without_secrets(table: Any, folder: Path) -> SourceValues:
+    """As `values_of`, but does not read the files of secrets, and returns no value of these.
+
+    Raises:
+        TableProblem: the table cannot be used.
+    """
+    return _validated(table, folder, None)
+
+
+def _validated(table: Any, folder: Path, read: Callable[[Path], str] | None) -> SourceValues:
     given, webhook = _given(table)
     files = {
         name: folder / _text(given.pop(name + _FROM_FILE), name) for name in _SECRETS if name + _FROM_FILE in given
@@ -106,8 +119,10 @@ def values_of(table: Any, folder: Path) -> SourceValues:
         if name in given:
             keys = key_of(name)
             raise TableProblem(f"both `{keys[-1]}` and `{keys[-1]}_file` are set: remove one of them", keys)
+        if read is None:
+            continue
         try:
-            given[name] = read_value(path)
+            given[name] = read(path)
         except ValueError as error:
             raise TableProblem(str(error), key_of(name + _FROM_FILE)) from None
     try:

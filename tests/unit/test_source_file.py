@@ -13,7 +13,12 @@ from ingest.settings.loading import Settings as EverySetting
 from ingest.settings.masked_values import effective, effective_source, set_by_source
 from ingest.settings.names import describes_source, naming_keys_of, setting_name
 from ingest.settings.processing import ProcessingSettings
-from ingest.settings.source_file import problem_in_source, source_settings
+from ingest.settings.source_file import (
+    problem_in_source,
+    source_names,
+    source_settings,
+    source_settings_without_secrets,
+)
 from ingest.settings.source_values import KEYS
 from ingest.settings.upstream import UpstreamSettings
 from ingest.sources.from_settings import source_of
@@ -243,3 +248,45 @@ def test_the_effective_values_of_a_source_are_masked(read: Read) -> None:
     }
     assert "s3cret" not in str(effective_source(shop))
     assert "INGEST_UPSTREAM_URL" not in effective(shop)
+
+
+TWO_SHOPS = """
+    [sources.shop-de.upstream]
+    url = "https://shop.example/orders/{order_id}"
+    token_file = "secrets/shop-de"
+
+    [sources.shop-fr.upstream]
+    url = "https://shop.example/orders/{order_id}"
+    body_file = "secrets/absent"
+"""
+
+
+@pytest.fixture
+def two_shops(home: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The settings of a process with two sources, of which one has a secret that this process cannot read."""
+    (home / "secrets").mkdir()
+    (home / "secrets" / "shop-de").write_text("t0ken")
+    (home / "sources.toml").write_text(TWO_SHOPS)
+    monkeypatch.setenv("INGEST_SOURCES", "sources.toml")
+    return load_settings()
+
+
+def test_names_and_values_are_read_without_the_secrets(two_shops: Settings) -> None:
+    sources = source_settings_without_secrets(two_shops)
+
+    assert source_names(two_shops) == [*sources] == ["shop-de", "shop-fr"]
+    assert [settings.stream for settings in sources.values()] == ["orders/shop-de", "orders/shop-fr"]
+    assert sources["shop-de"].upstream_token is None
+
+
+def test_the_secrets_of_other_sources_are_not_read(two_shops: Settings) -> None:
+    sources = source_settings(two_shops, ["shop-de"])
+
+    assert [*sources] == ["shop-de"]
+    assert sources["shop-de"].upstream_token is not None
+    with pytest.raises(ConfigError, match=r"body_file.*absent"):
+        source_settings(two_shops)
+
+
+def test_without_a_file_the_only_name_is_empty() -> None:
+    assert source_names(load_settings()) == [""]
