@@ -24,9 +24,7 @@ class Process:
         self.queue = MemoryQueue(self.group, "one")
         self.in_flight = Held(clock=now)
         self.clock = SharedClock(monotonic=now)
-        self.heartbeats = Heartbeats(
-            self.queue, self.in_flight, IDLE, LIFETIME, self.clock, clock=now, draw=lambda _, high: high
-        )
+        self.heartbeats = Heartbeats(self.queue, self.in_flight, IDLE, LIFETIME, self.clock, clock=now)
 
     async def hold(self, *order_ids: str) -> list[Delivery]:
         self.group.add(*order_ids)

@@ -10,7 +10,6 @@ the order.
 """
 
 import asyncio
-import random
 from collections.abc import Callable
 
 from ingest.domain.errors import Unavailable
@@ -18,6 +17,7 @@ from ingest.flow.availability import until_available
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.held import Held
 from ingest.flow.ports import Liveness
+from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("heartbeat")
@@ -45,7 +45,6 @@ class Heartbeats:
         shared: SharedClock,
         *,
         clock: Callable[[], float] = steady,
-        draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._queue = queue
         self._held = held
@@ -53,7 +52,6 @@ class Heartbeats:
         self._lifetime = lifetime
         self._shared = shared
         self._clock = clock
-        self._draw = draw
         self.consumers = 1
         self._sent_at = 0.0
         self._leads = False
@@ -97,12 +95,12 @@ class Heartbeats:
 
     async def _keep_sending(self) -> None:
         while True:
-            await asyncio.sleep(self._draw(0.9, 1.1) * self._lifetime / 3)
+            await sleep_to_tick(self._lifetime / 3)
             await self.send()
 
     async def _keep_renewing(self) -> None:
         while True:
-            await asyncio.sleep(self._draw(0.8, 1.0) * self._interval)
+            await sleep_to_tick(0.9 * self._interval)
             await self.renew()
 
     async def _send(self) -> None:

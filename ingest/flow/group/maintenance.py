@@ -6,13 +6,13 @@ all processes, see `ingest.flow.read.reclaim`.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable
 
 from ingest.flow.availability import until_available
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.ports import Maintenance as Group
+from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("maintenance")
@@ -43,13 +43,11 @@ class GroupMaintenance:
         heartbeats: Heartbeats,
         idle: float,
         *,
-        draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group = group
         self._heartbeats = heartbeats
         self._idle = idle
-        self._draw = draw
         self._clock = clock
 
     async def run(self) -> None:
@@ -61,12 +59,12 @@ class GroupMaintenance:
             parts.create_task(self._repeat(self._remove_stale, _REMOVE_EVERY))
 
     async def _repeat(self, part: Callable[[], Awaitable[bool]], every: float, pause: float = _PAUSE) -> None:
-        """Call a part while it has more to do, with pauses, and otherwise again after `every` seconds, with jitter."""
+        """Call a part while it has more to do, with pauses, and otherwise about `every` seconds apart."""
         while True:
             began = self._clock()
             is_done = not self._heartbeats.leads() or await until_available("redis", part)
             if is_done:
-                await asyncio.sleep(self._draw(0.75 * every, 1.25 * every))
+                await sleep_to_tick(every)
             else:
                 await asyncio.sleep(min(every, max(pause, _PAUSE_SHARE * (self._clock() - began))))
 

@@ -8,7 +8,6 @@ If the process dies before it has published the pause, the next rejected request
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Sized
 from contextlib import suppress
@@ -17,12 +16,13 @@ from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
 from ingest.flow.pace.pauses import Pauses
 from ingest.flow.ports import FleetPauses
+from ingest.flow.ticks import next_tick
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("fleet_pause")
 _LOOK_EVERY = 1.0
-# Without orders in flight, one check in five. Such a process may send a request before it sees the pause.
-_IDLE_LOOKS = 5
+# Without orders in flight. Such a process may send a request before it sees the pause.
+_LOOK_EVERY_IDLE = 5.0
 # Two pauses that end within this time are one.
 _SAME = 0.5
 
@@ -37,28 +37,27 @@ class FleetPause:
         held: Sized,
         *,
         clock: Callable[[], float] = time.monotonic,
-        draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._fleet = fleet
         self._pauses = pauses
         self._held = held
         self._clock = clock
-        self._draw = draw
         self._known_until = 0.0
         self._is_unavailable = False
 
     async def run(self) -> None:
         """Publish the pauses of this process, and keep the pauses of the fleet, until cancelled."""
-        idle = 0
+        idle_until = self._clock()
         while True:
+            now = self._clock()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._draw(0.9, 1.1) * _LOOK_EVERY):
+                async with asyncio.timeout(next_tick(now, _LOOK_EVERY) - now):
                     await self._pauses.asked.wait()
             self._pauses.asked.clear()
             asked = self._to_publish()
-            idle = 0 if self._held or asked else idle + 1
-            if idle % _IDLE_LOOKS:
+            if not self._held and not asked and self._clock() < idle_until:
                 continue
+            idle_until = next_tick(self._clock(), _LOOK_EVERY_IDLE)
             await self._exchange(asked)
             # However many requests are rejected, one publication a moment.
             await asyncio.sleep(_SAME / 5)

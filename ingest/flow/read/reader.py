@@ -3,7 +3,6 @@
 Every read happens here, and only when a slot is free.
 """
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -16,6 +15,7 @@ from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.ports import Reading
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.shutdown import Shutdown
+from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("reader")
@@ -143,7 +143,7 @@ class Reader:
         is_polling = self._block > 0 and self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
         taken = await self._queue.read(count, 0.0 if is_polling else self._block)
         if is_polling and not taken:
-            await asyncio.sleep(self._draw(0.75 * self._block, 1.25 * self._block))
+            await sleep_to_tick(self._block)
         return taken
 
     def _reply_was_lost(self, count: int) -> None:

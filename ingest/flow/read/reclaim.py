@@ -3,13 +3,13 @@
 Any number of processes do this concurrently. Each claim is one atomic step in Redis, so that no entry is claimed twice.
 """
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.held import Held
 from ingest.flow.ports import Reading
+from ingest.flow.ticks import next_tick
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 
@@ -30,13 +30,11 @@ class Reclaimer:
         redeliveries: Mapping[str, Counter],
         *,
         clock: Callable[[], float] = time.monotonic,
-        draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._queue = queue
         self._held = held
         self._redeliveries = redeliveries
         self._clock = clock
-        self._draw = draw
         self._next = 0.0
 
     async def claim_own(self, count: int, claimed_before: set[EntryRef], *, counted: bool) -> list[Delivery]:
@@ -52,7 +50,7 @@ class Reclaimer:
         count = min(count, _AT_ONCE)
         found = await self._queue.claim_abandoned(count)
         if len(found.released) + len(found.dead) < count:
-            self._next = self._clock() + self._draw(0.8 * _EVERY, 1.2 * _EVERY)
+            self._next = next_tick(self._clock(), _EVERY)
         return self._redelivered(found.released, "idle") + self._redelivered(found.dead, "dead_consumer")
 
     def _redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:

@@ -1,6 +1,6 @@
 """Access to one queue's consumer group: connections, scripts, and the group itself, which is created again when it is missing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -9,6 +9,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
+from ingest.queue.consume.shared_commands import SharedCommands
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.redis.connection import NoGroup, is_out_of_memory, translated, translating
@@ -32,6 +33,7 @@ class GroupAccess:
         group: the consumer group.
         name: the consumer.
         has_xnack: whether the server has `XNACK`.
+        shared: commands that the consumers of the process share. None for a consumer on its own.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class GroupAccess:
         name: str,
         *,
         has_xnack: bool = False,
+        shared: SharedCommands | None = None,
     ) -> None:
         self.control = control
         self.reading = reading
@@ -53,6 +56,8 @@ class GroupAccess:
         self.group = group
         self.name = name
         self.script = cache(partial(load, control, has_xnack=has_xnack))
+        self._has_xnack = has_xnack
+        self._shared = shared
 
     @translating
     async def ensure_group(self) -> bool:
@@ -86,12 +91,27 @@ class GroupAccess:
             if await self._ensure_lane(lane):
                 _log.warning("group_restored", stream=lane.stream, group=self.group)
 
+    @property
+    def shared(self) -> SharedCommands | None:
+        """The commands that this consumer shares with others now."""
+        return self._shared if self._shared is not None and self._shared.are_used else None
+
     async def call(self, script: str, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
         """Run a script for this group and consumer. The group is created again if it is missing."""
+        return await self._with_group(partial(self.script(script), keys, [self.group, self.name, *arguments]))
+
+    async def call_together(self, script: str, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
+        """As `call`, for a regular call, which shares a command with the same calls of other consumers."""
+        if (shared := self.shared) is None:
+            return await self.call(script, keys, arguments)
+        values = [self.group, self.name, *arguments]
+        return await self._with_group(partial(shared.calls.call, script, keys, values, has_xnack=self._has_xnack))
+
+    async def _with_group(self, call: Callable[[], Awaitable[Any]]) -> Any:
         for _ in range(2):
             try:
                 with translated():
-                    return await self.script(script)(keys, [self.group, self.name, *arguments])
+                    return await call()
             except NoGroup:
                 await self.restore_group()
         raise QueueUnavailable("the consumer group vanishes as soon as it is created")

@@ -29,7 +29,9 @@ class QueueMaintenance:
         names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
         for lane in self._access.lanes:
             names += [lane.stream, lane.released, lane.settled]
-        is_complete, released, restored = await self._access.call("sweep", names, [int(idle * 1000), _SWEEP_PAGE])
+        is_complete, released, restored = await self._access.call_together(
+            "sweep", names, [int(idle * 1000), _SWEEP_PAGE]
+        )
         return Sweep(bool(is_complete), released, len(restored))
 
     @translating
@@ -40,16 +42,17 @@ class QueueMaintenance:
         names += [keys.stream, keys.erased]
         moved, has_more = 0, 1
         while has_more and moved < most:
-            count, has_more = await self._access.call("move_due", names, [most - moved])
+            count, has_more = await self._access.call_together("move_due", names, [most - moved])
             moved += count
         return int(moved)
 
     @translating
     async def trim(self, most: int) -> int:
         """Delete up to `most` entries that every group has finished but could not delete, and return how many."""
+        has_settled, _ = await self._chores()
         deleted = 0
         try:
-            for lane in self._access.lanes:
+            for lane in self._access.lanes if has_settled else ():
                 deleted += await self._trim_lane(lane, most - deleted) if deleted < most else 0
         except NoGroup:
             await self._access.restore_group()
@@ -70,6 +73,9 @@ class QueueMaintenance:
     @translating
     async def remove_stale(self, idle: float) -> int:
         """Remove consumers without a heartbeat or entries that were idle for `idle` seconds, and return how many."""
+        _, has_stale = await self._chores()
+        if not has_stale:
+            return 0
         try:
             stale = await self._idle_consumers(idle)
         except NoGroup:
@@ -80,6 +86,14 @@ class QueueMaintenance:
         for start in range(0, len(stale), _MOST_CONSUMERS):
             removed += int(await self._access.call("remove_consumers", keys, stale[start : start + _MOST_CONSUMERS]))
         return removed
+
+    async def _chores(self) -> tuple[bool, bool]:
+        """Whether entries may have to be trimmed, and consumers removed, which is seldom. Many sources check in one command."""
+        keys = [self._access.keys.alive]
+        for lane in self._access.lanes:
+            keys += [lane.stream, lane.settled]
+        has_settled, has_stale = await self._access.call_together("chores", keys)
+        return bool(has_settled), bool(has_stale)
 
     async def _idle_consumers(self, idle: float) -> list[bytes]:
         """Consumers with nothing pending that have not read for `idle` seconds, in any lane."""

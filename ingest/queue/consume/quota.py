@@ -12,11 +12,12 @@ from redis.commands.core import AsyncScript
 
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.redis.combined_calls import CombinedCalls
 from ingest.queue.redis.connection import translated, translating
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.scripts import load
 
-_SCRIPTS = ("quota_lease", "quota_end", "quota_pause")
+_SCRIPTS = ("quota_lease", "quota_end")
 
 
 def quota_key(name: str) -> str:
@@ -31,10 +32,16 @@ class FleetQuotaClient:
     """
 
     def __init__(
-        self, connection: DirectConnection, scripts: tuple[AsyncScript, ...], key: str, limits: QuotaLimits
+        self,
+        connection: DirectConnection,
+        calls: CombinedCalls,
+        scripts: tuple[AsyncScript, ...],
+        key: str,
+        limits: QuotaLimits,
     ) -> None:
         self._connection = connection
-        self._lease, self._end, self._pause = scripts
+        self._calls = calls
+        self._lease, self._end = scripts
         self._key = key
         self._limits = limits
         self._contribution: str | bytes = ""
@@ -43,7 +50,7 @@ class FleetQuotaClient:
     def on(cls, connections: QueueConnections, name: str, limits: QuotaLimits) -> Self:
         """A client of the quota with that name. The connection is for quotas only."""
         scripts = tuple(load(connections.control, script) for script in _SCRIPTS)
-        return cls(connections.leasing, scripts, quota_key(name), limits)
+        return cls(connections.leasing, connections.quota_calls, scripts, quota_key(name), limits)
 
     @classmethod
     @asynccontextmanager
@@ -74,7 +81,8 @@ class FleetQuotaClient:
     @translating
     async def pause(self, seconds: float) -> float:
         """Pause all processes for `seconds` (0 only reads), and return for how many seconds they pause."""
-        return int(await self._run(self._pause, [int(seconds * 1000)])) / 1000
+        with translated():
+            return int(await self._calls.call("quota_pause", [self._key], [int(seconds * 1000)])) / 1000
 
     async def _run(self, script: AsyncScript, arguments: list[str | bytes | int]) -> Any:
         with translated():

@@ -1,11 +1,14 @@
 """The source of a consumer's deliveries: new entries of both lanes, and entries that it or others have left behind."""
 
-from collections.abc import Collection, Sequence
+import asyncio
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
 from ingest.domain.deliveries.entry_fields import GROUP
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_of
+from ingest.queue.consume.idle_reads import IdleReads, by_stream
 from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import LaneKeys
@@ -57,6 +60,8 @@ class QueueReading:
         self._settling = settling
         self._main_share = MainShare()
         self._express_has_more = False
+        # When this consumer counts as idle, if it receives nothing until then.
+        self._idle_from = math.inf
 
     @translating
     async def read(self, count: int, block: float) -> list[Delivery]:
@@ -68,6 +73,8 @@ class QueueReading:
         Do not cancel it, for the same reason.
         """
         try:
+            if not block and self._access.shared is not None:
+                return await self._read_by_shares(count)
             taken = await self._read_by_shares(count) if self._express_has_more else []
             return taken or await self._read_both(count, block)
         except NoGroup:
@@ -76,19 +83,40 @@ class QueueReading:
 
     async def _read_both(self, count: int, block: float) -> list[Delivery]:
         """Read up to `count` entries of each lane, and immediately release entries that exceed the room."""
+        shared = self._access.shared
+        if shared is None or block < shared.reads.longest:
+            entries = await self._read_alone(count, block)
+        else:
+            entries = await self._read_unless_idle(shared.reads, count)
+        express_lane, main_lane = self._access.lanes
+        main = _read(main_lane, entries.get(main_lane.stream.encode(), ()))
+        express = await self._ours(_read(express_lane, entries.get(express_lane.stream.encode(), ())))
+        self._express_has_more = len(express) >= count
+        return await self._within(count, express, await self._ours(main))
+
+    async def _read_alone(self, count: int, block: float) -> Mapping[bytes, Any]:
         command: list[str | int] = ["XREADGROUP", "GROUP", self._access.group, self._access.name, "COUNT", count]
         if block:
             command += ["BLOCK", max(1, int(block * 1000))]
         express_lane, main_lane = self._access.lanes
         with translated():
-            reply = await self._access.reading.call(
-                *command, "STREAMS", express_lane.stream, main_lane.stream, ">", ">"
+            return by_stream(
+                await self._access.reading.call(*command, "STREAMS", express_lane.stream, main_lane.stream, ">", ">")
             )
-        entries = _by_stream(reply)
-        main = _read(main_lane, entries.get(main_lane.stream.encode(), ()))
-        express = await self._ours(_read(express_lane, entries.get(express_lane.stream.encode(), ())))
-        self._express_has_more = len(express) >= count
-        return await self._within(count, express, await self._ours(main))
+
+    async def _read_unless_idle(self, reads: IdleReads, count: int) -> Mapping[bytes, Any]:
+        """Read together with others if nothing has come for a while, and otherwise alone, until the same instant."""
+        clock = asyncio.get_running_loop().time
+        idle_from, self._idle_from = self._idle_from, math.inf  # stays so if the read fails
+        entries = None
+        if clock() >= idle_from:
+            with translated():
+                streams = [lane.stream for lane in self._access.lanes]
+                entries = await reads.read(self._access.group, self._access.name, streams, count)
+        if entries is None:
+            entries = await self._read_alone(count, reads.seconds_left())
+        self._idle_from = clock() + reads.longest if entries or idle_from == math.inf else idle_from
+        return entries
 
     async def _within(self, count: int, express: list[Delivery], main: list[Delivery]) -> list[Delivery]:
         """Of what both lanes gave, as much as there is room for. If the process dies here, the rest is pending under its name."""
@@ -102,13 +130,17 @@ class QueueReading:
     async def _read_by_shares(self, count: int) -> list[Delivery]:
         count = min(count, _MOST_FROM_SCRIPT)
         share = self._main_share.next(count)
-        keys = [lane.stream for lane in self._access.lanes]
-        with translated():
-            express, main = await self._access.reading.run(
-                self._access.script("read_lanes"), keys, [self._access.group, self._access.name, count, share]
-            )
+        access = self._access
+        keys = [lane.stream for lane in access.lanes]
+        if access.shared is not None:
+            express, main = await access.call_together("read_lanes", keys, [count, share])
+        else:
+            with translated():
+                express, main = await access.reading.run(
+                    access.script("read_lanes"), keys, [access.group, access.name, count, share]
+                )
         self._express_has_more = len(express) >= count - share
-        taken = [_read(lane, entries) for lane, entries in zip(self._access.lanes, (express, main), strict=True)]
+        taken = [_read(lane, entries) for lane, entries in zip(access.lanes, (express, main), strict=True)]
         return await self._ours([*taken[0], *taken[1]])
 
     @translating
@@ -160,7 +192,7 @@ class QueueReading:
         names = [keys.alive, keys.standing, keys.clock]
         for lane in self._access.lanes:
             names += [lane.stream, lane.released]
-        released, dead = await self._access.call("claim_abandoned", names, [count, _MOST_DEAD])
+        released, dead = await self._access.call_together("claim_abandoned", names, [count, _MOST_DEAD])
         return Abandoned(await self._claimed(released), await self._claimed(dead))
 
     async def _claimed(self, by_lane: Sequence[Any]) -> list[Delivery]:
@@ -176,11 +208,6 @@ class QueueReading:
         # If the process dies here, they stay pending and come again.
         await self._settling.ack(others)
         return [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
-
-
-def _by_stream(reply: Any) -> dict[bytes, Any]:
-    """The entries in a reply by the stream that they come from, in the form of either protocol."""
-    return reply if isinstance(reply, dict) else dict(reply or ())
 
 
 def _read(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:

@@ -29,6 +29,12 @@ def load(client: Redis, name: str, *, has_xnack: bool = False) -> AsyncScript:
     return script
 
 
+def load_combined(client: Redis, name: str, *, has_xnack: bool = False) -> AsyncScript:
+    """The script that runs several calls of one script, see `combined_calls`."""
+    script: AsyncScript = client.register_script(combined_text(name, has_xnack=has_xnack))
+    return script
+
+
 async def has_xnack(client: Redis, key: str) -> bool:
     """Whether the server has `XNACK` (Redis 8.8), and the user may send it.
 
@@ -51,11 +57,23 @@ async def has_xnack(client: Redis, key: str) -> bool:
 @cache
 def script_text(name: str, *, has_xnack: bool) -> str:
     """A script and the parts that it needs, for a server with or without `XNACK`."""
+    flags, body = _flags_and_body(name, has_xnack=has_xnack)
+    return flags + body
+
+
+@cache
+def combined_text(name: str, *, has_xnack: bool) -> str:
+    """The text of a script as a function, which `_combined.lua` calls for each part."""
+    flags, body = _flags_and_body(name, has_xnack=has_xnack)
+    return f"{flags}local function part(KEYS, ARGV)\n{body}\nend\n{_part('combined')}"
+
+
+def _flags_and_body(name: str, *, has_xnack: bool) -> tuple[str, str]:
     text = _read(name)
     # Redis reads flags in the first line only.
     flags = text[: text.index("\n") + 1] if text.startswith("#!") else ""
     values = f"local has_xnack, record_seconds = {str(has_xnack).lower()}, {RECORD_SECONDS}\n"
-    return "".join((flags, values, *map(_part, _needed_by(text)), text.removeprefix(flags)))
+    return flags, "".join((values, *map(_part, _needed_by(text)), text.removeprefix(flags)))
 
 
 def _needed_by(text: str) -> list[str]:

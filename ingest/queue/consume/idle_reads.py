@@ -1,0 +1,138 @@
+"""One blocking read for all idle consumers of a process, which would otherwise be one each.
+
+A consumer is idle after a read of its own that waited and found nothing. All idle consumers wait until the same instants, about a second
+apart. In between, a consumer that has nothing left to do waits with a read of its own, so that no entry waits for the next instant. A
+consumer whose queue Redis refuses to read does not get here, because its own read fails.
+
+If the process dies here, or a reply is lost, the entries are pending under the names of their consumers, as with every read.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from redis.exceptions import ResponseError
+
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.redis.connection import translated
+from ingest.queue.redis.direct_connection import DirectConnection
+
+# Seconds for which the first consumer waits for others. All of them come from the same instant.
+_GATHERING = 0.005
+# The last part of the time between two instants, which is too short for a read.
+_TOO_SHORT = 0.05
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    streams: Sequence[str]
+    count: int
+    entries: "asyncio.Future[Mapping[bytes, Any] | None]"
+
+    def settle(self, result: Mapping[bytes, Any] | Exception | None) -> None:
+        if self.entries.done():
+            return
+        if isinstance(result, Exception):
+            self.entries.set_exception(result)
+        else:
+            self.entries.set_result(result)
+
+
+class IdleReads:
+    """The reads of the idle consumers of a process.
+
+    Args:
+        connection: for nothing else.
+        longest: seconds between two instants.
+    """
+
+    def __init__(self, connection: DirectConnection, longest: float) -> None:
+        self._connection = connection
+        # The group and the name of the consumers that read together.
+        self._reader = ("", "")
+        self._waiting: list[_Waiting] = []
+        self._reading: asyncio.Task[None] | None = None
+        self._is_gathering = False
+        self.longest = longest
+
+    def seconds_left(self) -> float:
+        """Until the next instant, or the one after it if that is very near."""
+        left = self.longest - asyncio.get_running_loop().time() % self.longest
+        return left if left >= _TOO_SHORT else left + self.longest
+
+    async def read(self, group: str, name: str, streams: Sequence[str], count: int) -> Mapping[bytes, Any] | None:
+        """New entries by stream, up to `count` of each, waiting until the next instant.
+
+        None if the consumer has to read by itself: the others wait already, or Redis refuses to read one of all streams.
+        """
+        if self._reading is None:
+            self._reader = (group, name)
+        elif not self._is_gathering or self._reader != (group, name):
+            return None
+        waiting = _Waiting(streams, count, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        if self._reading is None:
+            self._is_gathering = True
+            self._reading = asyncio.create_task(self._gather_and_read())
+        return await waiting.entries
+
+    async def close(self) -> None:
+        """End a read. The entries in its reply stay pending."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def _gather_and_read(self) -> None:
+        result: Mapping[bytes, Any] | Exception | None = QueueUnavailable("the connection was closed")
+        try:
+            await asyncio.sleep(_GATHERING)
+            self._is_gathering = False
+            result = await self._read_until(asyncio.get_running_loop().time() + self.seconds_left())
+        except QueueUnavailable as error:
+            result = error
+        finally:
+            self._reading, self._is_gathering = None, False
+            rest, self._waiting = self._waiting, []
+            for each in rest:
+                each.settle(result)
+
+    async def _read_until(self, instant: float) -> Mapping[bytes, Any] | None:
+        """Read for all that wait. Those who get nothing go on until the instant. Returns the result for them."""
+        loop = asyncio.get_running_loop()
+        with translated():
+            while (left := instant - loop.time()) > 0:
+                # Without consumers that were served, or have ended.
+                self._waiting = [each for each in self._waiting if not each.entries.done()]
+                if not self._waiting:
+                    break
+                try:
+                    found = by_stream(await self._call(max(1, int(left * 1000))))
+                except ResponseError:
+                    # Nothing was delivered.
+                    return None
+                for each in self._waiting:
+                    own = {name: found[name] for stream in each.streams if (name := stream.encode()) in found}
+                    if own:
+                        each.settle(own)
+        return {}
+
+    async def _call(self, milliseconds: int) -> Any:
+        streams = [stream for each in self._waiting for stream in each.streams]
+        count = min(each.count for each in self._waiting)
+        return await self._connection.call(
+            "XREADGROUP",
+            "GROUP",
+            *self._reader,
+            "COUNT",
+            count,
+            "BLOCK",
+            milliseconds,
+            "STREAMS",
+            *streams,
+            *[">"] * len(streams),
+        )
+
+
+def by_stream(reply: Any) -> Mapping[bytes, Any]:
+    """The entries in a reply by the stream that they come from, in the form of either protocol."""
+    return reply if isinstance(reply, dict) else dict(reply or ())
