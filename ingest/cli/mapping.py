@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import start
-from ingest.cli.options import AsJson, checked_id
+from ingest.cli.invocation import start, start_with_source
+from ingest.cli.options import AsJson, OneSource, checked_id
 from ingest.cli.terminal.input import read_document
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
@@ -41,6 +41,7 @@ def mapping() -> None:
 
 def check(
     *,
+    source: OneSource = None,
     sample: Annotated[Path | None, typer.Option(metavar="FILE", help="The document. `-` is stdin.")] = None,
     order_id: Annotated[
         str | None, typer.Option("--id", help="Fetch this order. With --sample, the document has to be of this order.")
@@ -64,6 +65,8 @@ def check(
 
     `ingest mapping check --id 450789469` fetches the order with the configured URL and credentials.
 
+    `ingest mapping check --source shop-de --id 1001` applies the mapping of one of several sources.
+
     `ingest mapping check --id 17 --url 'https://shop.example/orders/{order_id}' --json` prints the row as JSON.
     """
     from ingest.operations.mapped_row import row_of
@@ -73,7 +76,12 @@ def check(
     if url is not None and sample is not None:
         raise typer.BadParameter("--url is for an order that is fetched, and not for --sample")
     with _naming({"INGEST_MAPPING": mapping and "--mapping", "INGEST_UPSTREAM_URL": url and "--url"}):
-        settings, compiled = _configured(mapping, url)
+        # A document and a mapping of the command line need no source.
+        is_complete = source is None and mapping is not None and sample is not None
+        settings = (
+            start(mapping=mapping) if is_complete else start_with_source(source, mapping=mapping, upstream_url=url)
+        )
+        compiled = _compiled(settings, is_option=mapping is not None)
         if sample is None:
             body = run_interruptible(_fetched(settings, compiled, str(checked_id(order_id, "--id"))))
         else:
@@ -105,13 +113,15 @@ def _naming(options: Mapping[str, str | None]) -> Iterator[None]:
         ) from error
 
 
-def _configured(mapping: str | None, url: str | None) -> "tuple[Settings, CompiledMapping]":
+def _compiled(settings: "Settings", *, is_option: bool) -> "CompiledMapping":
     from ingest.mapping.load import load_mapping
+    from ingest.settings.names import naming_keys_of
 
-    settings = start(mapping=mapping, upstream_url=url)
-    if settings.mapping is None:
-        raise ConfigError("there is no mapping: set INGEST_MAPPING, or give --mapping")
-    return settings, load_mapping(settings.mapping)
+    # An error in an option does not name the key of the source.
+    with naming_keys_of("" if is_option else settings.source):
+        if settings.mapping is None:
+            raise ConfigError("there is no mapping: set INGEST_MAPPING, or give --mapping")
+        return load_mapping(settings.mapping)
 
 
 async def _fetched(settings: "Settings", mapping: "CompiledMapping", order_id: str) -> bytes:

@@ -4,7 +4,7 @@ A source has the settings of the process, with its own values for the external A
 """
 
 import tomllib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +71,8 @@ def _settings_of(
                 found = read(table, file.parent)
                 own = settings.of_source(name, found.values, found.files, found.webhook)
                 sources[name] = _with_placeholder(own) if read is values_of else own
+    with _located(file, text, ("sources",)):
+        _require_equal_limits(sources)
     return sources
 
 
@@ -147,6 +149,20 @@ def _with_placeholder(settings: "Settings") -> "Settings":
     if problem := placeholder_problem(settings):
         raise TableProblem(problem, key_of("upstream_url"))
     return settings
+
+
+def _require_equal_limits(sources: "Mapping[str, Settings]") -> None:
+    """Require that sources with the same quota have the same limits, because each request applies the limits of its source."""
+    first: dict[str, str] = {}
+    for name, settings in sources.items():
+        if settings.upstream_quota is None:
+            continue
+        other = first.setdefault(settings.upstream_quota, name)
+        for field in ("upstream_rate", "upstream_burst", "upstream_concurrency"):
+            if getattr(settings, field) != getattr(sources[other], field):
+                keys = key_of(field)
+                problem = f"must be the same as in sources.{other}, which has the same quota {settings.upstream_quota!r}"
+                raise TableProblem(f"`{keys[-1]}` {problem}", (name, *keys))
 
 
 def _require_no_other_source(settings: "Settings") -> None:

@@ -117,3 +117,12 @@ async def test_without_a_sources_file_the_only_source_is_listed_and_checked(cli:
 async def run(cli: Cli, *given: str) -> CompletedProcess[str]:
     """Run `ingest source` while the simulated APIs respond in this process."""
     return await asyncio.to_thread(cli.run, "source", *given)
+
+
+async def test_a_mapping_is_checked_with_the_source_that_it_belongs_to(shops: Cli) -> None:
+    named = await asyncio.to_thread(shops.run, "mapping", "check", "--source", "other-shape", "--id", "17")
+    without = await asyncio.to_thread(shops.run, "mapping", "check", "--source", "good", "--id", "17")
+
+    assert named.returncode == 1
+    assert "the document does not fit the mapping" in named.stderr
+    assert without.stderr == "ingest: there is no mapping: set sources.good.mapping, or give --mapping\n"

@@ -216,6 +216,16 @@ def test_two_accounts_at_one_host_share_no_quota_unless_they_name_one(read: Read
     assert source_of(load_settings(sources=None, upstream_url="http://s/{order_id}"), {}).quota_name == "s"
 
 
+def test_sources_that_share_a_quota_have_the_same_limits(read: Read) -> None:
+    text = "[sources.{0}.upstream]\nurl = 'https://shop.example/orders/{{order_id}}'\nquota = 'both'\nrate = {1}\n"
+
+    assert len(read(text.format("a", 5) + text.format("b", 5.0))) == 2
+    with pytest.raises(
+        ConfigError, match=r"line 8, sources\.b\.upstream\.rate: `rate` must be the same as in sources\.a"
+    ):
+        read(text.format("a", 5) + text.format("b", 6))
+
+
 def test_the_settings_of_a_source_are_those_of_its_topics() -> None:
     of_source = UpstreamSettings.model_fields.keys() | ProcessingSettings.model_fields.keys()
 
