@@ -43,10 +43,11 @@ def start_with_source(name: str | None, **overrides: Any) -> "Settings":
         ConfigError: no source has this name, or a name is needed. The message lists the names.
     """
     from ingest.domain.source_name import chosen_source
-    from ingest.settings.source_file import source_settings
+    from ingest.settings.source_file import source_names, source_settings
 
-    sources = source_settings(start(**overrides))
-    return sources[chosen_source(name, sources)]
+    settings = start(**overrides)
+    chosen = chosen_source(name, source_names(settings))
+    return source_settings(settings, [chosen])[chosen]
 
 
 def start_with_sources(names: Sequence[str] | None, **overrides: Any) -> "dict[str, Settings]":
@@ -56,24 +57,32 @@ def start_with_sources(names: Sequence[str] | None, **overrides: Any) -> "dict[s
         ConfigError: no source has one of the names. The message lists the names.
     """
     from ingest.domain.source_name import chosen_sources
-    from ingest.settings.source_file import source_settings
+    from ingest.settings.source_file import source_names, source_settings
 
-    sources = source_settings(start(**overrides))
-    return {name: sources[name] for name in chosen_sources(names, sources)}
+    settings = start(**overrides)
+    chosen = chosen_sources(names, source_names(settings))
+    sources = source_settings(settings, chosen)
+    return {name: sources[name] for name in chosen}
 
 
 def backends_of_source(name: str | None) -> "Backends":
-    """As `start_with_source`, for a command that only needs the servers and the queue."""
+    """As `start_with_source`, for a command that only needs the servers and the queue, and no secret of the source."""
+    from ingest.domain.source_name import chosen_source
     from ingest.operations.backends import Backends
+    from ingest.settings.source_file import source_settings_without_secrets
 
-    return Backends.of(start_with_source(name))
+    sources = source_settings_without_secrets(start())
+    return Backends.of(sources[chosen_source(name, sources)])
 
 
 def backends_of_sources(names: Sequence[str] | None) -> "dict[str, Backends]":
-    """As `start_with_sources`, for a command that only needs the servers and the queues."""
+    """As `start_with_sources`, for a command that only needs the servers and the queues, and no secret of a source."""
+    from ingest.domain.source_name import chosen_sources
     from ingest.operations.backends import Backends
+    from ingest.settings.source_file import source_settings_without_secrets
 
-    return {name: Backends.of(settings) for name, settings in start_with_sources(names).items()}
+    sources = source_settings_without_secrets(start())
+    return {name: Backends.of(sources[name]) for name in chosen_sources(names, sources)}
 
 
 def backends_to_change(names: Sequence[str] | None, *, dry_run: bool) -> "dict[str, Backends]":

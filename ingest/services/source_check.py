@@ -19,6 +19,7 @@ from ingest.operations.doctor.upstream import Api
 from ingest.queue.operate import inspection as queue_inspection
 from ingest.settings import Settings
 from ingest.settings.names import naming_keys_of, with_names_of
+from ingest.settings.source_file import source_settings
 from ingest.sources.doctor_subject import upstream_subject
 from ingest.sources.from_settings import quota_name_of
 from ingest.store import inspection as store_inspection
@@ -47,23 +48,27 @@ class SourceCheck:
 
 
 async def check_source(
-    settings: Settings, order_id: str | None, environ: Mapping[str, str], within: float
+    process: Settings, name: str, order_id: str | None, environ: Mapping[str, str], within: float
 ) -> SourceCheck:
-    """Check one source.
+    """Check one source. A problem in its table does not prevent the checks of other sources.
 
     Args:
-        settings: of the source.
+        process: the settings of the process.
+        name: of the source.
         order_id: the order to request. None for a queued or stored one.
         environ: the environment of the process, with proxies.
         within: seconds to wait for each server.
     """
+    try:
+        settings = source_settings(process, [name])[name]
+    except ConfigError as error:
+        return SourceCheck(name, (_OF.error(str(error), "correct the sources file"),), None)
     orders: list[Order] = []
     found = [
         await _transform(settings),
         *_webhook(settings),
         *await _upstream(settings, order_id, environ, within, orders),
     ]
-    name = settings.source
     named = (
         replace(each, what=with_names_of(name, each.what), advice=with_names_of(name, each.advice))
         for each in found

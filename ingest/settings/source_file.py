@@ -161,7 +161,9 @@ def _require_equal_limits(sources: "Mapping[str, Settings]") -> None:
         for field in ("upstream_rate", "upstream_burst", "upstream_concurrency"):
             if getattr(settings, field) != getattr(sources[other], field):
                 keys = key_of(field)
-                problem = f"must be the same as in sources.{other}, which has the same quota {settings.upstream_quota!r}"
+                problem = (
+                    f"must be the same as in sources.{other}, which has the same quota {settings.upstream_quota!r}"
+                )
                 raise TableProblem(f"`{keys[-1]}` {problem}", (name, *keys))
 
 

@@ -17,7 +17,7 @@ from ingest.queue.layout.keys import Keys
 
 @pytest.fixture
 async def shops(cli: Cli, tmp_path: Path) -> AsyncIterator[Cli]:
-    """Three sources: one whose orders can be fetched, one with a wrong credential, and one with a wrong mapping."""
+    """Sources whose orders can be fetched, with a wrong credential, with a wrong mapping, and with a missing file."""
     async with (
         SimulatedApi(Behaviour(any_id=True)) as good,
         SimulatedApi(Behaviour(any_id=True, token="right")) as strict,
@@ -36,6 +36,9 @@ async def shops(cli: Cli, tmp_path: Path) -> AsyncIterator[Cli]:
             [sources.other-shape]
             mapping = "shopify"
             upstream.url = "{good.url_template}"
+
+            [sources.unreadable]
+            upstream = {{ url = "{good.url_template}", token_file = "none" }}
         """)
         cli.env["INGEST_SOURCES"] = str(tmp_path / "sources.toml")
         yield cli
@@ -53,6 +56,7 @@ async def test_the_list_has_the_queue_and_the_state_of_each_source(shops: Cli, r
         ["good", "0", "0"],
         ["strict", "1", "0"],
         ["other-shape", "0", "0"],
+        ["unreadable", "0", "0"],
     ]
     assert (states["good"]["quota"]["rate"], states["good"]["activity"]) == (7.0, "no worker")
     assert states["strict"]["queue"]["oldest_age"] is not None
@@ -88,6 +92,7 @@ async def test_each_source_is_checked_and_an_error_names_the_key_and_no_secret(s
     assert "order 17: HTTP 401" in credential
     assert "check sources.strict.upstream.auth" in credential
     assert "correct the mapping (sources.other-shape.mapping)" in errors["other-shape"][0]
+    assert "sources.unreadable.upstream.token_file: cannot read" in errors["unreadable"][0]
     assert "wr0ng" not in done.stdout + done.stderr
 
 
@@ -97,7 +102,7 @@ async def test_a_wrong_name_is_an_error_that_lists_the_sources(shops: Cli) -> No
 
     assert (done.returncode, done.stderr) == (
         2,
-        "ingest: there is no source 'goood': the sources are good, other-shape, strict\n",
+        "ingest: there is no source 'goood': the sources are good, other-shape, strict, unreadable\n",
     )
     assert several.returncode == 2
     assert "choose one" in several.stderr

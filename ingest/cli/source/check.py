@@ -44,7 +44,7 @@ def check(
     It checks the keys in the sources file, connects to the external API, tries the credential with one order, maps the order and
     shows it. It also loads the transform and reads the secrets of the webhook. Without `--id`, it requests a queued or stored order.
 
-    The exit code is 1 if a check fails, and 2 if the sources file cannot be used.
+    The exit code is 1 if a check fails, and 2 if the sources file cannot be read.
 
     Examples:
     `ingest source check` checks all sources.
@@ -56,17 +56,16 @@ def check(
     """
     from ingest.domain.source_name import chosen_source, chosen_sources
     from ingest.settings import load_settings
-    from ingest.settings.source_file import source_settings
+    from ingest.settings.source_file import source_names
     from ingest.telemetry.logs import setup_logs
 
     settings = load_settings()
     # Errors are in the findings, and the log of the parts that found them would repeat them.
     setup_logs(settings.log_format, "error")
-    configured = source_settings(settings)
-    chosen = chosen_sources(names, configured)
+    chosen = chosen_sources(names, source_names(settings))
     if order_id is not None and len(chosen) > 1:
         chosen = [chosen_source(None, chosen)]
-    checks = run_interruptible(_check([configured[name] for name in chosen], checked_id(order_id, "--id"), timeout))
+    checks = run_interruptible(_check(settings, chosen, checked_id(order_id, "--id"), timeout))
     with standard_output() as stream:
         for each in checks:
             if as_json:
@@ -77,16 +76,18 @@ def check(
     raise typer.Exit(1 if any(each.has_failed for each in checks) else 0)
 
 
-async def _check(sources: "Sequence[Settings]", order_id: str | None, within: float) -> "list[SourceCheck]":
+async def _check(
+    settings: "Settings", names: "Sequence[str]", order_id: str | None, within: float
+) -> "list[SourceCheck]":
     from ingest.services.source_check import check_source
 
     limit = asyncio.Semaphore(_CONCURRENT)
 
-    async def one(settings: "Settings") -> "SourceCheck":
+    async def one(name: str) -> "SourceCheck":
         async with limit:
-            return await check_source(settings, order_id, os.environ, within)
+            return await check_source(settings, name, order_id, os.environ, within)
 
-    return await asyncio.gather(*map(one, sources))
+    return await asyncio.gather(*map(one, names))
 
 
 def _report(check: "SourceCheck") -> dict[str, Any]:

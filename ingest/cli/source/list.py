@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ingest.cli.invocation import start_with_sources
+from ingest.cli.invocation import start
 from ingest.cli.options import AsJson
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
@@ -38,9 +38,10 @@ def list_(*, as_json: AsJson = False) -> None:
     """
     from ingest.operations.backends import Backends
     from ingest.operations.source_states import ListedSource, read_states
+    from ingest.settings.source_file import source_settings_without_secrets
     from ingest.sources.from_settings import quota_name_of
 
-    sources = start_with_sources(None)
+    sources = source_settings_without_secrets(start())
     listed = [ListedSource(name, Backends.of(each), quota_name_of(each)) for name, each in sources.items()]
     states = run_interruptible(read_states(listed))
     with standard_output() as stream:
