@@ -4,16 +4,17 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.invocation import start
-from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat
+from ingest.cli.invocation import start_with_source
+from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat, OneSource
 from ingest.process.interrupt import run_interruptible
 
 _SOURCES = "order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue --help`"
 
 
-def enqueue(
+def enqueue(  # noqa: PLR0913  each parameter is one option
     ids: ListedIds = None,
     *,
+    source: OneSource = None,
     file: ListFile = None,
     column: ListColumn = None,
     file_format: ListFormat = None,
@@ -41,6 +42,8 @@ def enqueue(
 
     `psql -Atc 'select no from orders' | ingest enqueue -` reads stdin. Add `--format csv` or `jsonl` for a column.
 
+    `ingest enqueue --source shop-de 536365` enqueues an order of one of several sources.
+
     `ingest enqueue --express 536365` enqueues an urgent order, which workers read before the backlog.
 
     `ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
@@ -53,9 +56,9 @@ def enqueue(
     from ingest.cli.id_sources.found import UnreadableSource
     from ingest.cli.id_sources.sources import IdSource, pick_source
 
-    settings = start()
-    source: IdSource = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)
-    result = run_interruptible(announce(settings, source, quiet=quiet, rate=rate, express=express))
+    settings = start_with_source(source)
+    listed: IdSource = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)
+    result = run_interruptible(announce(settings, listed, quiet=quiet, rate=rate, express=express))
     if as_json:
         typer.echo(result.as_json())
     else:

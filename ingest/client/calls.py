@@ -14,8 +14,8 @@ from ingest.client.answers import ApiResponse, accepted, checked, json_object
 from ingest.client.connection import ApiConnection, Request
 from ingest.client.errors import ApiError, ApiUnavailable, UnexpectedAnswer
 from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.source_name import InvalidSourceName, parse_source_name
 
-ORDERS = "/v1/orders"
 NDJSON = "application/x-ndjson"
 _AT_A_TIME = 100
 _backoff = wait_random_exponential(multiplier=0.1, max=10.0)
@@ -24,13 +24,20 @@ _backoff = wait_random_exponential(multiplier=0.1, max=10.0)
 class Calls:
     """Sends requests: again after lost connections, 429 and 503.
 
+    Attributes:
+        base: the path above all paths of the source.
+        orders: the path of orders.
+
     Args:
         connection: sends each try.
+        source: the source's name, or an empty text for the only one.
         timeout: seconds for one try.
         deadline: seconds for a request with all its tries.
     """
 
-    def __init__(self, connection: ApiConnection, *, timeout: float, deadline: float) -> None:
+    def __init__(self, connection: ApiConnection, source: str, *, timeout: float, deadline: float) -> None:
+        self.base = f"/v1/sources/{source}" if source else "/v1"
+        self.orders = f"{self.base}/orders"
         self._connection = connection
         self._timeout = timeout
         self._deadline = deadline
@@ -71,7 +78,7 @@ class Calls:
             content_type: of the body.
         """
         try:
-            told = accepted(await self.send(Request("POST", ORDERS, body, content_type, key)))
+            told = accepted(await self.send(Request("POST", self.orders, body, content_type, key)))
         except ApiError as error:
             # Of NDJSON, the lines before the problem are in the queue.
             told_here = [error.members.get(name) for name in ("accepted", "duplicates")]
@@ -94,7 +101,7 @@ class Calls:
             cursor: selects the page. None for the first one.
         """
         query = urlencode(filters if cursor is None else {**filters, "cursor": cursor})
-        answer = await self.read(f"{ORDERS}?{query}" if query else ORDERS)
+        answer = await self.read(f"{self.orders}?{query}" if query else self.orders)
         orders, following = answer.get("orders"), answer.get("next_cursor")
         if not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
             raise UnexpectedAnswer("the answer is not a list of orders")
@@ -116,6 +123,18 @@ class Calls:
             yield
         finally:
             self._slots.release()
+
+
+def checked_source(name: str) -> str:
+    """The name of a source, or an empty text for the only one.
+
+    Raises:
+        ValueError: if it cannot be a name.
+    """
+    try:
+        return name and parse_source_name(name)
+    except InvalidSourceName as error:
+        raise ValueError(str(error)) from None
 
 
 def filters_of(limit: int | None, filters: Mapping[str, str | datetime]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from ingest.client.answers import FoundOrder, accepted, found_order, json_object
-from ingest.client.calls import NDJSON, ORDERS, Calls, filters_of
+from ingest.client.calls import NDJSON, Calls, checked_source, filters_of
 from ingest.client.connection import ApiConnection, ApiEndpoint, Request
 from ingest.client.errors import UnexpectedAnswer
 from ingest.client.parts import MOST_IDS, abatched, batched, checked_ids, checked_size, ndjson, new_key, part_key
@@ -21,6 +21,7 @@ from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.orders.order import Order, parse_order_id
 from ingest.domain.orders.order_id import quoted_ids
+from ingest.domain.source_name import UNNAMED
 
 TIMEOUT = 10.0
 DEADLINE = 60.0
@@ -35,8 +36,10 @@ class Client:
         calls: sends the requests.
     """
 
-    def __init__(self, connection: ApiConnection, endpoint: ApiEndpoint, *, timeout: float, deadline: float) -> None:
-        self.calls = Calls(connection, timeout=timeout, deadline=deadline)
+    def __init__(
+        self, connection: ApiConnection, endpoint: ApiEndpoint, source: str, *, timeout: float, deadline: float
+    ) -> None:
+        self.calls = Calls(connection, source, timeout=timeout, deadline=deadline)
         self._url = endpoint.url
 
     @classmethod
@@ -48,6 +51,7 @@ class Client:
         key: str | None = None,
         ca_file: str | None = None,
         allow_http: bool = False,
+        source: str = UNNAMED,
         timeout: float = TIMEOUT,  # noqa: ASYNC109  of each request, not of the block
         deadline: float = DEADLINE,
     ) -> AsyncIterator[Self]:
@@ -58,6 +62,7 @@ class Client:
             key: the API key, or None for an API without keys.
             ca_file: PEM file of the authorities to trust instead of the system's.
             allow_http: whether to send the key without TLS to another machine.
+            source: the source of the orders, if the API serves several. By default the only one.
             timeout: seconds for one try of a request.
             deadline: seconds for a request with all its tries.
 
@@ -66,7 +71,7 @@ class Client:
         """
         endpoint = ApiEndpoint(url, key, ca_file, allow_http)
         async with ApiConnection.open(endpoint) as connection:
-            yield cls(connection, endpoint, timeout=timeout, deadline=deadline)
+            yield cls(connection, endpoint, checked_source(source), timeout=timeout, deadline=deadline)
 
     def __repr__(self) -> str:
         return f"<Client {self._url}>"
@@ -77,7 +82,7 @@ class Client:
         *,
         idempotency_key: str | None = None,
         express: bool = False,
-        source: str | None = None,
+        origin: str | None = None,
     ) -> Accepted:
         """Enqueue orders, and return when the queue has all of them.
 
@@ -87,7 +92,7 @@ class Client:
             order_ids: an order ID, or several.
             idempotency_key: under one key, orders are accepted once. By default the call uses a new key.
             express: whether workers read the orders before those of the main lane.
-            source: which program announces them: up to 100 printable characters.
+            origin: which program enqueues them: up to 100 printable characters.
 
         Raises:
             InvalidOrderId: before anything is sent.
@@ -96,8 +101,8 @@ class Client:
         """
         listed, key, total = checked_ids(order_ids), new_key(idempotency_key), Accepted(0, 0)
         options: dict[str, bool | str] = {"express": True} if express else {}
-        if source is not None:
-            options["source"] = source
+        if origin is not None:
+            options["origin"] = origin
         for number, part in enumerate(batched(listed, MOST_IDS)):
             body = msgspec.json.encode({"order_ids": part, **options})
             total = await self.calls.announce(body, part_key(key, number), total)
@@ -142,7 +147,9 @@ class Client:
         body = Announcement(order_id, document=document).document
         assert isinstance(body, bytes)  # noqa: S101  an announcement has encoded it
         return accepted(
-            await self.calls.send(Request("PUT", f"{ORDERS}/{quoted_ids(order_id)}", body, "application/json"))
+            await self.calls.send(
+                Request("PUT", f"{self.calls.orders}/{quoted_ids(order_id)}", body, "application/json")
+            )
         )
 
     async def get(self, order_id: str) -> FoundOrder:
@@ -153,7 +160,7 @@ class Client:
             NotFound: if there is no such order.
             ApiError: if that is unknown.
         """
-        return found_order(await self.calls.read(f"{ORDERS}/{quoted_ids(parse_order_id(order_id))}"))
+        return found_order(await self.calls.read(f"{self.calls.orders}/{quoted_ids(parse_order_id(order_id))}"))
 
     async def orders(self, *, limit: int | None = None, **filters: str | datetime) -> AsyncIterator[dict[str, Any]]:
         """The stored orders, page by page, in the order of their IDs: each as `order`, without lines, and `row`.
@@ -182,7 +189,7 @@ class Client:
             ApiError: if the order may not be erased everywhere yet: erase it again.
         """
         answer = json_object(
-            await self.calls.send(Request("DELETE", f"{ORDERS}/{quoted_ids(parse_order_id(order_id))}"))
+            await self.calls.send(Request("DELETE", f"{self.calls.orders}/{quoted_ids(parse_order_id(order_id))}"))
         )
         if answer.get("order_id") != order_id:
             raise UnexpectedAnswer("the answer does not confirm that the order is erased: is this the URL of the API?")
@@ -193,4 +200,4 @@ class Client:
         Raises:
             ApiError: if that is unknown.
         """
-        return await self.calls.read("/v1/queue")
+        return await self.calls.read(f"{self.calls.base}/queue")

@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from ingest.client.answers import FoundOrder
-from ingest.client.calls import NDJSON, filters_of
+from ingest.client.calls import NDJSON, checked_source, filters_of
 from ingest.client.client import DEADLINE, TIMEOUT, Client
 from ingest.client.connection import ApiEndpoint
 from ingest.client.errors import ApiUnavailable
 from ingest.client.parts import MOST_IDS, batched, checked_ids, checked_size, ndjson, new_key, part_key
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.orders.order import Order
+from ingest.domain.source_name import UNNAMED
 from ingest.loop_thread import Background
 
 
@@ -36,11 +37,13 @@ class SyncClient:
         key: str | None = None,
         ca_file: str | None = None,
         allow_http: bool = False,
+        source: str = UNNAMED,
         timeout: float = TIMEOUT,
         deadline: float = DEADLINE,
     ) -> None:
         # What cannot be used is an error of this call, not of the first one that connects.
         endpoint = ApiEndpoint(url, key, ca_file, allow_http)
+        checked_source(source)
 
         def connect() -> AbstractAsyncContextManager[Client]:
             # The endpoint's key, which is not shown where local variables are.
@@ -49,6 +52,7 @@ class SyncClient:
                 key=endpoint.key,
                 ca_file=ca_file,
                 allow_http=allow_http,
+                source=source,
                 timeout=timeout,
                 deadline=deadline,
             )
@@ -73,12 +77,12 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         express: bool = False,
-        source: str | None = None,
+        origin: str | None = None,
     ) -> Accepted:
         """Announce orders: see `Client.announce`. An iterator runs in the calling thread, and may call this client."""
         listed = checked_ids(order_ids)
         return self._background.run(
-            lambda client: client.announce(listed, idempotency_key=idempotency_key, express=express, source=source)
+            lambda client: client.announce(listed, idempotency_key=idempotency_key, express=express, origin=origin)
         )
 
     def announce_stream(

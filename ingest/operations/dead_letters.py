@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letters import Change, DeadLetterPage, DeadLetters, Survey
 from ingest.queue.redis.connection import control_client
@@ -188,8 +189,15 @@ def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
         "worker": entry.worker,
         "replays": entry.replays,
         "replayed_at": json_time(entry.replayed_at),
-        "fields": texts(entry.fields),
+        "fields": texts(_with_current_names(entry.fields)),
     }
+
+
+def _with_current_names(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """Name the fields of an entry of an earlier release as this release does."""
+    if FORMER_ORIGIN not in fields or ORIGIN in fields:
+        return fields
+    return {ORIGIN if name == FORMER_ORIGIN else name: value for name, value in fields.items()}
 
 
 def texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -42,12 +42,23 @@ FORBIDDEN = [
     "SUBSCRIBE x",
     "GET other",
     "XADD ingest:{other}:stream * order_id a",
+    "XADD ingest:{orders2}:stream * order_id a",
     "DEL ingest:{orders}:stream",
+    "DEL ingest:{orders/shop-de}:stream",
     "RENAME ingest:{orders}:stream other",
     "SET ingest:{orders}:stream x PX 1",
     "SET ingest:{orders}:dead x PX 1",
+    "SET ingest:{orders/shop-de}:stream x PX 1",
+    "SET ingest:{orders/shop-de}:dead x PX 1",
     "XSETID ingest:{orders}:stream 9-9",
     "XGROUP DESTROY ingest:{orders}:stream ingest",
+]
+# What every account may do with the queue of a source.
+OF_A_SOURCE = [
+    "XADD ingest:{orders/shop-de}:stream * order_id a",
+    "XADD ingest:{orders/shop-de}:express * order_id a",
+    "SET ingest:{orders/shop-de}:receipt:x 1 PX 1000",
+    "XLEN ingest:{orders/shop-de}:stream",
 ]
 
 

@@ -22,8 +22,10 @@ PROGRAMS = [program for program in _ALL_PROGRAMS if API not in program]
 OVER_HTTP = [program for program in _ALL_PROGRAMS if API in program]
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 
+OF_A_SOURCE = 1
 PRINTED = [
     ("2 accepted\n", ["536365", "536366"], []),
+    ("", [], []),
     ("", ["536367"], []),
     ("(202, {})\n(202, {})\n(422, {})\n", ["536368"], []),
     (
@@ -52,6 +54,8 @@ def test_each_program_runs(redis_url: str, queue_name: str, number: int) -> None
     keys = Keys.of(queue_name)
     with Redis.from_url(redis_url) as redis:
         assert (queued(redis, keys.stream), queued(redis, keys.express)) == (main, express)
+        of_a_source = queued(redis, Keys.of(f"{queue_name}/shop-de").stream)
+        assert of_a_source == (["536365"] if number == OF_A_SOURCE else [])
 
 
 @pytest.mark.parametrize(
@@ -76,8 +80,9 @@ def test_each_command_for_other_languages_announces_an_order(redis_url: str, que
     keys = Keys.of(queue_name)
     with Redis.from_url(redis_url) as redis:
         for line in COMMANDS:
-            program, *command = shlex.split(line.replace("{orders}", f"{{{queue_name}}}"))
+            program, *command = shlex.split(line.replace("{orders", f"{{{queue_name}"))
             assert program == "redis-cli"
             redis.execute_command(*command)
 
         assert (queued(redis, keys.stream), queued(redis, keys.express)) == (["536370"], ["536371"])
+        assert queued(redis, Keys.of(f"{queue_name}/shop-de").stream) == ["536372"]

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 from acceptance.accounts import (
     FORBIDDEN,
+    OF_A_SOURCE,
     PASSWORD,
     QUEUE,
     create_user,
@@ -147,7 +148,7 @@ async def test_the_role_of_the_api_can_neither_write_orders_nor_change_what_was_
 
 
 def test_the_user_of_the_api_can_do_nothing_else(server: tuple[str, str]) -> None:
-    assert permitted(server[1], "ingest-api", [*FORBIDDEN, *WORKERS_ALONE]) == []
+    assert permitted(server[1], "ingest-api", [*FORBIDDEN, *WORKERS_ALONE, *OF_A_SOURCE]) == OF_A_SOURCE
 
 
 def scripts_of_the_api() -> set[str]:

@@ -103,6 +103,25 @@ def test_an_invalid_line_is_reported_with_its_number_and_the_others_are_enqueued
     assert queued() == ["a", "b", "c", "d"]
 
 
+def test_orders_of_a_source_go_into_its_queue_and_with_several_sources_one_has_to_be_named(
+    cli: Cli, queued: Queued, queue_name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "sources.toml"
+    tables = (f'[sources.{name}.upstream]\nurl = "https://{name}.example/{{order_id}}"\n' for name in ("a-1", "b-2"))
+    file.write_text("".join(tables))
+    env = {"INGEST_SOURCES": str(file)}
+
+    done = cli.run("enqueue", "--source", "b-2", "1", env=env)
+    refused = [cli.run("enqueue", *arguments, "1", env=env) for arguments in ((), ("--source", "c"))]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert queued.redis.xlen(f"ingest:{{{queue_name}/b-2}}:stream") == 1
+    assert queued() == []
+    for each in refused:
+        assert_one_line(each, 2)
+        assert "a-1, b-2" in each.stderr
+
+
 def test_express_orders_go_to_the_express_lane(cli: Cli, queued: Queued) -> None:
     done = cli.run("enqueue", "--express", "a", "b")
 

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from acceptance.accounts import (
     FORBIDDEN,
+    OF_A_SOURCE,
     PASSWORD,
     QUEUE,
     create_user,
@@ -148,7 +149,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
 
 
 def test_the_workers_user_can_do_nothing_else(server: tuple[str, str]) -> None:
-    assert permitted(server[1], "ingest", FORBIDDEN) == []
+    assert permitted(server[1], "ingest", [*FORBIDDEN, *OF_A_SOURCE]) == OF_A_SOURCE
 
 
 def test_each_command_of_each_script_is_allowed(server: tuple[str, str]) -> None:
@@ -191,4 +192,4 @@ def test_the_producers_user_can_enqueue_and_do_nothing_else(kind: Kind, cli: Cli
             queued = admin.xlen(f"ingest:{{{QUEUE}}}:stream")
 
         assert (enqueued.returncode, queued, refused) == (0, 20, [])
-        assert permitted(url, "ingest-producer", [*FORBIDDEN, *taking]) == []
+        assert permitted(url, "ingest-producer", [*FORBIDDEN, *taking, *OF_A_SOURCE]) == OF_A_SOURCE

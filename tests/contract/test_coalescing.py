@@ -79,8 +79,8 @@ async def test_without_coalescing_nothing_is_remembered_and_each_announcement_is
 async def test_a_document_is_always_queued_and_an_id_with_a_source_is_coalesced(
     redis: Redis, keys: Keys, producer: Producer
 ) -> None:
-    pushed = Announcement("a", document={"id": "a"}, source="shop")
-    named = Announcement("a", source="shop")
+    pushed = Announcement("a", document={"id": "a"}, origin="shop")
+    named = Announcement("a", origin="shop")
 
     results = [
         await producer.try_announce(orders, coalesce=60) for orders in (pushed, named, pushed, [named, pushed, "a"])

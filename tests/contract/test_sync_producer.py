@@ -15,6 +15,7 @@ from redis import Redis
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.orders.order import InvalidOrderId
+from ingest.domain.source_name import InvalidSourceName
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout
@@ -32,12 +33,24 @@ def queued(redis: "Redis", stream: str) -> list[str]:
     return [fields[b"order_id"].decode() for _, fields in redis.xrange(stream)]
 
 
+def test_orders_of_a_source_go_into_the_queue_of_the_source(
+    plain_redis: "Redis", redis_url: str, queue_name: str
+) -> None:
+    with SyncProducer(redis_url, queue_name, source="shop-de") as producer:
+        producer.enqueue("a")
+    with pytest.raises(InvalidSourceName):
+        SyncProducer(redis_url, queue_name, source="shop:de")
+
+    assert queued(plain_redis, f"ingest:{{{queue_name}/shop-de}}:stream") == ["a"]
+    assert queued(plain_redis, f"ingest:{{{queue_name}}}:stream") == []
+
+
 def test_it_answers_as_the_asyncio_producer_does(
     plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str
 ) -> None:
     with SyncProducer(redis_url, queue_name, backlog_limit=3) as producer:
-        assert producer.enqueue(["a", Announcement("b", source="shop")], idempotency_key="k") == 2
-        assert producer.enqueue(["a", Announcement("b", source="shop")], idempotency_key="k") == 2
+        assert producer.enqueue(["a", Announcement("b", origin="shop")], idempotency_key="k") == 2
+        assert producer.enqueue(["a", Announcement("b", origin="shop")], idempotency_key="k") == 2
         assert producer.try_enqueue("urgent", express=True) == 1
         with pytest.raises(BacklogFull):
             producer.try_enqueue(["c", "d"])

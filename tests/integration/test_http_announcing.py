@@ -41,13 +41,16 @@ async def test_express_orders_go_into_their_lane(api: Api, redis: Redis, queue_n
     assert [len(await queued(redis, queue_name, lane)) for lane in ("stream", "express")] == [0, 1]
 
 
-@pytest.mark.parametrize("source", ["webhook:shopify", "s" * 100])
-async def test_a_source_names_the_key_that_gave_it(api: Api, redis: Redis, queue_name: str, source: str) -> None:
-    await api.post("/v1/orders", json={"order_ids": ["1"], "source": source})
-    await api.post("/v1/orders", data=f'{{"order_id": "2", "source": "{source}"}}', headers=NDJSON)
+@pytest.mark.parametrize("member", ["origin", "source"])
+@pytest.mark.parametrize("origin", ["webhook:shopify", "s" * 100])
+async def test_an_origin_names_the_key_that_gave_it_and_earlier_clients_call_it_source(
+    api: Api, redis: Redis, queue_name: str, origin: str, member: str
+) -> None:
+    await api.post("/v1/orders", json={"order_ids": ["1"], member: origin})
+    await api.post("/v1/orders", data=f'{{"order_id": "2", "{member}": "{origin}"}}', headers=NDJSON)
 
-    expected = f"key:anonymous:{source}".encode()
-    assert [entry[b"source"] for entry in await queued(redis, queue_name)] == [expected, expected]
+    expected = f"key:anonymous:{origin}".encode()
+    assert [entry[b"origin"] for entry in await queued(redis, queue_name)] == [expected, expected]
 
 
 async def test_one_invalid_id_is_named_and_nothing_is_queued(api: Api, redis: Redis, queue_name: str) -> None:
@@ -99,7 +102,7 @@ async def test_a_body_that_is_encoded_in_any_way_is_refused(
         (b'{"order_ids": []}', "application/json", 422, "invalid_body"),
         (b'{"order_ids": "1"}', "application/json", 422, "invalid_body"),
         (b'{"order_ids": ["1"], "urgent": true}', "application/json", 422, "invalid_body"),
-        (b'{"order_ids": ["1"], "source": ""}', "application/json", 422, "invalid_body"),
+        (b'{"order_ids": ["1"], "origin": ""}', "application/json", 422, "invalid_body"),
         (b'{"order_ids": [' + b'"1",' * 10_000 + b'"1"]}', "application/json", 422, "invalid_body"),
         (b"[" * 100_000, "application/json", 422, "invalid_body"),
         (b"", "application/x-ndjson", 422, "no_orders"),
@@ -120,13 +123,13 @@ async def test_what_is_no_list_of_ids_is_refused(
 
 
 async def test_ndjson_takes_ids_and_objects_line_by_line(api: Api, redis: Redis, queue_name: str) -> None:
-    body = b'"1"\n2\r\n\n{"order_id": "3", "source": "erp"}\n  "4"  \n5'
+    body = b'"1"\n2\r\n\n{"order_id": "3", "origin": "erp"}\n  "4"  \n5'
 
     status, answer = await api.post("/v1/orders", data=body, headers=NDJSON)
 
     assert (status, answer) == (202, {"accepted": 5, "duplicates": 0})
     assert await queued_ids(redis, queue_name) == ["1", "2", "3", "4", "5"]
-    assert (await queued(redis, queue_name))[2][b"source"] == b"key:anonymous:erp"
+    assert (await queued(redis, queue_name))[2][b"origin"] == b"key:anonymous:erp"
 
 
 @pytest.mark.parametrize("line", [b"A-1", b'"A-1"', b'{"order_id": "A-1"}'])

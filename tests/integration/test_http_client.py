@@ -82,7 +82,7 @@ async def test_orders_are_announced(redis_url: str, dsn: str, queue_name: str) -
 
     async with running_api(redis_url, dsn, queue_name) as api, Client.connect(api.url) as client:
         assert await client.announce("A-1") == Accepted(1, 0)
-        assert await client.announce(["A-2", "A-3"], source="shop", express=True) == Accepted(2, 0)
+        assert await client.announce(["A-2", "A-3"], origin="shop", express=True) == Accepted(2, 0)
         assert await client.announce(many) == Accepted(10_001, 0)
         with pytest.raises(InvalidOrderId):
             await client.announce(["A-4", "no order ID "])

@@ -1,5 +1,6 @@
 """The HTTP API of several sources on a real Redis: each has its own queue, and keys may be limited to some of them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 
 import pytest
 from http_api import NOWHERE, Api, queued, running_api
+from integration.scene import document
 from redis.asyncio import Redis
 
+from ingest import Client, Forbidden, SyncClient
 from ingest.api.admission.access import open_access
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
@@ -152,3 +155,24 @@ async def test_a_limited_key_is_rejected_on_every_route_of_another_source(
         _, listed = await api.call("GET", "/v1/sources", headers=OF_SHOP_DE)
 
     assert [each["name"] for each in listed["sources"]] == ["shop-de"]
+
+
+async def test_a_client_of_a_source_uses_the_routes_of_the_source(
+    serve_sources: ServeSources, redis: Redis, queue_name: str
+) -> None:
+    key = OF_SHOP_DE["X-API-Key"]
+    async with serve_sources() as api:
+        async with Client.connect(api.url, key=key, source="shop-de") as client:
+            await client.announce("1", origin="erp")
+            await client.announce_stream(["2"])
+            await client.put("3", document("3"))
+            state = await client.queue()
+        with SyncClient(api.url, key=key, source="shop-fr") as other, pytest.raises(Forbidden, match="other sources"):
+            await asyncio.to_thread(other.announce, "1")
+    with pytest.raises(ValueError, match="not the name of a source"):
+        SyncClient(api.url, key=key, source="shop/de")
+
+    assert await ids_of(redis, queue_name, "shop-de") == ["1", "2", "3"]
+    assert (await queued(redis, queue_of(queue_name, "shop-de")))[0][b"origin"] == b"key:of-shop-de:erp"
+    assert state["depth"] == 3
+    assert await ids_of(redis, queue_name, "shop-fr") == []

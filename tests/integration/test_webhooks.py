@@ -88,7 +88,7 @@ async def test_a_signed_webhook_is_in_the_queue_when_it_is_answered(api: Api, re
     assert await send(api, "shop", body, made.shopify(body)) == (200, "accepted")
 
     (entry,) = await queued(redis, queue_name)
-    assert (entry[b"order_id"], entry[b"source"]) == (b"450789469", b"webhook:shop")
+    assert (entry[b"order_id"], entry[b"origin"]) == (b"450789469", b"webhook:shop")
     assert b"document" not in entry
     assert counted(api) == {"accepted": 1}
 

@@ -43,7 +43,7 @@ def test_the_same_orders_are_recognized_whatever_their_trace_context_and_others_
         [part] = submissions(orders, "key", 500)
         return part.digest
 
-    assert digest("a") == digest(Announcement("a", traceparent=TRACE, source="shop"))
+    assert digest("a") == digest(Announcement("a", traceparent=TRACE, origin="shop"))
     assert digest(Announcement("a", document={"x": 1, "y": 2})) == digest(Announcement("a", document={"y": 2, "x": 1}))
     assert len({digest("a"), digest("a", "b"), digest("ab"), digest(Announcement("a", document=b"{}"))}) == 4
 
@@ -84,9 +84,9 @@ def test_an_invalid_key_is_refused(key: str) -> None:
         ({"document": {"a": object()}}, InvalidAnnouncement),
         ({"traceparent": "anything"}, InvalidAnnouncement),
         ({"traceparent": TRACE + "\n"}, InvalidAnnouncement),
-        ({"source": ""}, InvalidAnnouncement),
-        ({"source": "x" * 201}, InvalidAnnouncement),
-        ({"source": "a\0b"}, InvalidAnnouncement),
+        ({"origin": ""}, InvalidAnnouncement),
+        ({"origin": "x" * 201}, InvalidAnnouncement),
+        ({"origin": "a\0b"}, InvalidAnnouncement),
     ],
 )
 def test_what_cannot_be_sent_is_refused_when_it_is_made(parts: dict[str, Any], error: type[Exception]) -> None:
@@ -108,8 +108,8 @@ def test_a_document_may_be_given_as_bytes_text_mapping_or_order() -> None:
 
 def test_only_what_is_given_becomes_a_field() -> None:
     assert Announcement("a").fields() == {b"order_id": b"a"}
-    assert Announcement("a", traceparent=TRACE, source="Köln").fields() == {
+    assert Announcement("a", traceparent=TRACE, origin="Köln").fields() == {
         b"order_id": b"a",
         b"traceparent": TRACE.encode(),
-        b"source": "Köln".encode(),
+        b"origin": "Köln".encode(),
     }

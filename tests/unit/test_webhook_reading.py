@@ -139,7 +139,7 @@ def test_an_id_is_taken_as_it_is_written(shop: WebhookSource, body: bytes, order
 
     assert announced is not None
     assert announced.announcement.order_id == order_id
-    assert announced.announcement.source == "webhook:shop"
+    assert announced.announcement.origin == "webhook:shop"
 
 
 @pytest.mark.parametrize(

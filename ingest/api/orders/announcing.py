@@ -40,12 +40,14 @@ class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
 
     Attributes:
         order_ids: their IDs.
-        source: which program announces them: up to 100 printable characters. The queue has `key:`, the key's name and
+        origin: which program enqueues them: up to 100 printable characters. The queue has `key:`, the key's name and
             `:` before it.
+        source: the same, as earlier clients name it.
         express: whether workers are to read them before those that wait.
     """
 
     order_ids: Annotated[list[OrderId], msgspec.Meta(min_length=1, max_length=_MOST_IDS)]
+    origin: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
     source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
     express: bool = False
 
@@ -56,7 +58,7 @@ _DOCUMENTATION = Documentation(
     "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500. Then "
     "send the request again.\n\n"
     "As NDJSON, each line is an order ID as plain text, an order ID as a JSON string, or an object with `order_id` and an optional "
-    '`source`. An ID that begins with `"`, `{` or `[`, or is a JSON literal other than an integer of digits (such as `null` or `1e3`), '
+    '`origin`. An ID that begins with `"`, `{` or `[`, or is a JSON literal other than an integer of digits (such as `null` or `1e3`), '
     "has to be a JSON string. A body may contain up to 100,000 lines "
     "of up to 1,024 bytes. Lines are accepted as they come. In an error, `accepted` and `duplicates` count the orders that were "
     "accepted before it, and `line` is the invalid line. Continue after them. A body without any order, such as an empty file, is "
@@ -163,24 +165,25 @@ class Announcing:
 
 
 def _orders(given: OrderIds, caller: Caller) -> Orders:
-    if given.source is None:
+    origin = given.origin or given.source
+    if origin is None:
         return given.order_ids
     try:
-        return [Announcement(order_id, source=_origin(caller, given.source)) for order_id in given.order_ids]
+        return [Announcement(order_id, origin=_origin(caller, origin)) for order_id in given.order_ids]
     except InvalidAnnouncement as error:
         raise Problem(422, "invalid_body", str(error)) from error
 
 
 def _with_origins(batch: Batch, caller: Caller) -> Batch:
     return [
-        replace(order, source=_origin(caller, order.source)) if isinstance(order, Announcement) else order
+        replace(order, origin=_origin(caller, order.origin)) if isinstance(order, Announcement) else order
         for order in batch
     ]
 
 
-def _origin(caller: Caller, source: str | None) -> str:
-    """The source of an order. A client chooses its last part, and cannot pass for a webhook or another key."""
-    return f"key:{caller.name}:{source}"
+def _origin(caller: Caller, given: str | None) -> str:
+    """The origin of an order. A client chooses its last part, and cannot pass for a webhook or another key."""
+    return f"key:{caller.name}:{given}"
 
 
 def _invalid_id(order_ids: Sequence[str]) -> Problem:

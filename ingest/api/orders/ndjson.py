@@ -41,10 +41,12 @@ class NdjsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
 
     Attributes:
         order_id: the order's ID.
-        source: which program announces it: up to 100 printable characters.
+        origin: which program enqueues it: up to 100 printable characters.
+        source: the same, as earlier clients name it.
     """
 
     order_id: str
+    origin: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
     source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
 
 
@@ -157,6 +159,5 @@ def _parsed(line: bytes) -> str | Announcement | None:
     given = _decode(clean_json(text))
     if isinstance(given, str):
         return parse_order_id(given)
-    if given.source is None:
-        return parse_order_id(given.order_id)
-    return Announcement(given.order_id, source=given.source)
+    origin = given.origin or given.source
+    return parse_order_id(given.order_id) if origin is None else Announcement(given.order_id, origin=origin)

@@ -102,7 +102,7 @@ def _announcement(source: WebhookSource, headers: MultiMapping[str], document: b
     if order is not None and not order.startswith(b"{"):
         raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {source.document}")
     try:
-        return Announcement(found.removeprefix(source.declared.remove_prefix), order, source=f"webhook:{source.name}")
+        return Announcement(found.removeprefix(source.declared.remove_prefix), order, origin=f"webhook:{source.name}")
     except InvalidOrderId:
         detail = f"what should be the ID of an order is none: {source.order_id}"
         raise Refused(WebhookResult.MALFORMED, "invalid_order_id", detail) from None

@@ -1,4 +1,4 @@
-"""The announcement of one order, with its ID and optionally its document and its source."""
+"""The announcement of one order, with its ID and optionally its document and its origin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.deliveries.entry_fields import DOCUMENT, ORDER_ID, SOURCE, TRACEPARENT
+from ingest.domain.deliveries.entry_fields import DOCUMENT, ORDER_ID, ORIGIN, TRACEPARENT
 from ingest.domain.fetch.request_headers import is_traceparent
 from ingest.domain.orders.order import Order, parse_order_id
 
 DOCUMENT_LIMIT = 4 * 1024 * 1024
 # The HTTP API puts the name of a key before the 100 characters that a client may give.
-_SOURCE_LENGTH = 200
+_ORIGIN_LENGTH = 200
 
 
 class InvalidAnnouncement(ValueError):
@@ -28,7 +28,7 @@ class Announcement:
         document: the order as JSON, at most 4 MiB, which the worker then stores without fetching it. Bytes and text are
             sent unchanged, a mapping or an `Order` is encoded.
         traceparent: the W3C trace context of the producer's request, which the worker sends to the external API.
-        source: the program or webhook that enqueues the order, up to 200 printable characters.
+        origin: the program or webhook that enqueues the order, up to 200 printable characters.
 
     Raises:
         InvalidOrderId: if the ID is not valid.
@@ -38,7 +38,7 @@ class Announcement:
     order_id: str
     document: bytes | str | Mapping[str, Any] | Order | None = None
     traceparent: str | None = None
-    source: str | None = None
+    origin: str | None = None
 
     def __post_init__(self) -> None:
         parse_order_id(self.order_id)
@@ -46,12 +46,12 @@ class Announcement:
             object.__setattr__(self, "document", _encoded(self.document))
         if self.traceparent is not None and not is_traceparent(self.traceparent):
             raise InvalidAnnouncement("the traceparent is not a W3C trace context")
-        if self.source is not None and not (self.source.isprintable() and 0 < len(self.source) <= _SOURCE_LENGTH):
-            raise InvalidAnnouncement(f"the source is not 1 to {_SOURCE_LENGTH} printable characters")
+        if self.origin is not None and not (self.origin.isprintable() and 0 < len(self.origin) <= _ORIGIN_LENGTH):
+            raise InvalidAnnouncement(f"the origin is not 1 to {_ORIGIN_LENGTH} printable characters")
 
     def fields(self) -> dict[bytes, bytes]:
         """Return the fields of the stream entry."""
-        given = {DOCUMENT: self.document, TRACEPARENT: self.traceparent, SOURCE: self.source}
+        given = {DOCUMENT: self.document, TRACEPARENT: self.traceparent, ORIGIN: self.origin}
         optional = {name: _as_bytes(value) for name, value in given.items() if value is not None}
         return {ORDER_ID: self.order_id.encode(), **optional}
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ingest.domain.deliveries.entry_fields import PUSHED_AT, RETRY_REASON, SOURCE, TRACEPARENT
+from ingest.domain.deliveries.entry_fields import PUSHED_AT, RETRY_REASON, TRACEPARENT
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.request_headers import is_traceparent
 
@@ -91,7 +91,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
             # Another program may have written the entry, and an invalid context would break the request.
             text = given.decode("ascii", "replace")
             traceparent = text if is_traceparent(text) else None
-        return FetchRequest(order_id, self.attempt, traceparent, fields.get(SOURCE), together)
+        return FetchRequest(order_id, self.attempt, traceparent, together)
 
     def was_locked(self) -> bool:
         """Return whether this is a retry because another transaction had locked the row of the order."""

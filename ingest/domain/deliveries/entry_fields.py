@@ -4,7 +4,9 @@
 ORDER_ID = b"order_id"
 DOCUMENT = b"document"
 TRACEPARENT = b"traceparent"
-SOURCE = b"source"
+ORIGIN = b"origin"
+# What earlier releases call the origin.
+FORMER_ORIGIN = b"source"
 # When a document was accepted, in microseconds by the queue's clock, given by the script that adds it.
 PUSHED_AT = b"pushed_at"
 
@@ -34,6 +36,6 @@ PACKED = b"ingest_packed"
 OF_RETRIES = frozenset((RETRY_REASON, RETRY_ERROR))
 OF_DEAD_LETTERS = frozenset((REASON, ERROR, ATTEMPTS, FIRST_ENQUEUED_AT, WORKER, DEAD_AT))
 OF_MOVES = frozenset((ENQUEUED_AT, ATTEMPT, GROUP, REPLAYS, REPLAYED_AT))
-KNOWN = OF_RETRIES | OF_DEAD_LETTERS | OF_MOVES | {ORDER_ID, DOCUMENT, TRACEPARENT, SOURCE, PUSHED_AT}
+KNOWN = OF_RETRIES | OF_DEAD_LETTERS | OF_MOVES | {ORDER_ID, DOCUMENT, TRACEPARENT, ORIGIN, FORMER_ORIGIN, PUSHED_AT}
 # Shown in lists. A document may be large.
 LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, GROUP}

@@ -9,14 +9,12 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         attempt: the number of the attempt at the order, from 1.
         traceparent: the W3C trace context to send, if the entry contains a valid one.
-        source: the producer or webhook source that announced the order, if the entry contains it.
         together: the maximum number of orders in the HTTP request, or 0 for the usual number.
     """
 
     order_id: str
     attempt: int = 1
     traceparent: str | None = None
-    source: bytes | None = None
     together: int = 0
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Accepted, Durability
+from ingest.domain.source_name import UNNAMED, parse_source_name, queue_of
 from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.produce.drain_rate import Backlog
 from ingest.queue.produce.durability import ProvenRun
@@ -93,17 +94,23 @@ class Producer:
         url: str,
         queue: str = "orders",
         *,
+        source: str = UNNAMED,
         backlog_limit: int = 0,
         durability: Durability = Durability.MEMORY,
         replicas: int = 1,
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
-        """A producer with its own connections, which connects when it is first used."""
+        """A producer with its own connections, which connects when it is first used.
+
+        With several sources, `source` is the name of the orders' source, and `queue` the value of `INGEST_STREAM`. The other
+        arguments are those of `Producer`.
+        """
+        own_queue = queue_of(queue, source and parse_source_name(source))
         async with producer_client(url, durability) as client:
             producer = cls(
                 client,
-                queue,
+                own_queue,
                 backlog_limit=backlog_limit,
                 durability=durability,
                 replicas=replicas,

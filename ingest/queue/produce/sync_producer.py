@@ -11,6 +11,7 @@ from typing import Self
 
 from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.source_name import UNNAMED, parse_source_name, queue_of
 from ingest.loop_thread import Background
 from ingest.queue.produce.producer import IDEMPOTENCY_LIFETIME, Producer, checked_lifetime
 from ingest.queue.produce.submission import Orders, listed_orders
@@ -22,7 +23,7 @@ class SyncProducer:
 
     May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
     when it is first used. Not for programs whose threads gevent or eventlet replaces. The arguments are those of
-    `Producer`. `on_wait` is called in the producer's own thread.
+    `Producer.connect`. `on_wait` is called in the producer's own thread.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class SyncProducer:
         url: str,
         queue: str = "orders",
         *,
+        source: str = UNNAMED,
         backlog_limit: int = 0,
         durability: Durability = Durability.MEMORY,
         replicas: int = 1,
@@ -39,11 +41,12 @@ class SyncProducer:
         lifetime = checked_lifetime(idempotency_lifetime)
         # A URL that cannot be read is an error of this call, not of the first one that connects.
         connection_options(url)
+        own_queue = queue_of(queue, source and parse_source_name(source))
 
         def connect() -> AbstractAsyncContextManager[Producer]:
             return Producer.connect(
                 url,
-                queue,
+                own_queue,
                 backlog_limit=backlog_limit,
                 durability=durability,
                 replicas=replicas,
