@@ -1,4 +1,4 @@
-"""`ingest webhook`: shows the sources of webhooks, or what a request of one of them would announce."""
+"""`ingest webhook`: shows the webhooks, or the order that a request of one of them would enqueue."""
 
 import json
 import time
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
     from ingest.api.webhooks.sources import WebhookSource
+    from ingest.settings import Settings
 
 
 COMMANDS = ("check",)
 
 
 def webhook() -> None:
-    """Check the sources of webhooks.
+    """Check webhooks.
 
     Examples:
-    `ingest webhook check` shows the sources that INGEST_WEBHOOKS names, or what is wrong with the file.
+    `ingest webhook check` shows the webhooks in the file that INGEST_WEBHOOKS names, or in the sources file.
 
     How to receive webhooks: https://order-ingest.example/docs/how-to/webhooks.md
     """
@@ -36,9 +37,11 @@ def webhook() -> None:
 def check(
     *,
     file: Annotated[
-        str | None, typer.Argument(help="The file of sources. [INGEST_WEBHOOKS]", metavar="FILE", hidden=True)
+        str | None, typer.Argument(help="The file of webhooks. [INGEST_WEBHOOKS]", metavar="FILE", hidden=True)
     ] = None,
-    source: Annotated[str | None, typer.Option(metavar="NAME", help="The source that a request is sent to.")] = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The source, or the webhook in the file of webhooks.")
+    ] = None,
     body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of the request. `-` is stdin.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="A header of the request.")] = None,
     at: Annotated[
@@ -46,38 +49,53 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the sources of webhooks, or a request of one of them. Queues nothing.
+    """Check the webhooks, or a request of one of them. Queues nothing.
 
-    FILE declares the sources. The default is INGEST_WEBHOOKS.
+    FILE declares the webhooks. The default is INGEST_WEBHOOKS, or the tables [sources.NAME.webhook] of INGEST_SOURCES.
 
-    The exit code is 1 if the request would be refused, and 2 if a source cannot be used.
+    The exit code is 1 if the request would be refused, and 2 if a webhook cannot be used.
 
     Examples:
-    `ingest webhook check` checks the file that INGEST_WEBHOOKS names, and shows its sources.
+    `ingest webhook check` shows all webhooks, `ingest webhook check --source shop-de` shows the webhook of a source.
 
     `ingest webhook check webhooks.toml --json` prints those of another file as JSON.
 
     `ingest webhook check --source shop --body body.json --header 'X-Shopify-Topic: orders/create' --header
     'X-Shopify-Hmac-Sha256: …'` shows the order in a request, or why the request would be rejected.
     """
-    from ingest.api.webhooks.load import load_sources
-
-    if (source is None) != (body is None):
-        raise typer.BadParameter("--source and --body need each other")
+    if source is None and body is not None:
+        raise typer.BadParameter("--body needs --source")
     settings = start(webhooks=file)
-    if settings.webhooks is None:
-        raise ConfigError("there are no sources of webhooks: set INGEST_WEBHOOKS, or name a file")
-    sources = load_sources(settings.webhooks)
-    if source is None or body is None:
-        _print_sources(sources, as_json=as_json)
-        return
-    named = {found.name: found for found in sources}
-    if source not in named:
+    named = {webhook.name: webhook for webhook in _webhooks(settings, file)}
+    if source is not None and source not in named:
         raise typer.BadParameter(
-            f"no source is called {source!r}; the file has {', '.join(named)}", param_hint="'--source'"
+            f"no webhook is called {source!r}; there are {', '.join(named)}", param_hint="'--source'"
         )
+    if source is None or body is None:
+        _print_webhooks([*named.values()] if source is None else [named[source]], as_json=as_json)
+        return
     content = read_document(body, settings.api_body_limit, "body", "INGEST_API_BODY_LIMIT")
     _print_request(named[source], _headers(header or []), content, time.time() if at is None else at, as_json=as_json)
+
+
+def _webhooks(settings: "Settings", file: str | None) -> "Sequence[WebhookSource]":
+    """Read the webhooks from their file, or from the sources file.
+
+    Raises:
+        ConfigError: there is none, or one cannot be used.
+    """
+    from ingest.api.webhooks.load import load_sources
+    from ingest.api.webhooks.source_webhook import webhook_of
+    from ingest.settings.source_file import source_settings
+
+    if settings.webhooks is not None and (file is not None or settings.sources is None):
+        return load_sources(settings.webhooks)
+    found = [webhook_of(each) for each in source_settings(settings).values()]
+    if webhooks := [webhook for webhook in found if webhook is not None]:
+        return webhooks
+    raise ConfigError(
+        "there are no webhooks: set INGEST_WEBHOOKS, write a table [sources.NAME.webhook] into the sources file, or name a file"
+    )
 
 
 def _headers(lines: "Sequence[str]") -> "CIMultiDict[str]":
@@ -92,11 +110,11 @@ def _headers(lines: "Sequence[str]") -> "CIMultiDict[str]":
     return headers
 
 
-def _print_request(source: "WebhookSource", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
+def _print_request(webhook: "WebhookSource", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
     from ingest.api.webhooks.reception import Refused, read_webhook
 
     try:
-        announced = read_webhook(source, headers, body, now)
+        announced = read_webhook(webhook, headers, body, now)
     except Refused as refused:
         if as_json:
             typer.echo(json.dumps({"result": refused.result, "code": refused.code, "detail": refused.detail}))
@@ -117,8 +135,8 @@ def _print_request(source: "WebhookSource", headers: Any, body: bytes, now: floa
         typer.echo(f"{name:<16} {'-' if value is None else value}")
 
 
-def _print_sources(sources: "Sequence[WebhookSource]", *, as_json: bool) -> None:
-    rows = [_described(source) for source in sources]
+def _print_webhooks(webhooks: "Sequence[WebhookSource]", *, as_json: bool) -> None:
+    rows = [_described(webhook) for webhook in webhooks]
     if as_json:
         typer.echo(json.dumps(rows))
         return
@@ -130,19 +148,19 @@ def _print_sources(sources: "Sequence[WebhookSource]", *, as_json: bool) -> None
             typer.echo(f"{name:<16} {'-' if text in {None, ''} else text}")
 
 
-def _described(source: "WebhookSource") -> dict[str, Any]:
-    profile = source.profile
+def _described(webhook: "WebhookSource") -> dict[str, Any]:
+    profile = webhook.profile
     return {
-        "source": source.name,
-        "path": source.path,
-        "keys": len(source.secrets.keys),
+        "webhook": webhook.name,
+        "path": webhook.path,
+        "keys": len(webhook.secrets.keys),
         "event": str(profile.event) if profile.event is not None else None,
         "events": list(profile.events or ()),
         "ignored": list(profile.ignore),
-        "order_id": str(source.order_id),
-        "document": str(source.document) if source.document is not None else None,
+        "order_id": str(webhook.order_id),
+        "document": str(webhook.document) if webhook.document is not None else None,
         "delivery_id": str(profile.delivery_id) if profile.delivery_id is not None else None,
-        "tolerance": source.tolerance if profile.has_timestamp else None,
-        "express": "on" if source.declared.express else "off",
-        "coalesce": source.declared.coalesce,
+        "tolerance": webhook.tolerance if profile.has_timestamp else None,
+        "express": "on" if webhook.declared.express else "off",
+        "coalesce": webhook.declared.coalesce,
     }

@@ -18,7 +18,6 @@ from ingest.api.http.server import Server
 from ingest.api.http.tls import checked_tls
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
-from ingest.domain.source_name import UNNAMED
 from ingest.files.watch import watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.api_keys import read_keys
@@ -119,7 +118,7 @@ def series_of(settings: Settings, sources: ServedSources) -> ApiSeries:
     names = [*sources.settings]
     described = routes_of(settings, sources, RouteConnections.none(names), RouteCounters.none(names), BodyMemory(0))
     named = [(route.path, route.method) for route in described]
-    webhooks = {webhook.name: UNNAMED for webhook in sources.webhooks}
+    webhooks = {webhook.name: name for name, each in sources.webhooks.items() for webhook in each}
     return ApiSeries(named, ORIGINS, settings.api_processes, webhooks, names)
 
 
@@ -157,7 +156,7 @@ async def serving_api(
     """
     memory = BodyMemory(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
-    files = [webhook.secrets.watched() for webhook in sources.webhooks]
+    files = [webhook.secrets.watched() for each in sources.webhooks.values() for webhook in each]
     if tls is not None:
         files.append(tls.watched())
     async with open_connections(settings, sources.settings) as connections, watching(files):

@@ -20,9 +20,9 @@ from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
 from ingest.api.webhooks.load import load_sources
-from ingest.api.webhooks.routes import WebhookRoutes
+from ingest.api.webhooks.routes import Receiver, WebhookRoutes
+from ingest.api.webhooks.source_webhook import webhook_of
 from ingest.api.webhooks.sources import WebhookSource
-from ingest.domain.errors import ConfigError
 from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
 from ingest.services.api_connections import RouteConnections, SourceConnections
@@ -42,27 +42,29 @@ class ServedSources:
 
     Attributes:
         settings: of each source, by its name.
-        webhooks: the senders of webhooks. Without one, there is no route for them.
+        webhooks: of each source, by its name.
     """
 
     settings: Mapping[str, Settings]
-    webhooks: Sequence[WebhookSource] = ()
+    webhooks: Mapping[str, Sequence[WebhookSource]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
-        """Read the sources and the senders of webhooks, with their secrets, from files.
+        """Read the sources and their webhooks, with the secrets, from files.
 
         Raises:
             ConfigError: one of them is invalid.
         """
         sources = source_settings_without_secrets(settings)
-        if settings.webhooks is None:
-            return cls(sources)
-        if UNNAMED not in sources:
-            raise ConfigError(
-                "INGEST_WEBHOOKS: cannot be used with INGEST_SOURCES: write a table [sources.NAME.webhook] for each sender"
-            )
-        return cls(sources, load_sources(settings.webhooks))
+        return cls(sources, {name: _webhooks_of(each) for name, each in sources.items()})
+
+
+def _webhooks_of(settings: Settings) -> Sequence[WebhookSource]:
+    """Read the webhooks of a source. The unnamed source has a file of its own for them."""
+    if settings.source:
+        webhook = webhook_of(settings)
+        return [] if webhook is None else [webhook]
+    return load_sources(settings.webhooks) if settings.webhooks is not None else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def routes_of(
         *Health(redis_answers).routes(),
         *SourceRoutes({name: each.monitor for name, each in connections.sources.items()}).routes(),
         *routes_of_sources(of_sources),
-        *_webhook_routes(settings, sources, connections, counters, limits),
+        *_webhook_routes(sources, connections, counters, limits),
     ]
     return [*described, OpenApi(described).route, *ambiguous_routes(of_sources)]
 
@@ -128,28 +130,26 @@ def _routes_of_source(
 
 
 def _webhook_routes(
-    settings: Settings,
-    sources: ServedSources,
-    connections: RouteConnections,
-    counters: RouteCounters,
-    limits: BodyLimits,
+    sources: ServedSources, connections: RouteConnections, counters: RouteCounters, limits: BodyLimits
 ) -> Sequence[Route]:
-    if not sources.webhooks:
-        return []
-    return WebhookRoutes(
-        sources.webhooks,
-        connections.sources[UNNAMED].producer,
-        limits,
-        counters.webhooks,
-        accepted=counters.accepted[UNNAMED]["webhook"],
-        coalesce=settings.coalesce,
-    ).routes()
+    receivers = {
+        webhook.name: Receiver(
+            webhook,
+            name,
+            connections.sources[name].producer,
+            counters.accepted[name]["webhook"],
+            sources.settings[name].coalesce,
+        )
+        for name, webhooks in sources.webhooks.items()
+        for webhook in webhooks
+    }
+    return WebhookRoutes(receivers, limits, counters.webhooks).routes() if receivers else []
 
 
 def all_described() -> dict[str, Any]:
     """Return the OpenAPI document with all routes of an only source, regardless of the settings."""
     settings = load_settings()
-    sources = ServedSources({UNNAMED: settings}, cast("Any", [SimpleNamespace(name="any")]))
+    sources = ServedSources({UNNAMED: settings}, {UNNAMED: cast("Any", [SimpleNamespace(name="any")])})
     return document_of(
         routes_of(
             settings,

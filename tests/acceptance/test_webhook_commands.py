@@ -31,7 +31,7 @@ def test_the_sources_are_shown_as_on_the_page(shop: Cli) -> None:
     done = shop.run("webhook", "check")
 
     assert done.returncode == 0, done.stderr
-    shown = re.findall(r"```text\nsource.*?```", PAGE, re.DOTALL)[0].splitlines()[1:-2]
+    shown = re.findall(r"```text\nwebhook.*?```", PAGE, re.DOTALL)[0].splitlines()[1:-2]
     assert done.stdout.splitlines()[: len(shown)] == shown
 
 
@@ -54,9 +54,32 @@ def test_a_request_is_checked_as_on_the_page(shop: Cli, tmp_path: Path) -> None:
 
 
 def test_the_sources_as_json(shop: Cli) -> None:
-    (source,) = json.loads(shop.run("webhook", "check", "--json").stdout)
+    (webhook,) = json.loads(shop.run("webhook", "check", "--json").stdout)
 
-    assert (source["source"], source["path"], source["keys"]) == ("shop", "/v1/webhooks/shop", 1)
+    assert (webhook["webhook"], webhook["path"], webhook["keys"]) == ("shop", "/v1/webhooks/shop", 1)
+
+
+def test_the_webhooks_of_sources_are_in_the_sources_file(cli: Cli, tmp_path: Path) -> None:
+    file, body = tmp_path / "sources.toml", tmp_path / "body.json"
+    (tmp_path / "secret").write_text(SECRET)
+    body.write_bytes(b'{"id": 1}')
+    table = """
+        [sources.{name}]
+        webhook = {{ profile = "shopify", secret_files = ["secret"] }}
+        upstream = {{ url = "https://{name}.example/{{order_id}}" }}
+    """
+    file.write_text("".join(table.format(name=name) for name in ("shop-de", "shop-fr")))
+    env = {"INGEST_SOURCES": str(file)}
+    headers = [f"{name}: {value}" for name, value in made.shopify(body.read_bytes(), SECRET).items()]
+    options = [word for header in headers for word in ("--header", header)]
+
+    every = cli.run("webhook", "check", "--json", env=env)
+    one = cli.run("webhook", "check", "--source", "shop-fr", "--json", env=env)
+    request = cli.run("webhook", "check", "--source", "shop-de", "--body", str(body), "--json", *options, env=env)
+
+    assert [each["webhook"] for each in json.loads(every.stdout)] == ["shop-de", "shop-fr"]
+    assert [each["path"] for each in json.loads(one.stdout)] == ["/v1/webhooks/shop-fr"]
+    assert json.loads(request.stdout)["order_id"] == "1"
 
 
 def test_the_api_takes_what_the_page_sends(shop: Cli) -> None:
@@ -95,8 +118,8 @@ def test_a_file_that_cannot_be_used_is_one_line_with_exit_code_2(shop: Cli, comm
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        (("--source", "shop"), "--source and --body need each other"),
-        (("--source", "other", "--body", "-"), "no source is called 'other'; the file has shop"),
+        (("--body", "-"), "--body needs --source"),
+        (("--source", "other", "--body", "-"), "no webhook is called 'other'; there are shop"),
         (("--source", "shop", "--body", "-", "--header", "x"), "write it as `Name: value`"),
         (("--source", "shop", "--body", "/nowhere"), "cannot read /nowhere: No such file or directory"),
     ],

@@ -10,6 +10,7 @@ import pytest
 from http_api import NOWHERE, Api, queued, running_api
 from integration.scene import document
 from redis.asyncio import Redis
+from webhook_requests import SECRET, shopify
 
 from ingest import Client, Forbidden, SyncClient
 from ingest.api.admission.access import open_access
@@ -31,9 +32,9 @@ def serve_sources(redis_url: str, queue_name: str, tmp_path: Path) -> ServeSourc
     """Runs an API of these sources, without PostgreSQL."""
 
     @asynccontextmanager
-    async def serve(names: Sequence[str] = SHOPS, **settings: Any) -> AsyncIterator[Api]:
+    async def serve(names: Sequence[str] = SHOPS, webhook: str = "", **settings: Any) -> AsyncIterator[Api]:
         file = tmp_path / "sources.toml"
-        file.write_text("".join(_table(name) for name in names))
+        file.write_text("".join(_table(name, webhook) for name in names))
         async with (
             _access(tmp_path / "keys") as access,
             running_api(redis_url, NOWHERE, queue_name, access, sources=str(file), **settings) as api,
@@ -43,8 +44,13 @@ def serve_sources(redis_url: str, queue_name: str, tmp_path: Path) -> ServeSourc
     return serve
 
 
-def _table(name: str) -> str:
-    return f'[sources.{name}.upstream]\nurl = "https://{name}.example/orders/{{order_id}}"\n'
+def _table(name: str, webhook: str) -> str:
+    upstream = f'upstream = {{ url = "https://{name}.example/orders/{{order_id}}" }}'
+    return "\n".join([f"[sources.{name}]", upstream, f"webhook = {webhook}" if webhook else "", ""])
+
+
+def value_of(counter: Counter) -> float:
+    return counter._cells[counter._at]
 
 
 @asynccontextmanager
@@ -176,3 +182,20 @@ async def test_a_client_of_a_source_uses_the_routes_of_the_source(
     assert (await queued(redis, queue_of(queue_name, "shop-de")))[0][b"origin"] == b"key:of-shop-de:erp"
     assert state["depth"] == 3
     assert await ids_of(redis, queue_name, "shop-fr") == []
+
+
+async def test_the_webhook_of_a_source_enqueues_its_orders_for_this_source_alone(
+    serve_sources: ServeSources, redis: Redis, queue_name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    body = b'{"id": 1}'
+    async with serve_sources(webhook='{ profile = "shopify", secret_files = ["secret"] }') as api:
+        for name in (*SHOPS, "shop-fr"):
+            status, answer = await api.post(f"/v1/webhooks/{name}", data=body, headers=shopify(body))
+            assert status == 200, answer
+        accepted = {source: value_of(counters["webhook"]) for source, counters in api.metrics.accepted.items()}
+
+    assert answer == {"result": "duplicate"}
+    assert [await ids_of(redis, queue_name, name) for name in (*SHOPS, "")] == [["1"], ["1"], []]
+    assert (await queued(redis, queue_of(queue_name, "shop-fr")))[0][b"origin"] == b"webhook:shop-fr"
+    assert accepted == {"shop-de": 1, "shop-fr": 1}

@@ -222,14 +222,14 @@ async def test_a_large_body_is_checked_like_a_small_one(api: Api, redis: Redis, 
     assert entry[b"document"] == body
 
 
-async def test_an_unknown_source_is_not_found(api: Api) -> None:
+async def test_an_unknown_webhook_is_not_found(api: Api) -> None:
     body = b'{"id": 1}'
 
     for name in ("nobody", "SHOP", "shop%2F", "%00"):
-        assert await send(api, name, body, made.shopify(body)) == (404, "unknown_source")
+        assert await send(api, name, body, made.shopify(body)) == (404, "unknown_webhook")
 
 
-async def test_an_unknown_source_is_refused_before_its_body_has_come(api: Api) -> None:
+async def test_an_unknown_webhook_is_refused_before_its_body_has_come(api: Api) -> None:
     async with api.connection() as (reader, writer), asyncio.timeout(15):
         writer.write(b"POST /v1/webhooks/nobody HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
         # Long before INGEST_API_BODY_TIMEOUT.

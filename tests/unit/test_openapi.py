@@ -28,7 +28,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def routes(*names: str) -> list[Route]:
     settings = load_settings()
     sources = {name: settings.of_source(name, {}) if name else settings for name in names}
-    served = ServedSources(sources, cast("Any", [SimpleNamespace(name="any")] if "" in names else []))
+    served = ServedSources(sources, cast("Any", {"": [SimpleNamespace(name="any")]} if "" in names else {}))
     return routes_of(settings, served, RouteConnections.none(sources), RouteCounters.none(sources), BodyMemory(0))
 
 
@@ -49,7 +49,7 @@ def test_each_route_needs_its_scope() -> None:
         "GET /healthz": None,
         "GET /readyz": None,
         "GET /openapi.json": None,
-        "POST /v1/webhooks/{source}": None,
+        "POST /v1/webhooks/{webhook}": None,
         "POST /v1/orders": Scope.ENQUEUE,
         "PUT /v1/orders/{order_id}": Scope.PUSH,
         "GET /v1/orders": Scope.READ,

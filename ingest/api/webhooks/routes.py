@@ -1,4 +1,4 @@
-"""`POST /v1/webhooks/{source}` checks, counts and logs webhooks, and enqueues their orders."""
+"""`POST /v1/webhooks/{webhook}` checks, counts and logs webhooks, and enqueues the orders for their sources."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ _log = get_logger("webhooks")
 _LARGE = 256 * 1024
 # Shopify gives up after five seconds.
 _ANSWER_WITHIN = 2.0
-# Seconds between two log lines for one source and reason, because clients without the secret can send many requests.
+# Seconds between two log lines for one webhook and reason, because clients without the secret can send many requests.
 _LOG_EVERY = 60.0
 _STATUS = {
     WebhookResult.BAD_SIGNATURE: 401,
@@ -41,14 +41,15 @@ _STATUS = {
 
 _DOCUMENTATION = Documentation(
     summary="Receive a webhook",
-    text="For the senders that INGEST_WEBHOOKS names: the signature takes the place of an API key.",
-    parameters=[Parameter("source", "path", "The source's name.", is_required=True)],
+    text="For the senders in the file of `INGEST_WEBHOOKS`, or in the tables `[sources.NAME.webhook]` of the sources file, whose "
+    "names are those of their sources. The signature takes the place of an API key.",
+    parameters=[Parameter("webhook", "path", "The webhook's name.", is_required=True)],
     bodies={JSON: {}},
     response="The webhook has been accepted, or needs nothing to be done.",
     schema=object_schema("result", result={"enum": ["accepted", "duplicate", "ignored"]}),
     problems={
         401: "The signature is missing or wrong, or the webhook is too old.",
-        404: "There is no such source.",
+        404: "There is no such webhook.",
         415: "The body is compressed.",
         422: "The body is signed, but announces no order that can be read.",
     },
@@ -56,95 +57,109 @@ _DOCUMENTATION = Documentation(
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookRoutes:
-    """The route of all sources.
+class Receiver:
+    """A webhook with the queue of its source.
 
     Attributes:
-        sources: that may send.
-        producer: enqueues orders.
-        limits: of bodies.
-        counters: by source and result.
+        webhook: that may be sent.
+        source: the name of its source.
+        producer: enqueues its orders.
         accepted: counts enqueued orders.
-        coalesce: seconds in which an order that still waits is not queued again, unless a source sets it.
+        coalesce: seconds in which an order that still waits is not queued again, unless the webhook sets it.
     """
 
-    sources: Sequence[WebhookSource]
+    webhook: WebhookSource
+    source: str
     producer: Producer
-    limits: BodyLimits
-    counters: Mapping[tuple[str, str], Counter]
     accepted: Counter
     coalesce: float
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRoutes:
+    """The route of all webhooks.
+
+    Attributes:
+        receivers: by the name of the webhook.
+        limits: of bodies.
+        counters: by webhook and result.
+    """
+
+    receivers: Mapping[str, Receiver]
+    limits: BodyLimits
+    counters: Mapping[tuple[str, str], Counter]
     log_limit: LogLimit = field(default_factory=lambda: LogLimit(_LOG_EVERY))
 
     def routes(self) -> Sequence[Route]:
         """The route. Signatures take the place of API keys."""
-        return [Route("POST", "/v1/webhooks/{source}", None, self.receive, _DOCUMENTATION)]
+        return [Route("POST", "/v1/webhooks/{webhook}", None, self.receive, _DOCUMENTATION)]
 
     async def receive(self, request: web.Request, _: Caller) -> web.Response:
         """Respond to one request."""
-        name = request.match_info["source"]
-        source = next((source for source in self.sources if source.name == name), None)
-        if source is None:
+        receiver = self.receivers.get(request.match_info["webhook"])
+        if receiver is None:
             # Before the body is read, because bodies of arbitrary clients would take the memory of signed ones.
-            raise Problem(404, "unknown_source", "there is no such source of webhooks")
+            raise Problem(404, "unknown_webhook", "there is no such webhook")
         try:
             body = await read_body(request, self.limits)
         except Problem as problem:
             is_busy = problem.status == HTTPStatus.SERVICE_UNAVAILABLE
-            self._count(source, WebhookResult.UNAVAILABLE if is_busy else WebhookResult.MALFORMED)
+            self._count(receiver, WebhookResult.UNAVAILABLE if is_busy else WebhookResult.MALFORMED)
             raise
         try:
-            announced = await self._read(source, request, body)
+            announced = await self._read(receiver.webhook, request, body)
         except Refused as refused:
-            self._count(source, refused.result)
-            self._log_refused(source, refused)
+            self._count(receiver, refused.result)
+            self._log_refused(receiver, refused)
             raise _problem(refused) from None
-        result = WebhookResult.IGNORED if announced is None else await self._announce(source, announced)
-        self._count(source, result)
+        result = WebhookResult.IGNORED if announced is None else await self._announce(receiver, announced)
+        self._count(receiver, result)
         return json_response({"result": result})
 
-    async def _read(self, source: WebhookSource, request: web.Request, body: bytes) -> ReceivedOrder | None:
+    async def _read(self, webhook: WebhookSource, request: web.Request, body: bytes) -> ReceivedOrder | None:
         if len(body) < _LARGE:
-            return read_webhook(source, request.headers, body, time.time())
-        return await asyncio.to_thread(read_webhook, source, request.headers, body, time.time())
+            return read_webhook(webhook, request.headers, body, time.time())
+        return await asyncio.to_thread(read_webhook, webhook, request.headers, body, time.time())
 
-    async def _announce(self, source: WebhookSource, announced: ReceivedOrder) -> WebhookResult:
+    async def _announce(self, receiver: Receiver, announced: ReceivedOrder) -> WebhookResult:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
-                accepted = await self._queue(source, announced)
+                accepted = await self._queue(receiver, announced)
         except (Unavailable, TimeoutError) as error:
             problem = str(error) or f"no answer within {_ANSWER_WITHIN:g} s"
             refused = Refused(WebhookResult.UNAVAILABLE, "queue_unavailable", problem)
-            self._count(source, refused.result)
-            self._log_refused(source, refused)
+            self._count(receiver, refused.result)
+            self._log_refused(receiver, refused)
             detail = "the order cannot be queued right now"
             raise busy(503, refused.code, detail, getattr(error, "retry_after", 1.0)) from error
-        self.accepted.inc(accepted.accepted)
+        receiver.accepted.inc(accepted.accepted)
         return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
 
-    async def _queue(self, source: WebhookSource, announced: ReceivedOrder) -> Accepted:
-        coalesce = self.coalesce if source.declared.coalesce is None else source.declared.coalesce
-        announce = self.producer.try_announce
+    async def _queue(self, receiver: Receiver, announced: ReceivedOrder) -> Accepted:
+        declared = receiver.webhook.declared
+        coalesce = receiver.coalesce if declared.coalesce is None else declared.coalesce
+        announce = receiver.producer.try_announce
         orders = [announced.announcement]
         key = announced.idempotency_key
         try:
             return await announce(
-                orders, idempotency_key=key, express=source.declared.express, coalesce=coalesce, count_repeats=True
+                orders, idempotency_key=key, express=declared.express, coalesce=coalesce, count_repeats=True
             )
         except IdempotencyKeyReused:
             # The sender has given one ID to two orders, or to two states of an order. An additional entry has no effect.
-            return await announce(orders, express=source.declared.express, coalesce=coalesce)
+            return await announce(orders, express=declared.express, coalesce=coalesce)
 
-    def _count(self, source: WebhookSource, result: WebhookResult) -> None:
-        self.counters[source.name, result].inc()
+    def _count(self, receiver: Receiver, result: WebhookResult) -> None:
+        self.counters[receiver.webhook.name, result].inc()
 
-    def _log_refused(self, source: WebhookSource, refused: Refused) -> None:
-        """Log it once a minute for each source and reason."""
-        if not self.log_limit.is_due(source.name, refused.code):
+    def _log_refused(self, receiver: Receiver, refused: Refused) -> None:
+        """Log it once a minute for each webhook and reason."""
+        name = receiver.webhook.name
+        if not self.log_limit.is_due(name, refused.code):
             return
-        # A signed request that cannot be read cannot be read when it is sent again. The file of sources has to be changed.
+        # A signed request that cannot be read cannot be read when it is sent again. The webhook's table has to be changed.
         log = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
-        log("webhook_refused", source=source.name, reason=refused.code, problem=refused.detail)
+        log("webhook_refused", webhook=name, source=receiver.source, reason=refused.code, problem=refused.detail)
 
 
 def _problem(refused: Refused) -> Problem:
