@@ -19,12 +19,15 @@ def shop(home: Path, webhook: str) -> Settings:
 
 
 def test_it_has_the_name_of_its_source_and_secrets_beside_the_file(home: Path) -> None:
-    settings = shop(home, "profile = 'shopify'\nsecret_files = ['secret']\n")
+    settings = shop(
+        home, "profile = 'stripe'\nsecret_files = ['secret']\nevents = ['*']\norder_id = 'id'\ntolerance = '10m'\n"
+    )
     (home / "conf" / "secret").write_text("a shared secret\n")
 
     webhook = webhook_of(settings)
 
     assert webhook is not None
+    assert webhook.tolerance == 600.0
     assert (webhook.name, webhook.path, len(webhook.secrets.keys)) == ("shop-de", "/v1/webhooks/shop-de", 1)
     assert webhook_of(load_settings()) is None
 
@@ -39,6 +42,10 @@ def test_it_has_the_name_of_its_source_and_secrets_beside_the_file(home: Path) -
         (
             "profile = 'shopify'\nsecret_file = 'a'",
             "line 5, sources.shop-de.webhook.secret_file: unknown key `secret_file`; did you mean `secret_files`?",
+        ),
+        (
+            "profile = 'stripe'\nsecret_files = ['a']\ntolerance = '10 minutes'",
+            "line 6, sources.shop-de.webhook.tolerance: write seconds, or a number with s, m, h or d",
         ),
         ("", "line 3, sources.shop-de.webhook: needs the key `profile`"),
     ],

@@ -12,11 +12,13 @@ import msgspec
 from ingest.api.webhooks import declaration
 from ingest.api.webhooks.declaration import SourceError, below
 from ingest.api.webhooks.sources import WebhookSource, compile_source
+from ingest.domain.durations import parse_duration
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import Keys, describe_error, describe_location
 from ingest.files.regular import read_text
 
 _LARGEST = 1024 * 1024
+_DURATIONS = ("tolerance", "coalesce")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 
 
@@ -60,7 +62,21 @@ def compile_table(name: str, table: Any, folder: Path) -> WebhookSource:
     Raises:
         SourceError: it cannot be used. Its keys begin at the table.
     """
-    return compile_source(name, _convert(table, declaration.SourceDeclaration), folder)
+    return compile_source(name, _convert(_in_seconds(table), declaration.SourceDeclaration), folder)
+
+
+def _in_seconds(table: Any) -> Any:
+    """Replace durations with a unit, such as "5m"."""
+    if not isinstance(table, dict):
+        return table
+    seconds: dict[str, float] = {}
+    for key in _DURATIONS:
+        if isinstance(value := table.get(key), str):
+            try:
+                seconds[key] = parse_duration(value)
+            except ValueError as error:
+                raise SourceError(str(error), (key,)) from None
+    return {**table, **seconds}
 
 
 def _compile(name: str, table: Any, folder: Path) -> WebhookSource:
