@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 
-# Multiples of the golden ratio spread consecutive numbers evenly, here those of the processes of a host (Knuth, volume 3, 6.4).
+# Multiples of the golden ratio spread consecutive numbers evenly, here the processes of a host (Knuth, volume 3, 6.4).
 _GOLDEN = 0.6180339887498949
 # The part of an interval that is too short for a pause. A timer may end slightly early.
 _TOO_SHORT = 0.1

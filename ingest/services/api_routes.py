@@ -60,7 +60,7 @@ class ServedSources:
 
 
 def _webhooks_of(settings: Settings) -> Sequence[WebhookSource]:
-    """Read the webhooks of a source. The unnamed source has a file of its own for them."""
+    """Read the webhooks of a source. The webhooks of the unnamed source are in a separate file."""
     if settings.source:
         webhook = webhook_of(settings)
         return [] if webhook is None else [webhook]
