@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "webhooks" / "webhooks.toml"
 PAGE = (ROOT / "docs" / "how-to" / "webhooks.md").read_text(encoding="utf-8")
 ON_THE_PAGE = [
-    re.sub(r"^ {3}", "", block, flags=re.MULTILINE)
+    # In the sources file, the table of a webhook has the same keys.
+    re.sub(r"^ {3}", "", block, flags=re.MULTILINE).replace(".webhook]", "]")
     for block in re.findall(r"^ *```toml\n(.*?)^ *```", PAGE, re.DOTALL | re.MULTILINE)
 ]
 
