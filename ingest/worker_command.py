@@ -10,17 +10,12 @@ import os
 import signal
 import sys
 import traceback
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ingest.domain.errors import UserError
 from ingest.process.interrupt import ending_at_once
 from ingest.process.standard_streams import secure
 from ingest.settings.packed import LoadedSettings, pack_settings, unpack_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ingest.settings import Settings
 
 
 def main() -> None:
@@ -48,9 +43,9 @@ def _run() -> int:
     from ingest.services.worker import run_worker  # noqa: PLC0415  imported while the other process was reading
     from ingest.telemetry.logs import begin_logs  # noqa: PLC0415
 
-    settings, unknown = known
-    begin_logs(settings.log_format, settings.log_level, unknown)
-    return run_worker(settings)
+    settings = known.settings
+    begin_logs(settings.log_format, settings.log_level, known.unknown)
+    return run_worker(settings, known.sources)
 
 
 def _known() -> LoadedSettings | int:
@@ -82,9 +77,9 @@ def _known() -> LoadedSettings | int:
 
 
 def _become_command_line(written: int) -> NoReturn:
-    def hand_over(settings: "Settings", unknown: "Sequence[str]") -> int:
+    def hand_over(loaded: LoadedSettings) -> int:
         with os.fdopen(written, "wb") as pipe:
-            pipe.write(pack_settings(settings, unknown))
+            pipe.write(pack_settings(loaded))
         return 0
 
     code = 1

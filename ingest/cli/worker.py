@@ -1,30 +1,34 @@
 """`ingest worker`: runs the worker processes."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingest.cli.options import Sources
+
 if TYPE_CHECKING:
-    from ingest.settings import Settings
+    from ingest.settings.packed import LoadedSettings
 
-Work = Callable[["Settings", Sequence[str]], int]
-"""What the command does with its settings, and with a line for each unknown one. Returns the exit code."""
+Work = Callable[["LoadedSettings"], int]
+"""What the command does with its settings. Returns the exit code."""
 
 
-def work_here(settings: "Settings", unknown: Sequence[str]) -> int:
+def work_here(loaded: "LoadedSettings") -> int:
     """Run the processes from this one."""
     from ingest.services.worker import run_worker
     from ingest.telemetry.logs import begin_logs
 
-    begin_logs(settings.log_format, settings.log_level, unknown)
-    return run_worker(settings)
+    settings = loaded.settings
+    begin_logs(settings.log_format, settings.log_level, loaded.unknown)
+    return run_worker(settings, loaded.sources)
 
 
 def worker(
     context: typer.Context,
     *,
+    source: Sources = None,
     processes: Annotated[
         int | None, typer.Option(help="Number of worker processes. [INGEST_PROCESSES]", metavar="N")
     ] = None,
@@ -50,8 +54,13 @@ def worker(
     Stop it with SIGTERM or Ctrl-C: it finishes the orders in flight within INGEST_SHUTDOWN_GRACE, releases the rest
     to the queue, and exits with 0. A second signal shortens this.
     """
+    from ingest.domain.source_name import chosen_sources
     from ingest.settings import load_settings, names_in_dot_env, unknown_settings
+    from ingest.settings.packed import LoadedSettings
+    from ingest.settings.source_file import source_settings
 
     settings = load_settings(processes=processes, concurrency=concurrency, metrics_port=metrics_port)
+    configured = source_settings(settings)
+    sources = {name: configured[name] for name in chosen_sources(source, configured)}
     work: Work = context.obj
-    raise typer.Exit(work(settings, unknown_settings(os.environ, names_in_dot_env())))
+    raise typer.Exit(work(LoadedSettings(settings, sources, unknown_settings(os.environ, names_in_dot_env()))))

@@ -25,6 +25,7 @@ class Shutdown:
     def __init__(self, grace: float) -> None:
         self._grace = grace
         self._requested_at = 0.0
+        self._parts: list[Shutdown] = []
         self.requested = asyncio.Event()
         self.overdue = asyncio.Event()
 
@@ -33,12 +34,22 @@ class Shutdown:
         if self.requested.is_set():
             if time.monotonic() - self._requested_at > _SAME_REQUEST and not self.overdue.is_set():
                 _log.warning("shutdown_forced", cause=cause)
-                self.overdue.set()
+                self._end_grace()
             return
-        self._requested_at = time.monotonic()
         _log.info("stop_requested", cause=cause, grace=self._grace)
-        self.requested.set()
-        asyncio.get_running_loop().call_later(self._grace, self.overdue.set)
+        self._begin()
+        asyncio.get_running_loop().call_later(self._grace, self._end_grace)
+
+    def part(self) -> "Shutdown":
+        """Return the stop of one part of the process. It is requested with this stop, or for itself before."""
+        part = Shutdown(self._grace)
+        if self.requested.is_set():
+            part._begin()
+        if self.overdue.is_set():
+            part._end_grace()
+        self._parts = [other for other in self._parts if not other.overdue.is_set()]
+        self._parts.append(part)
+        return part
 
     async def pause(self, seconds: float) -> None:
         """Wait for `seconds`, or until the stop is requested."""
@@ -47,3 +58,14 @@ class Shutdown:
                 await self.requested.wait()
         except TimeoutError:
             return
+
+    def _begin(self) -> None:
+        self._requested_at = time.monotonic()
+        self.requested.set()
+        for part in self._parts:
+            part._begin()  # noqa: SLF001  of the same class
+
+    def _end_grace(self) -> None:
+        self.overdue.set()
+        for part in self._parts:
+            part._end_grace()  # noqa: SLF001  as above

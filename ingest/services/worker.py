@@ -1,18 +1,18 @@
 """The composition root of `ingest worker`: builds the parts from the settings, and owns the order of start and stop."""
 
 import asyncio
-import os
 import secrets
 import socket
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ingest.domain.source_name import UNNAMED
 from ingest.flow.availability import until_ready
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
-from ingest.mapping.transforms.process_pool import check_function
-from ingest.process.interrupt import run_interruptible
+from ingest.flow.worker import Worker
 from ingest.process.lifecycle import (
     allow_connections,
     done_unless_stopped,
@@ -26,16 +26,16 @@ from ingest.process.supervisor import Child, Supervisor
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
+from ingest.services.configured_sources import ConfiguredSource, configured_sources
+from ingest.services.source_workers import SourceWorkers
 from ingest.services.worker_parts import open_worker
-from ingest.sources.from_settings import check_files, source_of
-from ingest.sources.source import Source
+from ingest.services.worker_ports import shared_parts
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.metrics import IN_FLIGHT, ProcessMetrics, WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
-from ingest.upstream.client import require
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -43,17 +43,19 @@ if TYPE_CHECKING:
 _log = get_logger("app")
 
 
-def run_worker(settings: "Settings") -> int:
-    """`ingest worker`: check the servers, then run the worker processes until SIGTERM, and return the exit code."""
+def run_worker(settings: "Settings", sources: "Mapping[str, Settings]") -> int:
+    """`ingest worker`: check the servers, then run the worker processes until SIGTERM, and return the exit code.
+
+    Args:
+        settings: of the processes.
+        sources: the settings of each source by its name.
+    """
     # Errors in the settings are reported here once, instead of by each process.
-    source = source_of(settings, os.environ)
-    check_files(source)
-    require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
-    if source.transform is not None:
-        # In a separate process, because threads of the function's module would not survive the forks.
-        run_interruptible(check_function(source.transform.function, source.transform.memory))
+    configured = configured_sources(settings, sources)
     listener = listen_for_metrics(settings.metrics_host, settings.metrics_port, "INGEST_METRICS_PORT")
-    if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, listener))):
+    if not asyncio.run(
+        done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, sources, listener))
+    ):
         return 0
     # An order in flight uses a connection.
     allow_connections(settings.concurrency, "INGEST_CONCURRENCY")
@@ -63,7 +65,7 @@ def run_worker(settings: "Settings") -> int:
     children = [
         Child(
             f"worker-{slot}",
-            partial(_worker_process, settings, source, shared_metrics, slot, f"{identity}-{slot}"),
+            partial(_worker_process, settings, configured, shared_metrics, slot, f"{identity}-{slot}"),
             on_death=partial(note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
@@ -78,37 +80,50 @@ def run_worker(settings: "Settings") -> int:
     return code
 
 
-async def _prepare_and_serve(settings: "Settings", listener: socket.socket | None) -> None:
+async def _prepare_and_serve(
+    settings: "Settings", sources: "Mapping[str, Settings]", listener: socket.socket | None
+) -> None:
     if listener is None:
-        await prepare(settings)
+        await prepare(settings, sources.values())
         return
     from ingest.probes.metrics_page import serving_start  # noqa: PLC0415  only for /metrics
 
     async with serving_start(listener):
-        await prepare(settings)
+        await prepare(settings, sources.values())
 
 
-async def prepare(settings: "Settings") -> None:
+async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
     """Wait until Redis and PostgreSQL respond, and check that both are ready for the workers.
+
+    Args:
+        settings: of the processes.
+        sources: of each source, for its queue.
 
     Raises:
         UserError: a server denies access, or the schema belongs to another release.
     """
     await until_ready("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
+    url = settings.redis_url.get_secret_value()
 
-    async def make_group() -> bool:
-        url = settings.redis_url.get_secret_value()
-        async with Consumer.open(url, settings.stream, settings.group, "prepare", BLOCK) as consumer:
+    async def make_group(stream: str) -> bool:
+        async with Consumer.open(url, stream, settings.group, "prepare", BLOCK) as consumer:
             return await consumer.access.ensure_group()
 
-    await until_ready("redis", make_group)
-    async with control_client(settings.redis_url.get_secret_value()) as client:
-        for trap in await until_ready("redis", Monitor(client, settings.stream, settings.group).traps):
+    streams = [source.stream for source in sources]
+    for stream in streams:
+        await until_ready("redis", make_group, stream)
+    async with control_client(url) as client:
+        for trap in await until_ready("redis", Monitor(client, streams[0], settings.group).traps):
             _log.warning("redis_configuration", problem=trap)
 
 
 def _worker_process(
-    settings: "Settings", source: Source, shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int
+    settings: "Settings",
+    sources: Mapping[str, ConfiguredSource],
+    shared_metrics: SharedMetrics,
+    slot: int,
+    name: str,
+    lifeline: int,
 ) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
@@ -117,14 +132,45 @@ def _worker_process(
         count_activity_on(metrics.activity)
         # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
-            async with AsyncExitStack() as stack:
-                opening = stack.enter_async_context(open_worker(settings, source, metrics, name))
-                worker = await unless(shutdown.requested, opening)
-                if worker is not None:
-                    metrics.ready.set(1.0)
-                    await worker.run(shutdown)
+            if settings.sources is None:
+                await _run_only_source(sources[UNNAMED], metrics, name, shutdown)
+            else:
+                await _run_sources(settings, sources, shared_metrics, slot, name, shutdown)
 
     return run_to_the_end(main)
+
+
+async def _run_only_source(configured: ConfiguredSource, metrics: WorkerMetrics, name: str, shutdown: Shutdown) -> None:
+    """Run the worker of the only source, whose failure ends the process."""
+    async with AsyncExitStack() as stack:
+        opening = stack.enter_async_context(open_worker(configured.settings, configured.source, metrics, name))
+        worker = await unless(shutdown.requested, opening)
+        if worker is not None:
+            metrics.ready.set(1.0)
+            await worker.run(shutdown)
+
+
+async def _run_sources(
+    settings: "Settings",
+    sources: Mapping[str, ConfiguredSource],
+    shared_metrics: SharedMetrics,
+    slot: int,
+    name: str,
+    shutdown: Shutdown,
+) -> None:
+    """Run the workers of the sources of a sources file."""
+    async with AsyncExitStack() as stack:
+        opening = stack.enter_async_context(shared_parts(settings))
+        shared = await unless(shutdown.requested, opening)
+        if shared is None:
+            return
+
+        def opened(configured: ConfiguredSource) -> AbstractAsyncContextManager[Worker]:
+            metrics = WorkerMetrics.on(shared_metrics, slot)
+            return open_worker(configured.settings, configured.source, metrics, name, shared=shared)
+
+        ready = WorkerMetrics.on(shared_metrics, slot).ready
+        await SourceWorkers(opened, shutdown, partial(ready.set, 1.0)).run(sources)
 
 
 def _metrics_process(

@@ -3,13 +3,27 @@
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings
 
-LoadedSettings = tuple["Settings", Sequence[str]]
-"""The settings, and a line for each unknown setting."""
+
+class LoadedSettings(NamedTuple):
+    """The settings of a process.
+
+    Attributes:
+        settings: of the process.
+        sources: of each source that the process runs, by name.
+        unknown: a line for each unknown setting.
+    """
+
+    settings: "Settings"
+    sources: "Mapping[str, Settings]"
+    unknown: Sequence[str]
+
+
+_Parts = tuple[Mapping[str, Any], Mapping[str, Path], str]
 
 
 class Secret:
@@ -48,18 +62,27 @@ class Values:
         return self._files.get(name)
 
 
-def pack_settings(settings: "Settings", unknown: Sequence[str]) -> bytes:
+def pack_settings(loaded: LoadedSettings) -> bytes:
     """Return the settings as bytes for `unpack_settings`."""
-    values = {name: getattr(settings, name) for name in type(settings).model_fields}
-    plain = {name: Secret(value.get_secret_value()) if _is_secret(value) else value for name, value in values.items()}
-    files = {name: file for name in values if (file := settings.file_of(name)) is not None}
-    return pickle.dumps((plain, files, settings.source, tuple(unknown)))
+    sources = {name: _parts(settings) for name, settings in loaded.sources.items()}
+    return pickle.dumps((_parts(loaded.settings), sources, tuple(loaded.unknown)))
 
 
 def unpack_settings(data: bytes) -> LoadedSettings:
     """Return the settings packed by a process of this service, with the value attributes of `Settings`."""
-    plain, files, source, unknown = pickle.loads(data)  # noqa: S301  other programs cannot write into the pipe
-    return cast("Settings", Values(plain, files, source)), unknown
+    parts, sources, unknown = pickle.loads(data)  # noqa: S301  other programs cannot write into the pipe
+    return LoadedSettings(_values(parts), {name: _values(own) for name, own in sources.items()}, unknown)
+
+
+def _parts(settings: "Settings") -> _Parts:
+    values = {name: getattr(settings, name) for name in type(settings).model_fields}
+    plain = {name: Secret(value.get_secret_value()) if _is_secret(value) else value for name, value in values.items()}
+    files = {name: file for name in values if (file := settings.file_of(name)) is not None}
+    return plain, files, settings.source
+
+
+def _values(parts: _Parts) -> "Settings":
+    return cast("Settings", Values(*parts))
 
 
 def _is_secret(value: object) -> bool:

@@ -54,6 +54,10 @@ class WorkerCommand:
         """Send a signal only to the supervisor, like a process manager."""
         self.process.send_signal(number)
 
+    def ask_child(self, child: str, number: signal.Signals) -> None:
+        """Send a signal to the process in a slot."""
+        os.kill(self.pid_of(child), number)
+
     def ask_group(self, number: signal.Signals) -> None:
         """Send a signal to all processes together, like a terminal."""
         os.killpg(self.process.pid, number)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from ingest.settings import Settings, load_settings
-from ingest.settings.packed import pack_settings, unpack_settings
+from ingest.settings.packed import LoadedSettings, pack_settings, unpack_settings
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -17,19 +17,20 @@ def test_every_value_arrives_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", "t0ken")
     read = load_settings(concurrency=7)
 
-    settings, unknown = unpack_settings(pack_settings(read, ["a line"]))
+    settings, sources, unknown = unpack_settings(packed(read, "a line"))
 
     assert {name: plain(getattr(settings, name)) for name in Settings.model_fields} == {
         name: plain(getattr(read, name)) for name in Settings.model_fields
     }
     assert list(unknown) == ["a line"]
+    assert {name: source.concurrency for name, source in sources.items()} == {"": 7}
 
 
 def test_it_is_known_which_file_a_value_came_from(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "token").write_text("t0ken\n")
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
 
-    settings, _ = unpack_settings(pack_settings(load_settings(), []))
+    settings = unpack_settings(packed(load_settings())).settings
 
     assert settings.file_of("upstream_token") == home / "token"
     assert settings.file_of("upstream_password") is None
@@ -38,23 +39,23 @@ def test_it_is_known_which_file_a_value_came_from(home: Path, monkeypatch: pytes
 def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", "t0ken")
 
-    settings, _ = unpack_settings(pack_settings(load_settings(), []))
+    settings = unpack_settings(packed(load_settings())).settings
 
     assert "t0ken" not in repr(settings) + repr(settings.upstream_token) + str(settings.upstream_token)
 
 
 def test_no_value_can_be_changed() -> None:
-    settings, _ = unpack_settings(pack_settings(load_settings(), []))
+    settings = unpack_settings(packed(load_settings())).settings
 
     with pytest.raises(AttributeError, match="concurrency cannot be changed"):
         settings.concurrency = 5
 
 
 def test_what_reads_settings_is_not_needed_to_use_them(home: Path) -> None:
-    (home / "packed").write_bytes(pack_settings(load_settings(), []))
+    (home / "packed").write_bytes(packed(load_settings()))
     code = (
         "import sys; from ingest.settings.packed import unpack_settings\n"
-        "settings, _ = unpack_settings(open('packed', 'rb').read())\n"
+        "settings = unpack_settings(open('packed', 'rb').read()).settings\n"
         "print(settings.stream, 'pydantic' in sys.modules)"
     )
 
@@ -65,3 +66,7 @@ def test_what_reads_settings_is_not_needed_to_use_them(home: Path) -> None:
 
 def plain(value: object) -> object:
     return value.get_secret_value() if isinstance(value, SecretStr) or hasattr(value, "get_secret_value") else value
+
+
+def packed(settings: Settings, *unknown: str) -> bytes:
+    return pack_settings(LoadedSettings(settings, {"": settings}, unknown))

@@ -1,0 +1,61 @@
+"""The sources of a process, made of their settings and checked before the processes start.
+
+Compiled mappings and imported modules are shared by the processes, which are forked afterwards.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ingest.domain.errors import ConfigError, UserError
+from ingest.mapping.transforms.process_pool import check_function
+from ingest.process.interrupt import run_interruptible
+from ingest.sources.from_settings import check_files, source_of
+from ingest.sources.source import Source
+from ingest.upstream.client import require
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ingest.settings import Settings
+
+
+class ConfiguredSource(msgspec.Struct, frozen=True):
+    """A source with the settings that it is made of."""
+
+    settings: "Settings"
+    source: Source
+
+
+def configured_sources(settings: "Settings", sources: "Mapping[str, Settings]") -> dict[str, ConfiguredSource]:
+    """Return the sources by name.
+
+    Args:
+        settings: of the processes.
+        sources: the settings of each source.
+
+    Raises:
+        UserError: a setting, a file, a mapping or a transform of a source cannot be used. The message names the source.
+    """
+    if len(sources) > settings.concurrency:
+        raise ConfigError(
+            f"INGEST_CONCURRENCY is {settings.concurrency}, and there are {len(sources)} sources: "
+            "each needs at least one order in flight"
+        )
+    return {name: _configured(name, own) for name, own in sources.items()}
+
+
+def _configured(name: str, settings: "Settings") -> ConfiguredSource:
+    try:
+        source = source_of(settings, os.environ)
+        check_files(source)
+        require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
+        if source.transform is not None:
+            # In a separate process, because threads of the function's module would not survive the forks.
+            run_interruptible(check_function(source.transform.function, source.transform.memory))
+    except UserError as error:
+        if not name:
+            raise
+        raise ConfigError(f"sources.{name}: {error}") from error
+    return ConfiguredSource(settings, source)

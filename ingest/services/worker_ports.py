@@ -1,0 +1,166 @@
+"""The ports of a worker on its servers and its external API.
+
+If the process dies here, no delivery has been read through these connections, or it is pending under the name of the consumer.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from ingest.domain.orders.plain_order import decode_plain
+from ingest.flow.availability import until_ready
+from ingest.flow.clock import SharedClock
+from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.pace.adaptive_limit import AdaptiveLimit
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
+from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintenance, Reading, Settling, Store, Upstream
+from ingest.flow.read.reader import BLOCK
+from ingest.queue.consume.consumer import Consumer
+from ingest.sources.documents import open_decode
+from ingest.sources.opening import fetching_by, open_quota
+from ingest.sources.source import Source
+from ingest.store.orders.order_store import OrderStore
+from ingest.store.shared_connections import SharedConnections
+from ingest.telemetry.metrics import WorkerMetrics
+from ingest.upstream.client import UpstreamClient
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+    from ingest.store.connection import Reconnecting
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A consumer of the group, by its ports."""
+
+    reading: Reading
+    settling: Settling
+    liveness: Liveness
+    maintenance: Maintenance
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """The ports of a worker.
+
+    Attributes:
+        queue: delivers and settles entries.
+        store: stores orders.
+        upstream: fetches orders.
+        pace: limits the requests of `upstream`.
+        decode: decodes documents to orders.
+        clock: the queue server's time, with which `upstream` stamps documents.
+        pauses: shares pauses of the external API with all processes. If None, each process keeps its own.
+        shared: parts that coordinate with other processes while the worker runs.
+    """
+
+    queue: Queue
+    store: Store
+    upstream: Upstream
+    pace: Pace
+    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_plain))
+    clock: SharedClock = msgspec.field(default_factory=SharedClock)
+    pauses: FleetPauses | None = None
+    shared: Sequence[FleetPart] = ()
+
+
+class Classes(msgspec.Struct, frozen=True):
+    """The classes that implement the ports. A test may replace one by a class that counts, waits or dies."""
+
+    consumer: type[Consumer] = Consumer
+    store: type[OrderStore] = OrderStore
+    upstream: type[UpstreamClient] = UpstreamClient
+
+
+class SharedParts(msgspec.Struct, frozen=True):
+    """The parts that the sources of one process share.
+
+    Attributes:
+        connections: to PostgreSQL.
+        clock: the queue server's time.
+    """
+
+    connections: SharedConnections
+    clock: SharedClock
+
+
+@asynccontextmanager
+async def shared_parts(settings: "Settings") -> AsyncIterator[SharedParts]:
+    """Open the parts that the sources of one process share. Waits for unavailable servers.
+
+    Raises:
+        UserError: a server denies access.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def open_connections() -> SharedConnections:
+            dsn = settings.postgres_dsn.get_secret_value()
+            return await stack.enter_async_context(SharedConnections.open(dsn))
+
+        yield SharedParts(await until_ready("postgres", open_connections), SharedClock())
+
+
+@asynccontextmanager
+async def open_ports(
+    settings: "Settings",
+    source: Source,
+    metrics: WorkerMetrics,
+    name: str,
+    classes: Classes | None = None,
+    clock: SharedClock | None = None,
+    shared: SharedParts | None = None,
+) -> AsyncIterator[Ports]:
+    """Connect to the servers as the consumer `name`. Waits for unavailable ones.
+
+    Args:
+        settings: of the source.
+        source: whose orders are processed.
+        metrics: of the source.
+        name: of the consumer.
+        classes: replacements for tests.
+        clock: set to the queue server's time.
+        shared: the parts that other sources use as well. None if this is the only source.
+
+    Raises:
+        UserError: a server denies access, or a file of the source cannot be used.
+    """
+    classes, clock = classes or Classes(), clock or (SharedClock() if shared is None else shared.clock)
+    redis_url = settings.redis_url.get_secret_value()
+    async with AsyncExitStack() as stack:
+
+        async def open_store() -> OrderStore:
+            if shared is not None:
+                return classes.store(cast("Reconnecting", shared.connections.of_source()))
+            return await stack.enter_async_context(classes.store.open(settings.postgres_dsn.get_secret_value()))
+
+        async def open_consumer() -> Consumer:
+            queue = (redis_url, settings.stream, settings.group)
+            return await stack.enter_async_context(classes.consumer.open(*queue, name, BLOCK, source.results_age))
+
+        store = await until_ready("postgres", open_store)
+        consumer = await until_ready("redis", open_consumer)
+        await until_ready("redis", consumer.access.ensure_group)
+        adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
+        # With a quota, other processes receive a pause immediately, with their next lease.
+        pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
+        fleet, quota = await stack.enter_async_context(open_quota(source, redis_url, metrics, clock.utc, pauses.ask))
+        per_request = source.orders_per_request
+        pace = Pace(source.requests, metrics.concurrency_limit, pauses, quota, adaptive, per_request=per_request)
+        client = await stack.enter_async_context(
+            classes.upstream.open(
+                source.endpoint,
+                source.limits,
+                metrics.upstream_request,
+                clock.utc,
+                quota=quota,
+                is_paused=pace.is_paused,
+                attempts=adaptive,
+                on_replaced=metrics.texts_replaced.inc,
+            )
+        )
+        fetching = await stack.enter_async_context(fetching_by(client, source, pace))
+        decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics.transform))
+        fleet_parts = [part for part in (quota, fetching.bulk) if part is not None]
+        queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
+        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts)

@@ -1,0 +1,101 @@
+"""The real `ingest worker` with several sources: each has its own API and queue, and a failure of one does not reach the others."""
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from acceptance.commands import Workers
+from acceptance.several_sources import Shops
+from integration.scene import Scene, ids
+from support import Cli
+
+
+@pytest.fixture
+async def shops(scene: Scene, tmp_path: Path) -> AsyncIterator[Shops]:
+    async with Shops.open(scene, tmp_path / "sources.toml", "a", "b", "c") as shops:
+        yield shops
+
+
+@pytest.fixture
+def workers(cli: Cli, shops: Shops) -> Iterator[Workers]:
+    workers = shops.workers(cli)
+    yield workers
+    for command in workers.started:
+        command.close()
+
+
+async def test_each_order_is_fetched_from_the_api_of_its_source(shops: Shops, workers: Workers) -> None:
+    for name in "abc":
+        await shops[name].enqueue(*ids(50, name))
+
+    command = workers.start(processes=2, concurrency=20)
+
+    for name in "abc":
+        await shops.stored(name, ids(50, name))
+        await shops[name].finished()
+        assert set(shops[name].api.stats().by_id) == set(ids(50, name))
+    assert await command.stop() == 0
+    assert [(await shops[name].state()).consumers for name in "abc"] == [0, 0, 0], "no process stays in a group"
+
+
+async def test_a_named_source_is_the_only_one_that_runs(shops: Shops, workers: Workers) -> None:
+    for name in "ab":
+        await shops[name].enqueue(*ids(5, name))
+
+    command = workers.start("--source", "b", processes=1)
+
+    await shops.stored("b", ids(5, "b"))
+    assert await command.stop() == 0
+    assert shops["a"].api.stats().requests == 0
+
+
+async def test_an_unknown_source_is_an_error_that_lists_the_sources(workers: Workers) -> None:
+    command = workers.start("--source", "d")
+
+    assert await command.exit_code() == 2
+    assert "the sources are a, b, c" in str(command.log[0]["text"])
+
+
+async def test_more_sources_than_orders_in_flight_are_an_error(workers: Workers) -> None:
+    command = workers.start(concurrency=2)
+
+    assert await command.exit_code() == 2
+    assert "INGEST_CONCURRENCY is 2, and there are 3 sources" in str(command.log[0]["text"])
+
+
+async def test_a_source_that_cannot_be_opened_does_not_hold_up_the_others(
+    shops: Shops, workers: Workers, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t0ken")
+    shops.write(a=f'upstream.token_file = "{token}"')
+    for name in "ab":
+        await shops[name].enqueue(*ids(5, name))
+    command = workers.start(processes=1)
+    await shops.stored("a", ids(5, "a"))
+    token.unlink()
+
+    command.ask_child("worker-0", signal.SIGKILL)
+
+    await command.says("source_failed", source="a")
+    await shops["b"].enqueue(*ids(9, "later"))
+    await shops.stored("b", ids(9, "later"))
+    token.write_text("t0ken")
+    await shops["a"].enqueue(*ids(9, "again"))
+    await shops.stored("a", ids(9, "again"))
+    assert await command.stop() == 0
+
+
+async def test_a_stop_while_all_sources_work_finishes_their_orders(shops: Shops, workers: Workers) -> None:
+    for name in "abc":
+        shops[name].api.behave(latency="0.5")
+        await shops[name].enqueue(*ids(40, name))
+    command = workers.start(processes=1, concurrency=30)
+    await shops.stored("a", ids(1, "a"))
+
+    assert await command.stop() == 0
+
+    for name in "abc":
+        state = await shops[name].state()
+        assert (state.pending, state.consumers) == (0, 0), "nothing is held, and nobody stays behind"
