@@ -7,6 +7,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from ingest.flow.shares import Share
+
 
 class BufferLimit:
     """Space for a number of documents and of their bytes.
@@ -17,11 +19,13 @@ class BufferLimit:
     Args:
         rows: most documents.
         size: most bytes of them, as fetched.
+        shares: of both in the process. None if no other source uses them.
     """
 
-    def __init__(self, rows: int, size: int) -> None:
+    def __init__(self, rows: int, size: int, shares: tuple[Share, Share] | None = None) -> None:
         self.rows = rows
         self._size = size
+        self._shares = shares
         self._rows_taken = 0
         self._size_taken = 0
         # In order, because small documents could otherwise keep overtaking a large one.
@@ -50,6 +54,8 @@ class BufferLimit:
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, granted))
+        for share in self._shares or ():
+            share.wait(self._grant)
         self._waiting_observer()
         try:
             await granted
@@ -62,8 +68,13 @@ class BufferLimit:
 
     def release(self, *sizes: int) -> None:
         """Release the space of documents of these sizes."""
+        size = sum(sizes)
         self._rows_taken -= len(sizes)
-        self._size_taken -= sum(sizes)
+        self._size_taken -= size
+        if self._shares is not None:
+            rows_share, size_share = self._shares
+            rows_share.release(len(sizes))
+            size_share.release(size)
         if self._waiting:
             self._grant()
 
@@ -75,10 +86,23 @@ class BufferLimit:
             if not granted.cancelled():
                 self._take(size)
                 granted.set_result(None)
+        if not waiting:
+            for share in self._shares or ():
+                share.stop_waiting()
 
     def _take(self, size: int) -> None:
         self._rows_taken += 1
         self._size_taken += size
+        if self._shares is not None:
+            rows_share, size_share = self._shares
+            rows_share.take()
+            size_share.take(size)
 
     def _has_for(self, size: int) -> bool:
-        return self._rows_taken < self.rows and (self._size_taken + size <= self._size or self._rows_taken == 0)
+        has_room = self._rows_taken < self.rows and (self._size_taken + size <= self._size or self._rows_taken == 0)
+        return has_room and (self._shares is None or _has_share_for(size, *self._shares))
+
+
+def _has_share_for(size: int, rows_share: Share, size_share: Share) -> bool:
+    """Whether the process has space for a document: one that is larger than its share waits until no source uses more than its own."""
+    return rows_share.room() > 0 and (size_share.room() >= size or size_share.has_all_for(size))

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from ingest.process.lifecycle import (
 )
 from ingest.process.supervisor import Child, Supervisor
 from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
@@ -59,7 +60,7 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]") -> int:
         return 0
     # An order in flight uses a connection.
     allow_connections(settings.concurrency, "INGEST_CONCURRENCY")
-    shared_metrics = worker_shared_metrics(settings.processes)
+    shared_metrics = worker_shared_metrics(settings.processes, list(sources))
     # A name that no other command uses, and that a restarted process of this one keeps, because its entries are pending under it.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     children = [
@@ -105,13 +106,16 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
     await until_ready("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
     url = settings.redis_url.get_secret_value()
 
-    async def make_group(stream: str) -> bool:
-        async with Consumer.open(url, stream, settings.group, "prepare", BLOCK) as consumer:
-            return await consumer.access.ensure_group()
-
     streams = [source.stream for source in sources]
-    for stream in streams:
-        await until_ready("redis", make_group, stream)
+
+    async with QueueConnections.open(url) as connections:
+
+        async def make_group(stream: str) -> bool:
+            async with Consumer.sharing(connections, stream, settings.group, "prepare", BLOCK) as consumer:
+                return await consumer.access.ensure_group()
+
+        for stream in streams:
+            await until_ready("redis", make_group, stream)
     async with control_client(url) as client:
         for trap in await until_ready("redis", Monitor(client, streams[0], settings.group).traps):
             _log.warning("redis_configuration", problem=trap)
@@ -128,14 +132,16 @@ def _worker_process(
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
-        metrics = WorkerMetrics.on(shared_metrics, slot)
+        # The series of the process are the same for each of its sources.
+        metrics = WorkerMetrics.on(shared_metrics, slot, next(iter(sources)))
         count_activity_on(metrics.activity)
         # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             if settings.sources is None:
                 await _run_only_source(sources[UNNAMED], metrics, name, shutdown)
             else:
-                await _run_sources(settings, sources, shared_metrics, slot, name, shutdown)
+                of_source = partial(WorkerMetrics.on, shared_metrics, slot)
+                await _run_sources(settings, sources, of_source, partial(metrics.ready.set, 1.0), name, shutdown)
 
     return run_to_the_end(main)
 
@@ -153,8 +159,8 @@ async def _run_only_source(configured: ConfiguredSource, metrics: WorkerMetrics,
 async def _run_sources(
     settings: "Settings",
     sources: Mapping[str, ConfiguredSource],
-    shared_metrics: SharedMetrics,
-    slot: int,
+    metrics_of: Callable[[str], WorkerMetrics],
+    on_open: Callable[[], None],
     name: str,
     shutdown: Shutdown,
 ) -> None:
@@ -166,11 +172,10 @@ async def _run_sources(
             return
 
         def opened(configured: ConfiguredSource) -> AbstractAsyncContextManager[Worker]:
-            metrics = WorkerMetrics.on(shared_metrics, slot)
+            metrics = metrics_of(configured.source.name)
             return open_worker(configured.settings, configured.source, metrics, name, shared=shared)
 
-        ready = WorkerMetrics.on(shared_metrics, slot).ready
-        await SourceWorkers(opened, shutdown, partial(ready.set, 1.0)).run(sources)
+        await SourceWorkers(opened, shutdown, on_open).run(sources)
 
 
 def _metrics_process(

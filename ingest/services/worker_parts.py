@@ -5,7 +5,7 @@ Public: the service itself, its tests and its benches build workers here, each w
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from ingest.flow.buffer_limit import BufferLimit
@@ -28,14 +28,14 @@ from ingest.flow.read.reader import Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
-from ingest.services.worker_ports import Classes, Ports, Queue, SharedParts, open_ports
+from ingest.services.worker_ports import Classes, Limits, Ports, Queue, SharedParts, open_ports
 from ingest.sources.source import Source
 from ingest.telemetry.metrics import WorkerMetrics
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
 
-__all__ = ["Classes", "Ports", "Queue", "SharedParts", "build_worker", "open_ports", "open_worker"]
+__all__ = ["Classes", "Limits", "Ports", "Queue", "SharedParts", "build_worker", "open_ports", "open_worker"]
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
@@ -48,6 +48,7 @@ def build_worker(
     source: Source,
     ports: Ports,
     metrics: WorkerMetrics,
+    limits: Limits | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
     lease_clock: Callable[[], float] = steady,
@@ -58,7 +59,8 @@ def build_worker(
         settings: limits and times of the process.
         source: the source of the orders.
         ports: connections of the worker.
-        metrics: counters of the process.
+        metrics: counters of the source.
+        limits: shares of the limits of the process. None if this is the only source.
         clock: monotonic seconds.
         lease_clock: seconds for heartbeats and leases, including the time that the machine sleeps, as in `ports.clock`.
     """
@@ -76,8 +78,8 @@ def build_worker(
         clock=clock,
     )
     gate = Gate(circuit, pace)
-    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency)
-    buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
+    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots if limits else None)
+    buffer = BufferLimit(settings.batch_rows, settings.batch_bytes, limits.buffer if limits else None)
     settlement = Settlement(
         queue.settling, ports.store, held, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
     )
@@ -138,4 +140,5 @@ async def open_worker(
 ) -> AsyncIterator[Worker]:
     """Open a worker with its connections. See `open_ports`."""
     async with open_ports(settings, source, metrics, name, classes, clock, shared) as ports:
-        yield build_worker(settings, source, ports, metrics)
+        with shared.limits() if shared is not None else nullcontext() as limits:
+            yield build_worker(settings, source, ports, metrics, limits)

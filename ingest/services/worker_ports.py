@@ -3,8 +3,8 @@
 If the process dies here, no delivery has been read through these connections, or it is pending under the name of the consumer.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -18,7 +18,9 @@ from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintenance, Reading, Settling, Store, Upstream
 from ingest.flow.read.reader import BLOCK
+from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
@@ -73,16 +75,48 @@ class Classes(msgspec.Struct, frozen=True):
     upstream: type[UpstreamClient] = UpstreamClient
 
 
+class Limits(msgspec.Struct, frozen=True):
+    """The shares of one source.
+
+    Attributes:
+        slots: of the orders in flight.
+        buffer: of the documents between fetch and commit, and of their bytes.
+    """
+
+    slots: Share
+    buffer: tuple[Share, Share]
+
+
 class SharedParts(msgspec.Struct, frozen=True):
     """The parts that the sources of one process share.
 
     Attributes:
-        connections: to PostgreSQL.
+        queue: connections to Redis.
+        store: connections to PostgreSQL.
         clock: the queue server's time.
+        slots: orders in flight.
+        rows: documents between fetch and commit.
+        size: bytes of these documents.
     """
 
-    connections: SharedConnections
+    queue: QueueConnections
+    store: SharedConnections
     clock: SharedClock
+    slots: Shares
+    rows: Shares
+    size: Shares
+
+    @contextmanager
+    def limits(self) -> Iterator[Limits]:
+        """Give a source its share of each limit while the block runs."""
+        with ExitStack() as stack:
+
+            def share_of(shares: Shares) -> Share:
+                share = shares.add()
+                stack.callback(shares.remove, share)
+                return share
+
+            yield Limits(share_of(self.slots), (share_of(self.rows), share_of(self.size)))
 
 
 @asynccontextmanager
@@ -98,7 +132,10 @@ async def shared_parts(settings: "Settings") -> AsyncIterator[SharedParts]:
             dsn = settings.postgres_dsn.get_secret_value()
             return await stack.enter_async_context(SharedConnections.open(dsn))
 
-        yield SharedParts(await until_ready("postgres", open_connections), SharedClock())
+        store = await until_ready("postgres", open_connections)
+        queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
+        totals = (settings.concurrency, settings.batch_rows, settings.batch_bytes)
+        yield SharedParts(queue, store, SharedClock(), *map(Shares, totals))
 
 
 @asynccontextmanager
@@ -126,17 +163,21 @@ async def open_ports(
         UserError: a server denies access, or a file of the source cannot be used.
     """
     classes, clock = classes or Classes(), clock or (SharedClock() if shared is None else shared.clock)
-    redis_url = settings.redis_url.get_secret_value()
     async with AsyncExitStack() as stack:
+        if shared is not None:
+            connections = shared.queue
+        else:
+            opening = QueueConnections.open(settings.redis_url.get_secret_value())
+            connections = await stack.enter_async_context(opening)
 
         async def open_store() -> OrderStore:
             if shared is not None:
-                return classes.store(cast("Reconnecting", shared.connections.of_source()))
+                return classes.store(cast("Reconnecting", shared.store.of_source()))
             return await stack.enter_async_context(classes.store.open(settings.postgres_dsn.get_secret_value()))
 
         async def open_consumer() -> Consumer:
-            queue = (redis_url, settings.stream, settings.group)
-            return await stack.enter_async_context(classes.consumer.open(*queue, name, BLOCK, source.results_age))
+            queue = (settings.stream, settings.group, name, BLOCK, source.results_age)
+            return await stack.enter_async_context(classes.consumer.sharing(connections, *queue))
 
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
@@ -144,7 +185,7 @@ async def open_ports(
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
         # With a quota, other processes receive a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
-        fleet, quota = await stack.enter_async_context(open_quota(source, redis_url, metrics, clock.utc, pauses.ask))
+        fleet, quota = await stack.enter_async_context(open_quota(source, connections, metrics, clock.utc, pauses.ask))
         per_request = source.orders_per_request
         pace = Pace(source.requests, metrics.concurrency_limit, pauses, quota, adaptive, per_request=per_request)
         client = await stack.enter_async_context(

@@ -10,6 +10,7 @@ from ingest.flow.availability import until_ready
 from ingest.flow.clock import steady
 from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import Upstream
+from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.quota import FleetQuotaClient
 from ingest.sources.documents import with_parts
 from ingest.sources.source import Source
@@ -34,37 +35,37 @@ class Fetching(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def open_quota(
     source: Source,
-    redis_url: str,
+    connections: QueueConnections,
     metrics: WorkerMetrics,
     now: Callable[[], datetime],
     on_exhausted: Callable[[float], None],
 ) -> AsyncIterator[tuple[FleetQuotaClient, FleetQuota | None]]:
     """Open the pauses of the fleet, and the quota if the source declares one. Its lease ends when the block is left.
 
-    For `now` and `on_exhausted`, see `FleetQuota`.
+    Its leases use the `connections`. For `now` and `on_exhausted`, see `FleetQuota`.
 
     Raises:
         UserError: if there is a quota, and Redis denies access to its key.
     """
-    async with FleetQuotaClient.open(redis_url, source.quota_name, source.quota) as client:
-        if not source.has_quota:
-            yield client, None
-            return
-        await until_ready("redis", client.pause, 0.0)
-        quota = FleetQuota(
-            client,
-            source.quota,
-            source.limits.connect + source.limits.total,
-            metrics.rate_limit_wait,
-            metrics.upstream_quota,
-            now,
-            on_exhausted,
-            clock=steady,
-        )
-        try:
-            yield client, quota
-        finally:
-            await quota.end()
+    client = FleetQuotaClient.on(connections, source.quota_name, source.quota)
+    if not source.has_quota:
+        yield client, None
+        return
+    await until_ready("redis", client.pause, 0.0)
+    quota = FleetQuota(
+        client,
+        source.quota,
+        source.limits.connect + source.limits.total,
+        metrics.rate_limit_wait,
+        metrics.upstream_quota,
+        now,
+        on_exhausted,
+        clock=steady,
+    )
+    try:
+        yield client, quota
+    finally:
+        await quota.end()
 
 
 @asynccontextmanager

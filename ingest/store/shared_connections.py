@@ -81,16 +81,14 @@ class SharedConnections:
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, dsn: str, *, timeout: float = BATCH_TIMEOUT, lock_timeout: float = _LOCK_TIMEOUT
-    ) -> AsyncIterator[Self]:  # noqa: ASYNC109  of each statement
+    async def open(cls, dsn: str) -> AsyncIterator[Self]:
         """Open the connections, and close them at the end.
 
         Raises:
             StoreUnavailable: PostgreSQL cannot be reached now.
             UserError: PostgreSQL denies access.
         """
-        shared = cls(dsn, pooled=await is_behind_pooler(dsn), timeout=timeout, lock_timeout=lock_timeout)
+        shared = cls(dsn, pooled=await is_behind_pooler(dsn), timeout=BATCH_TIMEOUT, lock_timeout=_LOCK_TIMEOUT)
         try:
             yield shared
         finally:

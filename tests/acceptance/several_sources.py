@@ -53,7 +53,9 @@ class Shops:
 
     def workers(self, cli: Cli) -> Workers:
         """Worker commands of all sources."""
-        return Workers(cli, {"INGEST_SOURCES": str(self.file), "INGEST_STREAM": self.stream, "INGEST_LOG_FORMAT": "json"})
+        return Workers(
+            cli, {"INGEST_SOURCES": str(self.file), "INGEST_STREAM": self.stream, "INGEST_LOG_FORMAT": "json"}
+        )
 
     async def stored(self, name: str, order_ids: list[str], within: float = 30.0) -> None:
         """Wait until these orders of a source are stored."""

@@ -10,6 +10,8 @@ from acceptance.several_sources import Shops
 from integration.scene import Scene, ids
 from support import Cli
 
+KEEP = "def keep(order, document):\n    return order\n"
+
 
 @pytest.fixture
 async def shops(scene: Scene, tmp_path: Path) -> AsyncIterator[Shops]:
@@ -67,21 +69,22 @@ async def test_more_sources_than_orders_in_flight_are_an_error(workers: Workers)
 async def test_a_source_that_cannot_be_opened_does_not_hold_up_the_others(
     shops: Shops, workers: Workers, tmp_path: Path
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("t0ken")
-    shops.write(a=f'upstream.token_file = "{token}"')
+    code = tmp_path / "code_of_a.py"
+    code.write_text(KEEP)
+    workers.env["PYTHONPATH"] = str(tmp_path)
+    shops.write(a='transform = "code_of_a:keep"')
     for name in "ab":
         await shops[name].enqueue(*ids(5, name))
     command = workers.start(processes=1)
     await shops.stored("a", ids(5, "a"))
-    token.unlink()
+    code.unlink()
 
     command.ask_child("worker-0", signal.SIGKILL)
 
     await command.says("source_failed", source="a")
     await shops["b"].enqueue(*ids(9, "later"))
     await shops.stored("b", ids(9, "later"))
-    token.write_text("t0ken")
+    code.write_text(KEEP)
     await shops["a"].enqueue(*ids(9, "again"))
     await shops.stored("a", ids(9, "again"))
     assert await command.stop() == 0

@@ -15,6 +15,7 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
+from ingest.flow.shares import Share
 from ingest.flow.shutdown import Shutdown
 from ingest.telemetry.shared_metrics import Gauge
 
@@ -48,6 +49,7 @@ class Scheduler:
         gate: while it is closed, nothing is read.
         gauge: shows how many slots are taken.
         most: orders in flight, as set.
+        share: of the slots of the process. None if no other source uses them.
         clock: monotonic seconds.
     """
 
@@ -58,6 +60,7 @@ class Scheduler:
         gate: Gate,
         gauge: Gauge,
         most: int,
+        share: Share | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -66,6 +69,7 @@ class Scheduler:
         self._gate = gate
         self._gauge = gauge
         self._most = most
+        self._share = share
         self._clock = clock
         self._wanted = 0
         self._changed = pace.changed
@@ -77,6 +81,8 @@ class Scheduler:
     def start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Hold a delivery, and process it in a separate task."""
         task = self._start(delivery, processing)
+        if self._share is not None:
+            self._share.take()
         self._show()
         return task
 
@@ -88,6 +94,10 @@ class Scheduler:
             task = self._start(delivery, process(delivery, turn))
             if turn is not None:
                 self._waiting[task] = turn
+            elif self._share is not None:
+                self._share.take()
+        if self._waiting and self._share is not None:
+            self._share.wait(self._use_room)
         self._show()
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
@@ -126,6 +136,8 @@ class Scheduler:
                 break
             self._wanted = count - free
             self._changed.clear()
+            if self._share is not None:
+                self._share.wait(self._use_room)
             await self._changed.wait()
         self._wanted = 0
 
@@ -160,7 +172,11 @@ class Scheduler:
         return int(_AHEAD * ended / seconds)
 
     def _slots(self) -> int:
-        return min(self._most, self._pace.orders())
+        slots = min(self._most, self._pace.orders())
+        return slots if self._share is None else min(slots, self._begun() + max(0, self._share.room()))
+
+    def _begun(self) -> int:
+        return len(self.tasks) - len(self._waiting)
 
     def _free(self) -> int:
         """How many more deliveries than now fit into the slots. Negative if some wait for their turn."""
@@ -179,16 +195,29 @@ class Scheduler:
         free = self._free() + len(waiting) if waiting else 0
         for task in list(islice(waiting, max(0, free))):
             turn = waiting.pop(task)
+            if self._share is not None:
+                self._share.take()
             if not turn.done():
                 turn.set_result(None)
         self._show()
 
     def _show(self) -> None:
-        self._gauge.set(len(self.tasks) - len(self._waiting))
+        self._gauge.set(self._begun())
+
+    def _use_room(self) -> None:
+        """Other sources have released slots."""
+        if self._waiting:
+            self._begin()
+        if self._wanted:
+            self._changed.set()
+        elif not self._waiting and self._share is not None:
+            self._share.stop_waiting()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        self._waiting.pop(task, None)
+        has_begun = self._waiting.pop(task, None) is None
+        if has_begun and self._share is not None:
+            self._share.release()
         self._ended_since += 1
         self._begin()
         if self._wanted:
