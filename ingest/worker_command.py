@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from ingest.domain.errors import UserError
+from ingest.domain.errors import ConfigError, UserError
 from ingest.process.interrupt import ending_at_once
 from ingest.process.standard_streams import secure
 from ingest.settings.packed import LoadedSettings, pack_settings, unpack_settings
@@ -45,7 +45,32 @@ def _run() -> int:
 
     settings = known.settings
     begin_logs(settings.log_format, settings.log_level, known.unknown)
-    return run_worker(settings, known.sources)
+    return run_worker(settings, known.sources, _read_again)
+
+
+def _read_again() -> bytes:
+    """Return the settings, packed, as the command line reads them now.
+
+    Raises:
+        ConfigError: they cannot be used. The message is the line that the command would print.
+    """
+    answer, written = os.pipe()
+    errors, told = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(answer)
+        os.close(errors)
+        os.dup2(told, 2)
+        _become_command_line(written)
+    os.close(written)
+    os.close(told)
+    # Few bytes, so that none of the two pipes fills while the other one is read.
+    with os.fdopen(errors, encoding="utf-8", errors="replace") as lines, os.fdopen(answer, "rb") as pipe:
+        problem, data = lines.read(), pipe.read()
+    os.waitpid(pid, 0)
+    if not data:
+        raise ConfigError(problem.strip().removeprefix("ingest: ") or "the settings cannot be read")
+    return data
 
 
 def _known() -> LoadedSettings | int:
@@ -77,7 +102,7 @@ def _known() -> LoadedSettings | int:
 
 
 def _become_command_line(written: int) -> NoReturn:
-    def hand_over(loaded: LoadedSettings) -> int:
+    def hand_over(loaded: LoadedSettings, _: object) -> int:
         with os.fdopen(written, "wb") as pipe:
             pipe.write(pack_settings(loaded))
         return 0

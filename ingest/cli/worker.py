@@ -9,20 +9,23 @@ import typer
 from ingest.cli.options import Sources
 
 if TYPE_CHECKING:
+    from ingest.services.sources_reload import ReadAgain
+    from ingest.settings import Settings
     from ingest.settings.packed import LoadedSettings
 
-Work = Callable[["LoadedSettings"], int]
-"""What the command does with its settings. Returns the exit code."""
+Work = Callable[["LoadedSettings", "ReadAgain"], int]
+"""What the command does with its settings, and with the function that reads them again. Returns the exit code."""
 
 
-def work_here(loaded: "LoadedSettings") -> int:
+def work_here(loaded: "LoadedSettings", read_again: "ReadAgain") -> int:
     """Run the processes from this one."""
     from ingest.services.worker import run_worker
+    from ingest.settings.packed import pack_settings, unpack_settings
     from ingest.telemetry.logs import begin_logs
 
     settings = loaded.settings
     begin_logs(settings.log_format, settings.log_level, loaded.unknown)
-    return run_worker(settings, loaded.sources)
+    return run_worker(settings, unpack_settings(pack_settings(loaded)).sources, read_again)
 
 
 def worker(
@@ -54,13 +57,21 @@ def worker(
     Stop it with SIGTERM or Ctrl-C: it finishes the orders in flight within INGEST_SHUTDOWN_GRACE, releases the rest
     to the queue, and exits with 0. A second signal shortens this.
     """
-    from ingest.domain.source_name import chosen_sources
     from ingest.settings import load_settings, names_in_dot_env, unknown_settings
-    from ingest.settings.packed import LoadedSettings
+    from ingest.settings.packed import LoadedSettings, pack_settings
+
+    def read() -> LoadedSettings:
+        settings = load_settings(processes=processes, concurrency=concurrency, metrics_port=metrics_port)
+        unknown = unknown_settings(os.environ, names_in_dot_env())
+        return LoadedSettings(settings, _chosen(settings, source), unknown)
+
+    work: Work = context.obj
+    raise typer.Exit(work(read(), lambda: pack_settings(read())))
+
+
+def _chosen(settings: "Settings", names: list[str] | None) -> "dict[str, Settings]":
+    from ingest.domain.source_name import chosen_sources
     from ingest.settings.source_file import source_settings
 
-    settings = load_settings(processes=processes, concurrency=concurrency, metrics_port=metrics_port)
     configured = source_settings(settings)
-    sources = {name: configured[name] for name in chosen_sources(source, configured)}
-    work: Work = context.obj
-    raise typer.Exit(work(LoadedSettings(settings, sources, unknown_settings(os.environ, names_in_dot_env()))))
+    return {name: configured[name] for name in chosen_sources(names, configured)}

@@ -17,8 +17,8 @@ _log = get_logger("files")
 CHECK_EVERY = 1.0
 # Seconds without checks after an unexpected failure.
 _AFTER_FAILURE = 30.0
-# Identifies the content of each file. None if the file does not exist.
-_Identity = tuple[tuple[int, ...] | None, ...]
+Identity = tuple[int, ...] | None
+"""Identifies the content of a file. None if it does not exist."""
 
 
 class WatchedFiles:
@@ -34,9 +34,9 @@ class WatchedFiles:
         self._settings = settings
         self._paths = tuple(paths)
         self._load = load
-        self._used: _Identity | None = None
-        self._seen: _Identity | None = None
-        self._failed: _Identity | None = None
+        self._used: tuple[Identity, ...] | None = None
+        self._seen: tuple[Identity, ...] | None = None
+        self._failed: tuple[Identity, ...] | None = None
 
     async def check(self) -> None:
         """Load the files if they have changed, but not since the last check."""
@@ -52,7 +52,7 @@ class WatchedFiles:
         """Load the files for the first time."""
         await self._use(await asyncio.to_thread(self._identify))
 
-    async def _use(self, found: _Identity) -> None:
+    async def _use(self, found: tuple[Identity, ...]) -> None:
         is_first = self._used is None
         try:
             await self._load()
@@ -66,8 +66,8 @@ class WatchedFiles:
         if not is_first:
             _log.info("secret_reloaded", settings=self._settings)
 
-    def _identify(self) -> _Identity:
-        return tuple(_identity_of(path) for path in self._paths)
+    def _identify(self) -> tuple[Identity, ...]:
+        return tuple(identity_of(path) for path in self._paths)
 
 
 @asynccontextmanager
@@ -98,7 +98,8 @@ async def _check_regularly(files: Sequence[WatchedFiles], every: float) -> None:
             await asyncio.sleep(_AFTER_FAILURE)
 
 
-def _identity_of(path: Path) -> tuple[int, ...] | None:
+def identity_of(path: Path) -> Identity:
+    """Return the identity of the content of a file, without reading it."""
     try:
         found = path.stat()
     except OSError:

@@ -19,9 +19,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
+from ingest.process.child import NEVER, Child, Reload
 from ingest.process.interrupt import stop_signals
 from ingest.process.standard_streams import LOG_WAIT, wait_for_errors
 from ingest.telemetry.logs import get_logger
@@ -40,32 +40,6 @@ KILL_MARGIN = 12.0
 _SAME_REQUEST = 1.5
 
 
-@dataclass(slots=True)
-class Child:
-    """One supervised process.
-
-    Attributes:
-        name: for logs.
-        main: the function that the process runs, given the lifeline's file descriptor. It returns the exit code. It is
-            called with SIGTERM blocked, and unblocks it after it has installed its own handler.
-        on_death: called in the parent when the process has died without a stop request.
-        listener: the socket that it accepts from, and closes at a stop request. The parent closes it as well, and
-            children with another listener never have it open. While any process has it open, the system accepts
-            connections, which would get no response.
-        pid: of the running process, or 0 if none is running.
-    """
-
-    name: str
-    main: Callable[[int], int]
-    on_death: Callable[[], None] = lambda: None
-    listener: socket.socket | None = None
-    pid: int = field(default=0, init=False)
-    started: float = field(default=0.0, init=False)
-    start_at: float = field(default=0.0, init=False)
-    deaths: int = field(default=0, init=False)
-    refused_forks: int = field(default=0, init=False)
-
-
 class Supervisor:
     """Keeps its children running until SIGTERM, SIGINT, or SIGHUP unless that is ignored.
 
@@ -73,10 +47,14 @@ class Supervisor:
         children: the processes to run.
         grace: seconds that a child may take to stop.
         margin: seconds after the grace period until a child is killed.
+        reload: is called regularly, and at SIGHUP, which then only stops a command on a terminal: that has been closed.
     """
 
-    def __init__(self, children: Sequence[Child], grace: float, margin: float = KILL_MARGIN) -> None:
+    def __init__(
+        self, children: Sequence[Child], grace: float, margin: float = KILL_MARGIN, reload: Reload | None = None
+    ) -> None:
         self._children = children
+        self._reload = reload
         self._grace = grace
         self._margin = margin
         self._stopping = False
@@ -100,7 +78,9 @@ class Supervisor:
         while not self._stopping or any(child.pid for child in self._children):
             self._start_due()
             for caught in self._signals(self._pause()):
-                if caught != signal.SIGCHLD:
+                if caught == signal.SIGHUP and self._reload is not None and not _has_terminal():
+                    self._reload.request()
+                elif caught != signal.SIGCHLD:
                     self._stop(signal.Signals(caught).name)
             self._reap()
             self._kill_overdue()
@@ -115,7 +95,10 @@ class Supervisor:
         due = [child.start_at for child in self._children if not child.pid and not self._stopping]
         if self._stopping:
             due.append(self._kill_at)
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        elif self._reload is not None:
+            due.append(time.monotonic() + self._reload.check())
+        first = min(due, default=NEVER)
+        return max(0.0, first - time.monotonic()) if first < NEVER else None
 
     def _signals(self, timeout: float | None) -> bytes:
         """Return the signals that arrived within `timeout`, one byte each."""
@@ -214,6 +197,10 @@ class Supervisor:
             self._failed |= code != 0
             _log.info("process_stopped", process=child.name, pid=pid, code=code)
             return
+        if not child.is_kept:
+            child.start_at = NEVER
+            child.on_end(code)
+            return
         child.deaths = 1 if time.monotonic() - child.started > _HEALTHY_AFTER else child.deaths + 1
         # Restart immediately after a first death, so that its messages are processed, and then with growing delays.
         pause = 0.0 if child.deaths == 1 else _backoff(child.deaths - 2)
@@ -229,6 +216,15 @@ class Supervisor:
                 _log.error("process_killed", process=child.name, pid=child.pid, cause="did not stop in time")
                 os.kill(child.pid, signal.SIGKILL)
         self._kill_at = time.monotonic() + self._margin
+
+
+def _has_terminal() -> bool:
+    """Whether a terminal controls this process, which sends SIGHUP when it is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _backoff(failures: int) -> float:

@@ -21,6 +21,7 @@ from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.files.watch import watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.api_keys import read_keys
+from ingest.process.child import Child
 from ingest.process.lifecycle import (
     OTHER_FILES,
     allow_connections,
@@ -31,7 +32,7 @@ from ingest.process.lifecycle import (
     serve_until_stopped,
     stop_on,
 )
-from ingest.process.supervisor import Child, Supervisor
+from ingest.process.supervisor import Supervisor
 from ingest.services.api_connections import RouteConnections, open_connections, open_producer
 from ingest.services.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
 from ingest.settings import Settings

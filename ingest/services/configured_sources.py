@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.domain.errors import ConfigError, UserError
+from ingest.domain.errors import ConfigError
 from ingest.mapping.transforms.process_pool import check_function
 from ingest.process.interrupt import run_interruptible
 from ingest.sources.from_settings import check_files, source_of
@@ -36,26 +36,21 @@ def configured_sources(settings: "Settings", sources: "Mapping[str, Settings]") 
         sources: the settings of each source.
 
     Raises:
-        UserError: a setting, a file, a mapping or a transform of a source cannot be used. The message names the source.
+        UserError: a setting, a file, a mapping or a transform of a source cannot be used.
     """
     if len(sources) > settings.concurrency:
         raise ConfigError(
             f"INGEST_CONCURRENCY is {settings.concurrency}, and there are {len(sources)} sources: "
             "each needs at least one order in flight"
         )
-    return {name: _configured(name, own) for name, own in sources.items()}
+    return {name: _configured(own) for name, own in sources.items()}
 
 
-def _configured(name: str, settings: "Settings") -> ConfiguredSource:
-    try:
-        source = source_of(settings, os.environ)
-        check_files(source)
-        require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
-        if source.transform is not None:
-            # In a separate process, because threads of the function's module would not survive the forks.
-            run_interruptible(check_function(source.transform.function, source.transform.memory))
-    except UserError as error:
-        if not name:
-            raise
-        raise ConfigError(f"sources.{name}: {error}") from error
+def _configured(settings: "Settings") -> ConfiguredSource:
+    source = source_of(settings, os.environ)
+    check_files(source)
+    require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
+    if source.transform is not None:
+        # In a separate process, because threads of the function's module would not survive the forks.
+        run_interruptible(check_function(source.transform.function, source.transform.memory))
     return ConfiguredSource(settings, source)

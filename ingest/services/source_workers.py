@@ -1,4 +1,4 @@
-"""Runs a worker for each source of a process, so that a failure of one source does not end the others.
+"""Runs a worker for each source of a process, so that a failure or a change of one source does not touch the others.
 
 A source that fails is opened again after a pause, under the same consumer name: its entries stay pending in Redis until then, or until other
 processes reclaim them because its heartbeat has ended. If the process dies here, the same happens to all of its sources.
@@ -8,16 +8,19 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Protocol
 
-from structlog.contextvars import bound_contextvars
+import msgspec
 
 from ingest.domain.errors import UserError
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
 from ingest.process.lifecycle import unless
-from ingest.services.configured_sources import ConfiguredSource
 from ingest.telemetry.activity import record_activity
-from ingest.telemetry.logs import get_logger
+from ingest.telemetry.logs import bound_source, get_logger
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
 
 _log = get_logger("sources")
 
@@ -26,46 +29,108 @@ _LONGEST_PAUSE = 30.0
 # A source that has run this long counts as healthy. Its next failure is again treated as the first.
 _HEALTHY_AFTER = 60.0
 
-OpenWorker = Callable[[ConfiguredSource], AbstractAsyncContextManager[Worker]]
+OpenWorker = Callable[["Settings"], AbstractAsyncContextManager[Worker]]
+
+
+class SourceMetrics(Protocol):
+    """The metrics of the sources of one process."""
+
+    def clear(self, source: str) -> None:
+        """The worker of a source has ended, and will be started again."""
+
+    def remove(self, source: str) -> None:
+        """A source was removed."""
+
+
+class _Running(msgspec.Struct, frozen=True):
+    """A source with its settings, or None if it was removed and is about to end."""
+
+    settings: "Settings | None"
+    shutdown: Shutdown
+    task: asyncio.Task[None]
 
 
 class SourceWorkers:
     """The workers of one process.
 
     Args:
-        open_worker: opens the worker of a source.
+        open_worker: opens the worker of a source, given its settings.
         shutdown: of the process.
         on_open: called whenever a source is open.
+        metrics: of the sources in this process.
     """
 
-    def __init__(self, open_worker: OpenWorker, shutdown: Shutdown, on_open: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        open_worker: OpenWorker,
+        shutdown: Shutdown,
+        on_open: Callable[[], None],
+        metrics: SourceMetrics,
+    ) -> None:
         self._open_worker = open_worker
         self._shutdown = shutdown
         self._on_open = on_open
+        self._metrics = metrics
+        self._running: dict[str, _Running] = {}
 
-    async def run(self, sources: Mapping[str, ConfiguredSource]) -> None:
-        """Run the workers of these sources until a stop is requested."""
+    async def run(self, sources: "Mapping[str, Settings]", changes: "asyncio.Queue[Mapping[str, Settings]]") -> None:
+        """Run the workers of these sources until a stop is requested.
+
+        Args:
+            sources: at the start.
+            changes: receives all sources whenever some have changed.
+        """
         async with asyncio.TaskGroup() as tasks:
-            for name, source in sources.items():
-                tasks.create_task(self._keep_running(name, source, self._shutdown.part()))
+            self._apply(sources, tasks)
+            changing = tasks.create_task(self._follow(changes, tasks))
+            await self._shutdown.requested.wait()
+            changing.cancel()
 
-    async def _keep_running(self, name: str, source: ConfiguredSource, shutdown: Shutdown) -> None:
+    async def _follow(self, changes: "asyncio.Queue[Mapping[str, Settings]]", tasks: asyncio.TaskGroup) -> None:
+        while True:
+            self._apply(await changes.get(), tasks)
+
+    def _apply(self, sources: "Mapping[str, Settings]", tasks: asyncio.TaskGroup) -> None:
+        """Start added sources, and stop removed ones. A changed one is started when its worker has stopped."""
+        for name, running in self._running.items():
+            if running.settings is not None and name not in sources:
+                running.shutdown.request(f"the source {name} was removed")
+                self._running[name] = msgspec.structs.replace(running, settings=None)
+        for name, settings in sources.items():
+            before = self._running.get(name)
+            if before is not None and before.settings == settings:
+                continue
+            if before is not None and before.settings is not None:
+                before.shutdown.request(f"the source {name} has changed")
+            shutdown = self._shutdown.part()
+            keeping = self._keep_running(name, settings, shutdown, before.task if before is not None else None)
+            self._running[name] = _Running(settings, shutdown, tasks.create_task(keeping))
+
+    async def _keep_running(
+        self, name: str, settings: "Settings", shutdown: Shutdown, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
         failures = 0
-        with bound_contextvars(source=name):
+        with bound_source(name):
             while not shutdown.requested.is_set():
                 started_at = time.monotonic()
                 try:
-                    await self._run(source, shutdown)
+                    await self._run(settings, shutdown)
                 except Exception as error:  # noqa: BLE001  a bug in one source must not stop the others
                     failures = 1 if time.monotonic() - started_at > _HEALTHY_AFTER else failures + 1
                     pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
                     record_activity()
                     _log_failure(error, pause)
                     await shutdown.pause(pause)
+                finally:
+                    self._metrics.clear(name)
+        if self._running[name].settings is None:
+            self._metrics.remove(name)
 
-    async def _run(self, source: ConfiguredSource, shutdown: Shutdown) -> None:
+    async def _run(self, settings: "Settings", shutdown: Shutdown) -> None:
         async with AsyncExitStack() as stack:
-            worker = await unless(shutdown.requested, stack.enter_async_context(self._open_worker(source)))
+            worker = await unless(shutdown.requested, stack.enter_async_context(self._open_worker(settings)))
             if worker is not None:
                 self._on_open()
                 await worker.run(shutdown)

@@ -3,16 +3,17 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.domain.source_name import UNNAMED
 from ingest.flow.availability import until_ready
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import Worker
+from ingest.process.child import Child
 from ingest.process.lifecycle import (
     allow_connections,
     done_unless_stopped,
@@ -22,15 +23,15 @@ from ingest.process.lifecycle import (
     stop_on,
     unless,
 )
-from ingest.process.supervisor import Child, Supervisor
+from ingest.process.supervisor import Supervisor
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
-from ingest.services.source_workers import SourceWorkers
+from ingest.services.process_sources import ProcessSources
+from ingest.services.sources_reload import ReadAgain, SourcesReload
 from ingest.services.worker_parts import open_worker
-from ingest.services.worker_ports import shared_parts
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
@@ -44,12 +45,13 @@ if TYPE_CHECKING:
 _log = get_logger("app")
 
 
-def run_worker(settings: "Settings", sources: "Mapping[str, Settings]") -> int:
+def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_again: ReadAgain) -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM, and return the exit code.
 
     Args:
         settings: of the processes.
         sources: the settings of each source by its name.
+        read_again: reads the settings, after the sources file has changed.
     """
     # Errors in the settings are reported here once, instead of by each process.
     configured = configured_sources(settings, sources)
@@ -63,10 +65,11 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]") -> int:
     shared_metrics = worker_shared_metrics(settings.processes, list(sources))
     # A name that no other command uses, and that a restarted process of this one keeps, because its entries are pending under it.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    reload = SourcesReload(Path(settings.sources), read_again) if settings.sources is not None else None
     children = [
         Child(
             f"worker-{slot}",
-            partial(_worker_process, settings, configured, shared_metrics, slot, f"{identity}-{slot}"),
+            partial(_worker_process, settings, configured, reload, shared_metrics, slot, f"{identity}-{slot}"),
             on_death=partial(note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
@@ -74,7 +77,9 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]") -> int:
     if listener is not None:
         serve = partial(_metrics_process, settings, shared_metrics, listener)
         children.append(Child("metrics", serve, listener=listener))
-    code = Supervisor(children, settings.shutdown_grace).run()
+    if reload is not None:
+        children.append(reload.child)
+    code = Supervisor(children, settings.shutdown_grace, reload=reload).run()
     # A process that stops by itself reports its own. A killed process has left its gauge unchanged.
     if orphans := int(sum(shared_metrics.total(IN_FLIGHT, source=name)[0] for name in shared_metrics.sources())):
         _log.error("orphans", entries=orphans)
@@ -123,7 +128,8 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
 
 def _worker_process(
     settings: "Settings",
-    sources: Mapping[str, ConfiguredSource],
+    configured: Mapping[str, ConfiguredSource],
+    reload: SourcesReload | None,
     shared_metrics: SharedMetrics,
     slot: int,
     name: str,
@@ -132,16 +138,15 @@ def _worker_process(
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
-        # The series of the process are the same for each of its sources.
-        metrics = WorkerMetrics.on(shared_metrics, slot, next(iter(sources)))
+        metrics = ProcessMetrics.on(shared_metrics, slot)
         count_activity_on(metrics.activity)
         # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
-            if settings.sources is None:
-                await _run_only_source(sources[UNNAMED], metrics, name, shutdown)
+            if reload is None:
+                await _run_only_source(configured[UNNAMED], WorkerMetrics.on(shared_metrics, slot), name, shutdown)
             else:
-                of_source = partial(WorkerMetrics.on, shared_metrics, slot)
-                await _run_sources(settings, sources, of_source, partial(metrics.ready.set, 1.0), name, shutdown)
+                process = ProcessSources(settings, configured, reload, shared_metrics, slot, name)
+                await process.run(shutdown, partial(metrics.ready.set, 1.0))
 
     return run_to_the_end(main)
 
@@ -154,28 +159,6 @@ async def _run_only_source(configured: ConfiguredSource, metrics: WorkerMetrics,
         if worker is not None:
             metrics.ready.set(1.0)
             await worker.run(shutdown)
-
-
-async def _run_sources(
-    settings: "Settings",
-    sources: Mapping[str, ConfiguredSource],
-    metrics_of: Callable[[str], WorkerMetrics],
-    on_open: Callable[[], None],
-    name: str,
-    shutdown: Shutdown,
-) -> None:
-    """Run the workers of the sources of a sources file."""
-    async with AsyncExitStack() as stack:
-        opening = stack.enter_async_context(shared_parts(settings))
-        shared = await unless(shutdown.requested, opening)
-        if shared is None:
-            return
-
-        def opened(configured: ConfiguredSource) -> AbstractAsyncContextManager[Worker]:
-            metrics = metrics_of(configured.source.name)
-            return open_worker(configured.settings, configured.source, metrics, name, shared=shared)
-
-        await SourceWorkers(opened, shutdown, on_open).run(sources)
 
 
 def _metrics_process(

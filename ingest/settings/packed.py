@@ -34,6 +34,12 @@ class Secret:
     def __init__(self, value: str) -> None:
         self._value = value
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
     def __repr__(self) -> str:
         return "Secret('**********')"
 
@@ -60,6 +66,15 @@ class Values:
     def file_of(self, name: str) -> Path | None:
         """See `Settings.file_of`."""
         return self._files.get(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same values. A value from a file may differ: it is read again whenever the file changes."""
+        if not isinstance(other, Values) or self._files != other._files:
+            return False
+        mine, theirs = self.__dict__, other.__dict__
+        return all(mine[name] == theirs.get(name) for name in mine if name not in self._files)
+
+    __hash__ = None  # type: ignore[assignment]  # some values are mutable
 
 
 def pack_settings(loaded: LoadedSettings) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from acceptance.commands import Workers
 from acceptance.several_sources import Shops
 from integration.scene import Scene, ids
-from support import Cli
+from support import Cli, eventually
 
 KEEP = "def keep(order, document):\n    return order\n"
 
@@ -87,6 +87,95 @@ async def test_a_source_that_cannot_be_opened_does_not_hold_up_the_others(
     code.write_text(KEEP)
     await shops["a"].enqueue(*ids(9, "again"))
     await shops.stored("a", ids(9, "again"))
+    assert await command.stop() == 0
+
+
+# -- reload ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_added_source_starts_and_a_removed_one_keeps_its_queue(shops: Shops, workers: Workers) -> None:
+    shops.write("a", "b")
+    command = workers.start(processes=2)
+    await shops["a"].enqueue(*ids(5, "a"))
+    await shops.stored("a", ids(5, "a"))
+
+    shops.write("b", "c")
+
+    await command.says("sources_reloaded")
+    await shops["c"].enqueue(*ids(5, "c"))
+    await shops.stored("c", ids(5, "c"))
+    await eventually(lambda: has_left(shops["a"]))
+    await shops["a"].enqueue(*ids(9, "late"))
+    await shops["b"].enqueue(*ids(9, "b"))
+    await shops.stored("b", ids(9, "b"))
+    assert (await shops["a"].state()).depth == 9
+    command.ask_child("worker-0", signal.SIGKILL)
+    await command.says("process_died")
+    await shops["c"].enqueue(*ids(30, "more"))
+    await shops.stored("c", ids(30, "more"))
+    assert shops["a"].api.stats().requests == 5, "a new process begins with the sources of now"
+    shops.write("a", "b", "c")
+    await shops.stored("a", ids(9, "late"))
+    assert await command.stop() == 0
+
+
+async def has_left(scene: Scene) -> bool:
+    """Whether no process is in the group any more."""
+    return (await scene.state()).consumers == 0
+
+
+async def test_a_change_of_a_source_finishes_its_orders_in_flight_and_does_not_touch_the_others(
+    shops: Shops, workers: Workers
+) -> None:
+    for name in "ab":
+        shops[name].api.behave(latency="2")
+        await shops[name].enqueue(*ids(5, name))
+    command = workers.start(processes=1)
+    await eventually(lambda: shops["a"].api.stats().requests == shops["b"].api.stats().requests == 5)
+
+    shops.write(a="concurrency = 3")
+
+    await command.says("stop_requested", cause="the source a has changed")
+    for name in "ab":
+        await shops.stored(name, ids(5, name))
+    await shops["a"].enqueue(*ids(9, "later"))
+    await shops.stored("a", ids(9, "later"))
+    await command.says("stopped", source="a")
+    assert not command.events("stopped", source="b")
+    assert [shops[name].api.stats().requests for name in "ab"] == [14, 5], "each order was requested once"
+    assert await command.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["[sources.a", "[sources.a]\nmapping = 'nowhere.toml'\nupstream.url = 'http://x/{order_id}'\n"]
+)
+async def test_an_invalid_file_is_an_error_and_the_sources_before_continue(
+    shops: Shops, workers: Workers, text: str
+) -> None:
+    command = workers.start(processes=1)
+    await shops["a"].enqueue(*ids(5, "a"))
+    await shops.stored("a", ids(5, "a"))
+
+    shops.file.write_text(text)
+
+    problem = str((await command.says("sources_not_reloaded"))["problem"])
+    assert shops.file.name in problem or "nowhere.toml" in problem
+    await shops["b"].enqueue(*ids(5, "b"))
+    await shops.stored("b", ids(5, "b"))
+    assert not command.events("stopped")
+    assert await command.stop() == 0
+
+
+async def test_sighup_reads_the_file_again(shops: Shops, workers: Workers) -> None:
+    command = workers.start(processes=1)
+    await shops["a"].enqueue(*ids(5, "a"))
+    await shops.stored("a", ids(5, "a"))
+
+    command.ask(signal.SIGHUP)
+
+    await command.says("sources_reloaded")
+    assert not command.events("stopped")
+    assert not command.events("stop_requested")
     assert await command.stop() == 0
 
 

@@ -13,8 +13,9 @@ from functools import partial
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.flow.shutdown import Shutdown
+from ingest.process.child import Child
 from ingest.process.lifecycle import stop_on
-from ingest.process.supervisor import Child, Supervisor
+from ingest.process.supervisor import Supervisor
 from ingest.services.worker import note_death
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from ingest.process.child import Child
 from ingest.process.lifecycle import run_to_the_end, stop_on
 from ingest.process.standard_streams import secure
-from ingest.process.supervisor import Child, Supervisor
+from ingest.process.supervisor import Supervisor
 from ingest.telemetry.logs import get_logger, setup_logs
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux' prctl: orphans below come to us, as to process 1 of a container

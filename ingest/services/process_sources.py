@@ -1,0 +1,101 @@
+"""The sources of one worker process: their shared parts, their workers, and the changes of the sources file."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.worker import Worker
+from ingest.process.lifecycle import unless
+from ingest.services.configured_sources import ConfiguredSource
+from ingest.services.source_workers import SourceWorkers
+from ingest.services.sources_reload import SourcesReload
+from ingest.services.worker_parts import open_worker
+from ingest.services.worker_ports import SharedParts, shared_parts
+from ingest.sources.from_settings import source_of
+from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.shared_metrics import SharedMetrics
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+# Seconds between two looks for a changed sources file: at one number in shared memory.
+_LOOK_EVERY = 1.0
+
+
+class ProcessSources:
+    """The sources of the process in `slot`.
+
+    Args:
+        settings: of the process.
+        configured: the sources at the start of the command.
+        reload: publishes changes.
+        shared_metrics: of the processes.
+        name: of the consumers of this process.
+    """
+
+    def __init__(
+        self,
+        settings: "Settings",
+        configured: Mapping[str, ConfiguredSource],
+        reload: SourcesReload,
+        shared_metrics: SharedMetrics,
+        slot: int,
+        name: str,
+    ) -> None:
+        self._settings = settings
+        self._configured = configured
+        self._reload = reload
+        self._shared_metrics = shared_metrics
+        self._slot = slot
+        self._name = name
+
+    async def run(self, shutdown: Shutdown, on_open: Callable[[], None]) -> None:
+        """Run the workers until a stop is requested. `on_open` is called whenever the worker of a source is open."""
+        async with AsyncExitStack() as stack:
+            shared = await unless(shutdown.requested, stack.enter_async_context(shared_parts(self._settings)))
+            if shared is None:
+                return
+
+            def opened(settings: "Settings") -> AbstractAsyncContextManager[Worker]:
+                return self._opened(settings, shared)
+
+            number, sources = self._reload.published() or (0, self._at_start())
+            changes: asyncio.Queue[Mapping[str, Settings]] = asyncio.Queue()
+            looking = asyncio.create_task(self._look_for_changes(number, changes))
+            stack.callback(looking.cancel)
+            await SourceWorkers(opened, shutdown, on_open, self).run(sources, changes)
+
+    def _at_start(self) -> "dict[str, Settings]":
+        return {name: configured.settings for name, configured in self._configured.items()}
+
+    async def _look_for_changes(self, number: int, changes: "asyncio.Queue[Mapping[str, Settings]]") -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            if (published := self._reload.published(number)) is not None:
+                number, sources = published
+                changes.put_nowait(sources)
+
+    @asynccontextmanager
+    async def _opened(self, settings: "Settings", shared: SharedParts) -> AsyncIterator[Worker]:
+        known = self._configured.get(settings.source)
+        if known is not None and known.settings == settings:
+            source = known.source
+        else:
+            # Compiling a mapping takes tens of milliseconds.
+            source = await asyncio.to_thread(source_of, settings, os.environ)
+        metrics = WorkerMetrics.on(self._shared_metrics, self._slot, source.name)
+        async with open_worker(settings, source, metrics, self._name, shared=shared) as worker:
+            yield worker
+
+    # -- metrics: `ingest.services.source_workers.SourceMetrics` ----------------------------------------------
+
+    def clear(self, source: str) -> None:
+        """See `SourceMetrics`."""
+        self._shared_metrics.clear_source(self._slot, source)
+
+    def remove(self, source: str) -> None:
+        """See `SourceMetrics`."""
+        self._shared_metrics.remove_source(self._slot, source)

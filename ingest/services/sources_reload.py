@@ -1,0 +1,117 @@
+"""Reads the sources file again after it has changed, or after SIGHUP.
+
+A process that ends afterwards reads and checks the settings, because the code for this takes tens of MB, and publishes them in shared memory. The
+worker processes look there every second, and processes that are started later begin with them. If the file cannot be used, the problem is
+logged, and the settings before stay.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingest.domain.errors import UserError
+from ingest.files.watch import CHECK_EVERY, identity_of
+from ingest.process.child import Child
+from ingest.process.shared_bytes import SharedBytes
+from ingest.services.configured_sources import configured_sources
+from ingest.settings.packed import unpack_settings
+from ingest.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+_log = get_logger("sources")
+
+# About 10 KB of each source.
+_CAPACITY = 64 * 1024 * 1024
+_PROBLEM = 16 * 1024
+# Seconds until the next try to use a file that cannot be used. The reason may be another file that it names.
+_RETRY_AFTER = 30.0
+
+ReadAgain = Callable[[], bytes]
+"""Reads the settings with the command line of this process, in any process, and returns them packed.
+
+Raises:
+    UserError: they cannot be used.
+"""
+
+
+class SourcesReload:
+    """The part of the supervisor.
+
+    Attributes:
+        child: the process that reads the settings. The supervisor starts it when it is due.
+
+    Args:
+        file: the sources file.
+        read_again: reads the settings.
+    """
+
+    def __init__(self, file: Path, read_again: ReadAgain) -> None:
+        self._file = file
+        self._read_again = read_again
+        self._published = SharedBytes(_CAPACITY)
+        self._problem = SharedBytes(_PROBLEM)
+        self._used = self._seen = identity_of(file)
+        self._retry_at = float("inf")
+        self._logged = ""
+        self.child = Child("reload", self._read, on_end=self._ended, is_kept=False)
+
+    def published(self, since: int = 0) -> "tuple[int, Mapping[str, Settings]] | None":
+        """Return the number and the sources of the last publication after number `since`, or None without one."""
+        if self._published.number <= since:
+            return None
+        number, data = self._published.read()
+        return number, unpack_settings(data).sources
+
+    # -- in the supervisor ----------------------------------------------------------------------------------
+
+    def check(self) -> float:
+        """Start to read the settings if the file has changed, but not since the last check. Return the seconds until the next check."""
+        found = identity_of(self._file)
+        if (found != self._used and found == self._seen) or time.monotonic() >= self._retry_at:
+            self.request()
+        self._seen = found
+        return CHECK_EVERY
+
+    def request(self) -> None:
+        """Start to read the settings now. A process that reads already continues, and the file is checked afterwards."""
+        if self.child.pid:
+            self._used = None
+            return
+        self._retry_at = float("inf")
+        self._used = identity_of(self._file)
+        self.child.start_at = 0.0
+
+    def _ended(self, code: int) -> None:
+        problem = (
+            self._problem.read()[1].decode() if not code else f"the process that reads it has ended with code {code}"
+        )
+        if not problem:
+            self._logged = ""
+            _log.info("sources_reloaded", file=str(self._file))
+            return
+        self._retry_at = time.monotonic() + _RETRY_AFTER
+        if problem != self._logged:
+            self._logged = problem
+            _log.error("sources_not_reloaded", file=str(self._file), problem=problem)
+
+    # -- in the process that reads --------------------------------------------------------------------------
+
+    def _read(self, lifeline: int) -> int:
+        del lifeline
+        problem = ""
+        try:
+            data = self._read_again()
+            loaded = unpack_settings(data)
+            configured_sources(loaded.settings, loaded.sources)
+            self._published.publish(data)
+        except UserError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001  reported by the supervisor, which keeps the settings before
+            traceback.print_exc()
+            problem = repr(error)
+        self._problem.publish(problem.encode()[:_PROBLEM])
+        return 0
