@@ -11,6 +11,7 @@ import msgspec
 from ingest.domain.errors import ConfigError
 from ingest.mapping.transforms.process_pool import check_function
 from ingest.process.interrupt import run_interruptible
+from ingest.settings.names import naming_keys_of
 from ingest.sources.from_settings import check_files, source_of
 from ingest.sources.source import Source
 from ingest.upstream.client import require
@@ -52,5 +53,6 @@ def _configured(settings: "Settings") -> ConfiguredSource:
     require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
     if source.transform is not None:
         # In a separate process, because threads of the function's module would not survive the forks.
-        run_interruptible(check_function(source.transform.function, source.transform.memory))
+        with naming_keys_of(settings.source):
+            run_interruptible(check_function(source.transform.function, source.transform.memory))
     return ConfiguredSource(settings, source)
