@@ -20,9 +20,14 @@ def problem_of(problem: Any, name: str, field: FieldInfo | None) -> str:
     return f"{message[0].lower()}{message[1:]}" + ("" if given is None else f" (got {given!r})")
 
 
+def is_secret(field: FieldInfo) -> bool:
+    """Return whether the values of a setting are secrets."""
+    return "SecretStr" in str(field.annotation)
+
+
 def _showable(given: object, name: str, field: FieldInfo | None) -> object:
     """Return an invalid value if it may be shown, else None."""
-    if field is None or not field.repr or "SecretStr" in str(field.annotation):
+    if field is None or not field.repr or is_secret(field):
         return None
     if not (name.endswith(URLS) and isinstance(given, str)):
         return given

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ingest.domain.durations import parse_duration
 from ingest.domain.toml_errors import Keys
 from ingest.settings.names import UPSTREAM, key_of
-from ingest.settings.problems import problem_of
+from ingest.settings.problems import is_secret, problem_of
 from ingest.settings.processing import ProcessingSettings
 from ingest.settings.types import Coalesce, Concurrency
 from ingest.settings.upstream import UpstreamSettings
@@ -79,13 +78,6 @@ class _SourceModel(UpstreamSettings, ProcessingSettings):
 
 
 _FIELDS = _SourceModel.model_fields
-
-
-def is_secret(field: FieldInfo) -> bool:
-    """Return whether the values of a setting are secrets."""
-    return "SecretStr" in str(field.annotation)
-
-
 _SECRETS = frozenset(name for name, field in _FIELDS.items() if is_secret(field))
 _SWITCHES = frozenset(name for name, field in _FIELDS.items() if get_args(field.annotation) == ("on", "off"))
 KEYS = {key_of(name): name for name in _FIELDS} | {key_of(name + _FROM_FILE): name + _FROM_FILE for name in _SECRETS}
