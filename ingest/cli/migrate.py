@@ -1,5 +1,6 @@
 """`ingest migrate`: creates or updates the database schema."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -16,6 +17,12 @@ def migrate(
     api_role: Annotated[
         str | None, typer.Option(help="Grant this role the rights that the HTTP API needs.", metavar="ROLE")
     ] = None,
+    contract: Annotated[
+        bool, typer.Option("--contract", help="Also remove the parts that only the previous release needs.")
+    ] = False,
+    source_of_existing: Annotated[
+        str | None, typer.Option(help="Give the stored orders without a source to this source.", metavar="NAME")
+    ] = None,
 ) -> None:
     """Create or update the database tables. Does nothing if they are up to date.
 
@@ -28,20 +35,43 @@ def migrate(
     `ingest migrate --api-role ingest_api` also grants the role `ingest_api` the rights that the HTTP API and
     `ingest order erase` need.
 
+    `ingest migrate --contract` completes an upgrade when no worker of the previous release runs any more. Named sources
+    need it once.
+
+    `ingest migrate --source-of-existing shop-de` gives orders that were stored without a source to the source `shop-de`,
+    while other workers continue. Stop the workers of the unnamed source first.
+
     Run it before the first start and after each update. Running it twice, or on many hosts concurrently, is safe.
     """
+    from ingest.domain.source_name import parse_source_name
     from ingest.store import schema
 
     dsn = start().postgres_dsn.get_secret_value()
+    source = None if source_of_existing is None else parse_source_name(source_of_existing)
     known = schema.migrations()
-    applied = run_interruptible(schema.migrate(dsn, known, runtime_role, api_role))
+    applied = run_interruptible(schema.migrate(dsn, known, runtime_role, api_role, contract=contract))
     for migration in applied:
         typer.echo(f"applied {migration.version:04} {migration.name}")
-    version, newest = run_interruptible(schema.check_schema(dsn, known)), known[-1].version
+    version, newest = (
+        run_interruptible(schema.check_schema(dsn, known, has_sources=source is not None)),
+        known[-1].version,
+    )
     typer.echo(f"schema is at version {version}")
     if version > newest:
         typer.echo(f"a newer release has migrated it; this one knows up to {newest} and can work with it")
+    elif version < newest:
+        typer.echo("when no worker of the previous release runs any more, run `ingest migrate --contract`")
     if runtime_role is not None:
         typer.echo(f"{runtime_role} may read and write orders")
     if api_role is not None:
         typer.echo(f"{api_role} may read and erase orders")
+    if source is not None:
+        _name_existing(dsn, source)
+
+
+def _name_existing(dsn: str, source: str) -> None:
+    from ingest.cli.terminal.progress import run_with_progress
+    from ingest.store.orders.source_naming import name_existing
+
+    moved = run_with_progress("naming stored orders", partial(name_existing, dsn, source))
+    typer.echo(f"{moved:,} stored orders belong to {source} now")

@@ -164,6 +164,8 @@ class Relay:
         if row.announcement is None:
             # With one key for all such rows, they would count as duplicates and be deleted.
             return "announcement is null: omit it, the column has a default"
+        if row.source:
+            return "source: this relay enqueues orders of the unnamed source"
         try:
             await self._announcer.try_enqueue(
                 _order(row), idempotency_key=f"outbox:{row.announcement}", express=row.express

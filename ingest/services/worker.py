@@ -106,11 +106,11 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
         sources: of each source, for its queue.
 
     Raises:
-        UserError: a server denies access, or the schema belongs to another release.
+        UserError: a server denies access, or the schema belongs to another release or does not suit several sources.
     """
-    await until_ready("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
+    dsn, has_sources = settings.postgres_dsn.get_secret_value(), settings.sources is not None
+    await until_ready("postgres", partial(check_schema, dsn, migrations(), has_sources=has_sources))
     url = settings.redis_url.get_secret_value()
-
     streams = [source.stream for source in sources]
 
     async with QueueConnections.open(url) as connections:

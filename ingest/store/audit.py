@@ -7,11 +7,12 @@ from uuid import UUID
 
 import msgspec
 
+from ingest.domain.source_name import UNNAMED
 from ingest.store.pool import Pool
 
 INSERT = (
-    "INSERT INTO audit_log (operation, phase, actor, action, selection, count)"
-    " VALUES ($1, $2, $3, $4, $5::text::jsonb, $6::bigint)"
+    "INSERT INTO audit_log (operation, phase, actor, action, selection, count, source)"
+    " VALUES ($1, $2, $3, $4, $5::text::jsonb, $6::bigint, $7)"
 )
 
 
@@ -24,13 +25,14 @@ class Phase(StrEnum):
 
 
 class AuditLog:
-    """Adds rows.
+    """Adds rows about one source.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. A row may have been added nevertheless.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, source: str = UNNAMED) -> None:
         self._pool = pool
+        self._source = source
 
     async def add(
         self, operation: UUID, phase: Phase, actor: str, action: str, selection: Mapping[str, Any], count: int | None
@@ -42,4 +44,4 @@ class AuditLog:
             RowsRefused: the selection contains a text that the database cannot store.
         """
         arguments = (operation, phase.value, actor, action, msgspec.json.encode(selection).decode(), count)
-        await self._pool.fetch(INSERT, *arguments)
+        await self._pool.fetch(INSERT, *arguments, self._source)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import asyncpg
 
 from ingest.domain.errors import StoreLocked, StoreUnavailable
+from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import connect
 from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.order_store import plan_upsert
-from ingest.store.schema import RUNTIME_PRIVILEGES, SchemaMismatch, check_schema, migrations
+from ingest.store.privileges import RUNTIME_PRIVILEGES
+from ingest.store.schema import SchemaMismatch, check_schema, migrations
 from ingest.store.translation import StoreRefused, translated
 
 _CLOCKS = 3
@@ -62,8 +64,8 @@ SELECT name, relkind = 'r' AS is_plain, relpersistence = 'p' AS is_logged,
        coalesce(row_security_active(pg_class.oid), false) AS is_secured
 FROM unnest($1::text[]) AS name LEFT JOIN pg_class ON pg_class.oid = to_regclass(name)
 """
-# The greatest ID by the primary key. If IDs are growing numbers of one length, it is the newest.
-_SOME_ORDER = "SELECT order_id FROM orders ORDER BY order_id DESC LIMIT 1"
+# The source's greatest ID by the primary key. If IDs are growing numbers of one length, it is the newest.
+_SOME_ORDER = "SELECT order_id FROM orders WHERE source = $1 ORDER BY order_id DESC LIMIT 1"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +80,7 @@ class PostgresFacts:
         most_connections: limit of connections of our role in this database.
         used_connections: connections of all roles in all databases.
         mismatch: problem of the schema version, with advice.
+        is_contracted: whether the parts of the schema that only the previous release needs are gone.
         absent: tables and views that our role does not find.
         not_plain: tables that are not ordinary tables, but views or partitioned tables, for example.
         unlogged: tables that a crash empties.
@@ -87,6 +90,7 @@ class PostgresFacts:
         retyped: columns of `orders` with another type, such as `total is integer instead of numeric`.
         not_planned: any other reason why the statement that stores orders cannot be run.
         is_locked: whether that statement would wait for another transaction's lock.
+        some_order: ID of a stored order of the source.
     """
 
     version: str
@@ -104,6 +108,7 @@ class PostgresFacts:
     most_connections: int
     used_connections: int
     mismatch: str = ""
+    is_contracted: bool = True
     absent: Sequence[str] = ()
     not_plain: Sequence[str] = ()
     unlogged: Sequence[str] = ()
@@ -116,21 +121,22 @@ class PostgresFacts:
     some_order: str | None = None
 
 
-async def inspect(dsn: str) -> PostgresFacts:
-    """Inspect the server and the schema. It raises the same errors as `connect`."""
+async def inspect(dsn: str, source: str = UNNAMED) -> PostgresFacts:
+    """Inspect the server and the schema, and read an order of the source. It raises the same errors as `connect`."""
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(readonly=True):
                 facts = await _server(connection)
     try:
-        await check_schema(dsn, migrations())
+        version = await check_schema(dsn, migrations())
+        facts.is_contracted = version >= migrations()[-1].version
     except SchemaMismatch as error:
         facts.mismatch = str(error)
         return facts
     except StoreRefused as error:
         facts.not_planned = str(error)
     async with connect(dsn) as connection:
-        await _schema(connection, facts)
+        await _schema(connection, facts, source)
     return facts
 
 
@@ -156,7 +162,7 @@ async def _clock(connection: asyncpg.Connection) -> tuple[float, float]:
     return took, clock - (began + took / 2)
 
 
-async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
+async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, source: str) -> None:
     """Read our role's rights on the tables, and check whether a batch can be stored."""
     with translated():
         async with connection.transaction(readonly=True):
@@ -181,7 +187,7 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
             async with connection.transaction(readonly=True):
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 await plan_upsert(connection)
-                facts.some_order = await connection.fetchval(_SOME_ORDER)
+                facts.some_order = await connection.fetchval(_SOME_ORDER, source)
     except StoreLocked:
         facts.is_locked = True
     except StoreUnavailable as error:

@@ -1,11 +1,15 @@
 """Migrates the schema with numbered SQL files, each applied once.
 
-All pending files are applied in one transaction under an advisory lock. A concurrent process waits and then has no files to apply. A
-crash leaves the schema unchanged.
+One process migrates while others wait for its advisory lock. A file is one transaction. If it fails or the process dies, the files
+before it stay applied, and the next call continues. The first lines of a file may be:
 
-A migration that only expands the schema starts with the line `-- compatible with: N`. Releases whose last migration is N or later can
-work with the result. The database stores N, so that a release can detect whether it supports a newer schema. A migration without that
-line requires its own release or a later one.
+* `-- compatible with: N`: the file only expands the schema. Releases whose last migration is N or later can work with the result. The
+  database stores N, so that a release can detect whether it supports a newer schema. Without this line, a migration requires its own
+  release or a later one.
+* `-- statement by statement`: each statement is its own transaction, such as `CREATE INDEX CONCURRENTLY`. A statement ends with a
+  semicolon at the end of a line. After a crash they all run again, so they tolerate their own results.
+* `-- contracts`: the file removes a part of the schema that only the previous release needs. The last files of this kind wait until
+  `migrate` is told to contract. A new database gets them immediately.
 """
 
 import re
@@ -15,32 +19,16 @@ from importlib.resources import files
 import asyncpg
 import msgspec
 
-from ingest.domain.errors import UserError
+from ingest.domain.errors import ConfigError, UserError
 from ingest.store.connection import connect
-from ingest.store.translation import StoreRefused, translated
+from ingest.store.migrating import LOCK_SECONDS, migrating_alone, run_in_transaction
+from ingest.store.privileges import API_PRIVILEGES, RUNTIME_PRIVILEGES, grant, quoted_role
+from ingest.store.translation import translated
 
-# An arbitrary constant, "ingest" in ASCII.
-_LOCK = 0x696E67657374
-# Writing workers wait behind a migration that waits for a table, so this is less than the timeout of a batch.
-_LOCK_SECONDS = 8.0
-# Privileges of a runtime role, which cannot change the schema because it is not an owner.
-RUNTIME_PRIVILEGES = (
-    ("SELECT, INSERT, UPDATE", "orders"),
-    ("SELECT", "order_lines"),
-    ("SELECT", "erased_orders"),
-    ("SELECT", "schema_migrations"),
-)
-# Privileges of the HTTP API's role: read, erase, and add to the audit log.
-API_PRIVILEGES = (
-    ("SELECT, DELETE", "orders"),
-    ("SELECT", "order_lines"),
-    ("SELECT, INSERT", "erased_orders"),
-    # Without time and number, so that rows of the audit log cannot be backdated.
-    ("INSERT (operation, phase, actor, action, selection, count)", "audit_log"),
-    ("SELECT", "schema_migrations"),
-)
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
-_COMPATIBLE = re.compile(r"-- compatible with: (\d+)\n")
+_COMPATIBLE = re.compile(r"^-- compatible with: (\d+)$", re.MULTILINE)
+_BY_STATEMENT = "-- statement by statement\n"
+_CONTRACTS = "-- contracts\n"
 # Read through to_jsonb because the table of an earlier release lacks the column `compatible_with`.
 _STATE = """
 SELECT coalesce(max(version), 0) AS version,
@@ -65,12 +53,16 @@ class Migration(msgspec.Struct, frozen=True):
     Attributes:
         compatible_with: the oldest last migration of releases that can work with the schema after this step. None if only
             releases that include this step can.
+        by_statement: whether each statement is its own transaction.
+        contracts: whether it removes a part of the schema that only the previous release needs.
     """
 
     version: int
     name: str
     sql: str
     compatible_with: int | None = None
+    by_statement: bool = False
+    contracts: bool = False
 
 
 def migrations() -> list[Migration]:
@@ -80,8 +72,9 @@ def migrations() -> list[Migration]:
         match = _FILE.fullmatch(file.name)
         if match:
             sql = file.read_text(encoding="utf-8")
-            compatible = _COMPATIBLE.match(sql)
-            found.append(Migration(int(match[1]), match[2], sql, int(compatible[1]) if compatible else None))
+            compatible = _COMPATIBLE.search(sql)
+            oldest = int(compatible[1]) if compatible else None
+            found.append(Migration(int(match[1]), match[2], sql, oldest, _BY_STATEMENT in sql, _CONTRACTS in sql))
     return sorted(found, key=lambda migration: migration.version)
 
 
@@ -90,7 +83,9 @@ async def migrate(
     known: Sequence[Migration],
     runtime_role: str | None = None,
     api_role: str | None = None,
-    lock_seconds: float = _LOCK_SECONDS,
+    *,
+    contract: bool = False,
+    lock_seconds: float = LOCK_SECONDS,
 ) -> list[Migration]:
     """Bring the schema up to date. Returns the migrations that this call applied.
 
@@ -101,29 +96,32 @@ async def migrate(
         known: all migrations of this release, in order.
         runtime_role: role that receives exactly the rights of workers and `ingest status`.
         api_role: role that receives exactly the rights of the HTTP API.
-        lock_seconds: how long a migration may wait for a table that another transaction uses.
+        contract: also remove the parts that only the previous release needs.
+        lock_seconds: how long an attempt may wait for a table that another transaction uses.
 
     Raises:
         SchemaMismatch: the database is too new for this release, or a migration fails.
         StoreRefused: a role does not exist, or the DSN's role may not grant rights on the tables.
         StoreUnavailable: PostgreSQL cannot be reached.
     """
-    async with connect(dsn) as connection:
+    async with migrating_alone(dsn), connect(dsn) as connection:
         with translated():
-            # Overrides the default isolation level, so that the results of a concurrent migration are visible after the wait.
             async with connection.transaction(isolation="read_committed"):
-                # Waiting for another migration may take longer than any command should.
-                await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=3600)
+                roles = [
+                    (await quoted_role(connection, role), privileges)
+                    for role, privileges in ((runtime_role, RUNTIME_PRIVILEGES), (api_role, API_PRIVILEGES))
+                    if role is not None
+                ]
                 await _prepare_record(connection)
                 version, compatible_with = await _state(connection)
                 _refuse_too_new(version, compatible_with, known)
-                pending = [migration for migration in known if migration.version > version]
-                await connection.execute(f"SET LOCAL lock_timeout = {int(lock_seconds * 1000)}")
-                for migration in pending:
-                    await _apply(connection, migration)
-                for role, privileges in ((runtime_role, RUNTIME_PRIVILEGES), (api_role, API_PRIVILEGES)):
-                    if role is not None:
-                        await _grant(connection, role, privileges)
+            newest = known[-1].version if contract or version == 0 else _expanded(known)
+            pending = [migration for migration in known if version < migration.version <= newest]
+            for migration in pending:
+                await _apply(connection, migration, lock_seconds)
+            async with connection.transaction(isolation="read_committed"):
+                for role, privileges in roles:
+                    await grant(connection, role, privileges)
     return pending
 
 
@@ -142,50 +140,42 @@ async def _prepare_record(connection: asyncpg.Connection) -> None:
         await connection.execute("ALTER TABLE schema_migrations ADD COLUMN compatible_with integer")
 
 
-async def _grant(connection: asyncpg.Connection, role: str, granted: Sequence[tuple[str, str]]) -> None:
-    # GRANT does not support parameters, so the server quotes the name.
+async def _apply(connection: asyncpg.Connection, migration: Migration, lock_seconds: float) -> None:
+    oldest = "NULL" if migration.compatible_with is None else migration.compatible_with
+    record = (
+        "INSERT INTO schema_migrations (version, name, compatible_with)"  # noqa: S608  from the file's name and first line
+        f" VALUES ({migration.version}, '{migration.name}', {oldest})"
+    )
     try:
-        quoted = await connection.fetchval("SELECT quote_ident($1)", role)
-    except asyncpg.DataError as error:
-        # The argument is not UTF-8, or contains a character outside of the database's encoding.
-        raise StoreRefused(f"role {role!a} does not exist: this database cannot store its name") from error
-    schema = await connection.fetchval("SELECT quote_ident(current_schema())")
-    await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {quoted}")
-    for privileges, table in granted:
-        if "(" in privileges:
-            # Earlier releases granted the whole table, which includes every column.
-            await connection.execute(f"REVOKE ALL ON {table} FROM {quoted}")
-        await connection.execute(f"GRANT {privileges} ON {table} TO {quoted}")
-
-
-async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
-    try:
-        await connection.execute(migration.sql, timeout=3600)
-        await connection.execute(
-            "INSERT INTO schema_migrations (version, name, compatible_with) VALUES ($1, $2, $3)",
-            migration.version,
-            migration.name,
-            migration.compatible_with,
-        )
+        if migration.by_statement:
+            for statement in filter(str.strip, migration.sql.split(";\n")):
+                await run_in_transaction(connection, statement, lock_seconds)
+            await run_in_transaction(connection, record, lock_seconds)
+        else:
+            await run_in_transaction(connection, f"{migration.sql}\n;\n{record}", lock_seconds)
     except asyncpg.LockNotAvailableError as error:
         raise SchemaMismatch(
-            f"migration {migration.version:04} {migration.name}: another transaction uses a table that it changes,"
-            " nothing was changed. Run `ingest migrate` again when that has ended"
+            f"migration {migration.version:04} {migration.name}: another transaction uses a table that it changes."
+            " Run `ingest migrate` again when that has ended"
         ) from error
     except asyncpg.PostgresError as error:
         # Lost connection, lack of resources, operator intervention and deadlock are not caused by the migration.
         if str(error.sqlstate)[:2] in {"08", "53", "57", "40"}:
             raise
-        raise SchemaMismatch(
-            f"migration {migration.version:04} {migration.name} failed, nothing was changed: {error}"
-        ) from error
+        raise SchemaMismatch(f"migration {migration.version:04} {migration.name} failed: {error}") from error
 
 
-async def check_schema(dsn: str, known: Sequence[Migration]) -> int:
+async def check_schema(dsn: str, known: Sequence[Migration], *, has_sources: bool = False) -> int:
     """Check that this release can work with the database's schema. Returns the schema's version.
+
+    Args:
+        dsn: DSN of the database.
+        known: all migrations of this release, in order.
+        has_sources: whether orders of named sources are to be stored, which the key of earlier releases prevents.
 
     Raises:
         SchemaMismatch: with advice in the message.
+        ConfigError: `has_sources`, but the schema still has the key of earlier releases.
         StoreUnavailable: PostgreSQL cannot be reached.
     """
     async with connect(dsn) as connection:
@@ -193,11 +183,22 @@ async def check_schema(dsn: str, known: Sequence[Migration]) -> int:
             async with connection.transaction():
                 version, compatible_with = await _state(connection)
     _refuse_too_new(version, compatible_with, known)
-    if version < known[-1].version:
+    needed = _expanded(known)
+    if version < needed:
         raise SchemaMismatch(
-            f"the database has schema version {version}, this release needs {known[-1].version}: run `ingest migrate`"
+            f"the database has schema version {version}, this release needs {needed}: run `ingest migrate`"
+        )
+    if has_sources and version < known[-1].version:
+        raise ConfigError(
+            "INGEST_SOURCES: the tables still have the key of the previous release, in which two sources cannot have the"
+            " same order ID. When only workers of this release run, run `ingest migrate --contract`"
         )
     return version
+
+
+def _expanded(known: Sequence[Migration]) -> int:
+    """Return the last version with which the previous release can work as well."""
+    return max(migration.version for migration in known if not migration.contracts)
 
 
 async def refuse_closed_schema(connection: asyncpg.Connection) -> None:

@@ -17,14 +17,16 @@ from ingest.lab.upstream import Behaviour
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.schema import Migration, migrate, migrations
 
-KNOWN = migrations()
+# The schema of both releases, as long as workers of the last one run.
+KNOWN = [migration for migration in migrations() if not migration.contracts]
+_LAST_RELEASE = migrations()[:3]
 # Possible schema changes of the next release. The column contains the application name from the DSN of a row's writer.
 EXPANDED = Migration(
     KNOWN[-1].version + 1,
     "expanded",
     "ALTER TABLE orders ADD COLUMN stored_by text DEFAULT current_setting('application_name'), ADD COLUMN note text;"
     " CREATE TABLE notes (order_id text PRIMARY KEY); CREATE INDEX ON orders (status)",
-    compatible_with=KNOWN[-1].version,
+    compatible_with=_LAST_RELEASE[-1].version,
 )
 CONTRACTED = Migration(EXPANDED.version + 1, "contracted", "ALTER TABLE orders DROP COLUMN attempts")
 # Fields that a newer release or a user's own producer may write.
@@ -38,10 +40,18 @@ def last(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture
-async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+async def upgraded_dsn(empty_dsn: str) -> str:
+    """A database of the last release that this release has migrated."""
+    await migrate(empty_dsn, _LAST_RELEASE)
+    await migrate(empty_dsn, migrations())
+    return empty_dsn
+
+
+@pytest.fixture
+async def scene(redis_url: str, upgraded_dsn: str, queue_name: str) -> AsyncIterator[Scene]:
     # Requests fail now and then, so that entries wait for retries of which either release makes deliveries again.
     behaviour = Behaviour(any_id=True, latency="0.01-0.05", error_rate=0.05)
-    async with Scene.open(redis_url, dsn, queue_name, behaviour) as scene:
+    async with Scene.open(redis_url, upgraded_dsn, queue_name, behaviour) as scene:
         yield scene
 
 
@@ -142,9 +152,10 @@ async def test_what_a_release_does_not_know_of_an_entry_outlives_its_retry_relea
 
 
 async def test_the_last_release_refuses_a_schema_that_it_cannot_use_and_says_what_to_do(
-    cli: Cli, dsn: str, last: dict[str, str]
+    cli: Cli, upgraded_dsn: str, last: dict[str, str]
 ) -> None:
-    settings = {**last, "INGEST_UPSTREAM_URL": "http://localhost/{order_id}"}
+    dsn = upgraded_dsn
+    settings = {**last, "INGEST_UPSTREAM_URL": "http://localhost/{order_id}", "INGEST_POSTGRES_DSN": dsn}
     await migrate(dsn, [*KNOWN, EXPANDED])
     accepted = await asyncio.to_thread(cli.run, "migrate", env=settings)
     await migrate(dsn, [*KNOWN, EXPANDED, CONTRACTED])

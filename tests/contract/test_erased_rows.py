@@ -24,8 +24,8 @@ DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-0
 # Changes of the database that prevent the erasure of rows, and the reported errors.
 PREVENTED = {
     "another table refers to the order": (
-        "CREATE TABLE invoices (order_id text REFERENCES orders); INSERT INTO invoices VALUES ('a')",
-        'violates foreign key constraint "invoices_order_id_fkey"',
+        "CREATE TABLE invoices (shop text, id text, FOREIGN KEY (shop, id) REFERENCES orders);INSERT INTO invoices SELECT '', 'a'",
+        'violates foreign key constraint "invoices_shop_id_fkey"',
     ),
     "a trigger that skips the deletion": (
         "CREATE TRIGGER skips BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION skip()",

@@ -127,7 +127,7 @@ async def test_a_migration_that_has_waited_for_another_sees_what_that_one_has_do
         await sql.execute(
             f"ALTER DATABASE {empty_dsn.rpartition('/')[2]} SET default_transaction_isolation = '{isolation}'"
         )
-        await sql.execute("SELECT pg_advisory_lock(x'696E67657374'::bigint)")
+        await sql.execute("SELECT pg_advisory_lock(x'696E676D6967'::bigint)")
         first, second = (asyncio.create_task(migrate(empty_dsn, KNOWN)) for _ in range(2))
         waiting = "SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         await eventually(lambda: sql.fetchval(waiting))
@@ -174,7 +174,7 @@ async def test_a_record_of_migrations_without_the_newest_column_is_read_and_comp
             "CREATE TABLE schema_migrations"
             " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        for migration in KNOWN[:-1]:
+        for migration in KNOWN[:_FIRST_RELEASE]:
             await sql.execute(migration.sql)
             await sql.execute(
                 "INSERT INTO schema_migrations (version, name) VALUES ($1, $2)", migration.version, migration.name
@@ -182,7 +182,7 @@ async def test_a_record_of_migrations_without_the_newest_column_is_read_and_comp
 
     with pytest.raises(SchemaMismatch, match="ingest migrate"):
         await check_schema(empty_dsn, KNOWN)
-    assert await migrate(empty_dsn, [*KNOWN, EXPANDED]) == [KNOWN[-1], EXPANDED]
+    assert await migrate(empty_dsn, [*KNOWN, EXPANDED]) == [*KNOWN[_FIRST_RELEASE:], EXPANDED]
 
     assert await check_schema(empty_dsn, KNOWN) == EXPANDED.version
 
@@ -232,17 +232,19 @@ async def test_a_migration_does_not_wait_long_for_a_table_in_use_as_workers_woul
     async with connected(dsn) as reader, reader.transaction():
         await reader.fetch("SELECT FROM orders")
 
-        with pytest.raises(SchemaMismatch, match=r"another transaction uses a table .* nothing was changed"):
+        with pytest.raises(SchemaMismatch, match="another transaction uses a table"):
             await migrate(dsn, [*KNOWN, change], lock_seconds=0.2)
 
     assert await migrate(dsn, [*KNOWN, change]) == [change]
 
 
-async def test_of_several_migrations_one_that_fails_takes_the_others_back(empty_dsn: str) -> None:
+async def test_of_several_migrations_those_before_one_that_fails_stay_and_the_next_call_continues(
+    empty_dsn: str,
+) -> None:
     with pytest.raises(SchemaMismatch):
         await migrate(empty_dsn, [*KNOWN, Migration(NEXT.version, "broken", "SELECT 1 / 0")])
 
-    assert await tables(empty_dsn) == set()
+    assert await migrate(empty_dsn, [*KNOWN, NEXT]) == [NEXT]
 
 
 async def test_a_runtime_role_can_do_a_workers_work(dsn: str) -> None:

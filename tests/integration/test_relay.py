@@ -757,3 +757,22 @@ async def test_documents_of_one_order_in_both_lanes_are_accepted_in_the_order_of
     entries = [*await shop.redis.xrange(shop.keys.express), *await shop.redis.xrange(shop.keys.stream)]
     accepted = sorted((int(fields[b"pushed_at"]), json.loads(fields[b"document"])["number"]) for _, fields in entries)
     assert [number for _, number in accepted] == list(range(60))
+
+
+async def test_the_source_of_a_row_is_read_and_is_the_unnamed_one_in_a_table_of_an_earlier_release(shop: Shop) -> None:
+    await shop.sql.execute("INSERT INTO order_outbox (order_id, source) VALUES ('A-1', 'shop-de'), ('A-2', DEFAULT)")
+    found: list[str] = []
+
+    async def note(rows: Sequence[OutboxRow]) -> OutboxOrder:
+        found.extend(row.source for row in rows)
+        return OutboxOrder()
+
+    async with shop.outbox() as outbox:
+        await outbox.relay(10, note)
+        await shop.sql.execute("ALTER TABLE order_outbox DROP COLUMN source")
+        await outbox.relay(10, note)
+        await outbox.plan()
+    await create_outbox(shop.dsn, TABLE, None)
+
+    assert found == ["shop-de", "", "", ""]
+    assert await shop.sql.fetch("SELECT FROM order_outbox WHERE source = ''") == [(), ()]

@@ -29,8 +29,8 @@ def _insert(parameters: Iterable[str]) -> str:
     )
     return f"""
 INSERT INTO orders ({named("{}")})
-{made_from(f"SELECT {values}")}
-ON CONFLICT (order_id) DO NOTHING
+{made_from(f"SELECT '' AS source, {values}")}
+ON CONFLICT (source, order_id) DO NOTHING
 """
 
 

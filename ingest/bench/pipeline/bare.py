@@ -23,6 +23,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import decode_plain
+from ingest.domain.source_name import UNNAMED
 from ingest.store.orders.columns import COLUMNS, MADE, arguments, named
 
 GROUP = "bare"
@@ -31,7 +32,7 @@ _MOST_AT_ONCE = 500
 UPSERT = f"""
 INSERT INTO orders ({named("{}")})
 {MADE}
-ON CONFLICT (order_id) DO UPDATE SET {named("{} = excluded.{}", COLUMNS[1:])}
+ON CONFLICT (source, order_id) DO UPDATE SET {named("{} = excluded.{}", COLUMNS[1:])}
 """
 
 
@@ -86,7 +87,7 @@ class BareLoop:
             await self._some_fetched.wait()
             self._some_fetched.clear()
             batch, self._fetched = self._fetched, {}
-            await self._postgres.execute(UPSERT, *arguments(list(batch.values())))
+            await self._postgres.execute(UPSERT, UNNAMED, *arguments(list(batch.values())))
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.xack(self._stream, GROUP, *batch)
                 pipe.xdel(self._stream, *batch)

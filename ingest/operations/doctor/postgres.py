@@ -90,6 +90,11 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
         what, colon, advice = facts.mismatch.rpartition(": ")
         yield _OF.error(what if colon else advice, advice if colon else "run `ingest migrate` of this release")
         return
+    if not facts.is_contracted:
+        yield _OF.warning(
+            "the tables still have a key that only the previous release needs, so they cannot store several sources",
+            "when no worker of the previous release runs, run: ingest migrate --contract",
+        )
     yield from _tables(facts)
     if facts.missing:
         yield _OF.error(

@@ -79,6 +79,8 @@ COLUMNS = (
         stored_type="jsonb",
     ),
     Column("document", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, stored_type="jsonb"),
+    # One for the whole statement.
+    Column("source", "", "source", Update.NEVER, stored_type="text"),
 )
 
 SENT = tuple(column for column in COLUMNS if column.argument_type)
@@ -108,23 +110,23 @@ def updated(update: Update) -> list[Column]:
 
 
 def made_from(sent: str) -> str:
-    """Return a query for the values of all columns, from a query for the values of `SENT`."""
+    """Return a query for the values of all columns, from a query for the source and the values of `SENT`."""
     # The lines are parsed once, because their number is also computed. Other texts of a row that is left out are not parsed.
     values = ", ".join("lines::jsonb AS lines" if column.name == "lines" else column.name for column in SENT)
     columns = ", ".join(
         f"{column.expression or f'{column.name}::{column.type}'} AS {column.name}" for column in COLUMNS
     )
-    return f"SELECT {columns} FROM (SELECT {values} FROM ({sent}) AS sent OFFSET 0) AS parsed"  # noqa: S608  our own columns
+    return f"SELECT {columns} FROM (SELECT source, {values} FROM ({sent}) AS sent OFFSET 0) AS parsed"  # noqa: S608  our own columns
 
 
 # The arrays are unnested together in the target list, because in FROM each would first be copied to its own table.
 MADE = made_from(
-    "SELECT "
+    "SELECT $1::text AS source, "
     + ", ".join(
-        f"unnest(${number}::{column.argument_type}[]) AS {column.name}" for number, column in enumerate(SENT, 1)
+        f"unnest(${number}::{column.argument_type}[]) AS {column.name}" for number, column in enumerate(SENT, 2)
     )
 )
-"""A query for the rows of a batch, with one array for each column of `SENT`."""
+"""A query for the rows of a batch. The first argument is their source, followed by one array for each column of `SENT`."""
 
 
 def arguments(rows: Sequence[OrderRow]) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from typing import Any, Self
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreTooSlow
 from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_pooler
 from ingest.store.orders.columns import COLUMNS, MADE, arguments, named
 from ingest.store.orders.order_store import OrderStore
@@ -25,7 +26,7 @@ _LOCK_TIMEOUT = 2.0
 _PAGE_BYTES = 2 * 1024 * 1024
 
 # Columns whose values do not come from the document.
-_KEPT = {"order_id", "fetched_at", "attempts", "enqueued_at", "document"}
+_KEPT = {"source", "order_id", "fetched_at", "attempts", "enqueued_at", "document"}
 _REPLACED = [column for column in COLUMNS if column.name not in _KEPT]
 _CONTENT = [column for column in COLUMNS if column.is_content and column.name not in _KEPT]
 
@@ -35,7 +36,7 @@ WITH made AS (
 ), compared AS (
     SELECT order_id, o.fetched_at = made.fetched_at AS is_same,
            ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}) AS differs
-    FROM orders AS o JOIN made USING (order_id)
+    FROM orders AS o JOIN made USING (source, order_id)
     ORDER BY order_id %s
 )"""  # noqa: S608  names of our own columns; all values are parameters
 _OUTCOMES = """
@@ -46,7 +47,7 @@ _REPLACE = f"""{_COMPARED % "FOR UPDATE OF o"}, replaced AS (
     UPDATE orders AS o
     SET ({named("{}", _REPLACED)}) = ROW ({named("made.{}", _REPLACED)})
     FROM made JOIN compared USING (order_id)
-    WHERE o.order_id = made.order_id AND o.fetched_at = made.fetched_at AND compared.differs
+    WHERE o.source = $1 AND o.order_id = made.order_id AND o.fetched_at = made.fetched_at AND compared.differs
     RETURNING o.order_id
 )
 SELECT order_id, CASE WHEN NOT is_same THEN 'newer' WHEN NOT differs THEN 'unchanged'
@@ -91,16 +92,17 @@ class DocumentSelection:
 
 
 class Documents:
-    """The rows of `orders` with a document.
+    """The rows of one source with a document.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now, and `StoreLocked` when another transaction has locked a
     row or the table for some seconds. Calling again is safe.
     """
 
-    def __init__(self, connection: Reconnecting, selection: DocumentSelection) -> None:
+    def __init__(self, connection: Reconnecting, selection: DocumentSelection, source: str = UNNAMED) -> None:
         self._connection = connection
-        self._store = OrderStore(connection)
-        conditions = ["document IS NOT NULL"]
+        self._source = source
+        self._store = OrderStore(connection, source)
+        conditions = ["source = $1", "order_id > $2", "document IS NOT NULL"]
         self._arguments: list[Any] = []
         for condition, value in (
             ("order_id = ANY (${}::text[])", list(selection.ids) or None),
@@ -109,24 +111,24 @@ class Documents:
         ):
             if value is not None:
                 self._arguments.append(value)
-                conditions.append(condition.format(len(self._arguments) + 1))
+                conditions.append(condition.format(len(self._arguments) + 2))
         self._where = " AND ".join(conditions)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, dsn: str, selection: DocumentSelection) -> AsyncIterator[Self]:
+    async def open(cls, dsn: str, selection: DocumentSelection, source: str = UNNAMED) -> AsyncIterator[Self]:
         """Open with its own connection."""
         connection = Reconnecting(
             dsn, pooled=await is_behind_pooler(dsn), timeout=COMMAND_TIMEOUT, lock_timeout=_LOCK_TIMEOUT
         )
         with closing(connection):
-            yield cls(connection, selection)
+            yield cls(connection, selection, source)
 
     async def count(self, after: str) -> int | None:
         """Count the rows after this order ID. None if counting takes too long."""
-        query = f"SELECT count(*) FROM orders WHERE order_id > $1 AND {self._where}"  # noqa: S608  our own conditions
+        query = f"SELECT count(*) FROM orders WHERE {self._where}"  # noqa: S608  our own conditions
         try:
-            [[count]] = await self._connection.fetch(query, after, *self._arguments)
+            [[count]] = await self._connection.fetch(query, self._source, after, *self._arguments)
         except StoreTooSlow:  # or locked
             return None
         return int(count)
@@ -140,12 +142,12 @@ class Documents:
                        row_number() OVER (ORDER BY order_id) AS number
                 FROM (
                     SELECT order_id, document, fetched_at, attempts, enqueued_at FROM orders
-                    WHERE order_id > $1 AND {self._where} ORDER BY order_id LIMIT {_PAGE}
+                    WHERE {self._where} ORDER BY order_id LIMIT {_PAGE}
                 ) AS page
             ) AS sized
             WHERE number = 1 OR size <= {_PAGE_BYTES}
             ORDER BY order_id"""  # noqa: S608  our own conditions
-        found = await self._connection.fetch(query, after, *self._arguments)
+        found = await self._connection.fetch(query, self._source, after, *self._arguments)
         return [
             StoredDocument(order_id, document.encode(), fetched_at, attempts, enqueued_at)
             for order_id, document, fetched_at, attempts, enqueued_at in found
@@ -155,8 +157,8 @@ class Documents:
         """Return the orders that have a row."""
         if not order_ids:
             return set()
-        query = "SELECT order_id FROM orders WHERE order_id = ANY ($1::text[])"
-        return {order_id for [order_id] in await self._connection.fetch(query, order_ids)}
+        query = "SELECT order_id FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])"
+        return {order_id for [order_id] in await self._connection.fetch(query, self._source, order_ids)}
 
     async def compare(self, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
         """Return the effect of replacing these rows, without changes. Missing rows are omitted."""
@@ -179,5 +181,5 @@ class Documents:
         return await self._store.upsert(rows)
 
     async def _made(self, statement: str, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
-        found = await self._connection.fetch(statement, *arguments(rows))
+        found = await self._connection.fetch(statement, self._source, *arguments(rows))
         return {order_id: Remapped(outcome) for order_id, outcome in found}

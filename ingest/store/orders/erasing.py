@@ -5,12 +5,14 @@ milliseconds: running batches finish first, and later ones find the order erased
 """
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
 from ingest.domain.errors import StoreUnavailable
+from ingest.domain.source_name import UNNAMED
 from ingest.store.audit import INSERT, Phase
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, translated
@@ -20,13 +22,16 @@ _LOCK_TIMEOUT = "5s"
 _ATTEMPTS = 2
 # A trigger or a rule may skip a deletion without an error.
 _ALL_ERASED = """
-SELECT NOT EXISTS (SELECT FROM orders WHERE order_id = ANY ($1::text[]))
-       AND (SELECT count(DISTINCT order_id) FROM erased_orders WHERE order_id = ANY ($1::text[])) = cardinality($1::text[])
+SELECT NOT EXISTS (SELECT FROM orders WHERE source = $1 AND order_id = ANY ($2::text[]))
+       AND (SELECT count(DISTINCT order_id) FROM erased_orders WHERE source = $1 AND order_id = ANY ($2::text[]))
+           = cardinality($2::text[])
 """
 
 
-async def erase_rows(dsn: str, order_ids: Sequence[str], *, operation: UUID, actor: str, action: str) -> int:
-    """Erase orders, and record the beginning in the audit log, in one transaction. Returns how many had a row.
+async def erase_rows(
+    dsn: str, order_ids: Sequence[str], *, operation: UUID, actor: str, action: str, source: str = UNNAMED
+) -> int:
+    """Erase orders of one source, and record the beginning in the audit log, in one transaction. Returns how many had a row.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used now. Calling again is safe.
@@ -34,7 +39,7 @@ async def erase_rows(dsn: str, order_ids: Sequence[str], *, operation: UUID, act
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return await _erase(dsn, order_ids, operation, actor, action)
+            return await _erase(dsn, source, sorted(set(order_ids)), (operation, Phase.BEGUN.value, actor, action))
         except StoreRefused as error:
             if not isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
                 raise
@@ -49,8 +54,7 @@ async def erase_rows(dsn: str, order_ids: Sequence[str], *, operation: UUID, act
     raise AssertionError
 
 
-async def _erase(dsn: str, order_ids: Sequence[str], operation: UUID, actor: str, action: str) -> int:
-    ids = sorted(set(order_ids))
+async def _erase(dsn: str, source: str, ids: list[str], audited: tuple[Any, ...]) -> int:
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(isolation="read_committed"):
@@ -58,14 +62,18 @@ async def _erase(dsn: str, order_ids: Sequence[str], operation: UUID, actor: str
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'; SET LOCAL row_security = off")
                 await connection.execute("LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE")
                 await connection.execute(
-                    "INSERT INTO erased_orders (order_id) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING", ids
+                    "INSERT INTO erased_orders (source, order_id) SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING",
+                    source,
+                    ids,
                 )
-                deleted = await connection.execute("DELETE FROM orders WHERE order_id = ANY ($1::text[])", ids)
+                deleted = await connection.execute(
+                    "DELETE FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
+                )
                 count = int(deleted.rpartition(" ")[2])
-                if not await connection.fetchval(_ALL_ERASED, ids):
+                if not await connection.fetchval(_ALL_ERASED, source, ids):
                     raise StoreRefused(
                         "a trigger or a rule keeps rows in orders, or out of erased_orders: nothing was erased"
                     )
                 selection = msgspec.json.encode({"ids": ids}).decode()
-                await connection.execute(INSERT, operation, Phase.BEGUN.value, actor, action, selection, count)
+                await connection.execute(INSERT, *audited, selection, count, source)
     return count

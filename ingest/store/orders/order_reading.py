@@ -11,11 +11,12 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from ingest.domain.source_name import UNNAMED
 from ingest.store.orders.columns import COLUMNS, readable
 from ingest.store.pool import Pool
 
-# Without the raw document, which may contain megabytes of customer data.
-_SHOWN = [column.name for column in COLUMNS if column.name != "document"]
+# Without the raw document, which may contain megabytes of customer data. The caller knows the source.
+_SHOWN = [column.name for column in COLUMNS if column.name not in {"document", "source"}]
 # Pages omit columns that may be large.
 _LISTED = [name for name in _SHOWN if name not in {"lines", "attributes"}]
 # Read as text, so that JSON is passed on unchanged and amounts keep every digit.
@@ -31,9 +32,9 @@ def _columns(names: Collection[str]) -> str:
 
 _FIND = f"""
 SELECT wanted.order_id AS wanted, e.erased_at, {_columns(_SHOWN)}
-FROM unnest($1::text[]) AS wanted (order_id)
-LEFT JOIN orders AS o ON o.order_id = wanted.order_id
-LEFT JOIN erased_orders AS e ON e.order_id = wanted.order_id
+FROM unnest($2::text[]) AS wanted (order_id)
+LEFT JOIN orders AS o ON o.source = $1 AND o.order_id = wanted.order_id
+LEFT JOIN erased_orders AS e ON e.source = $1 AND e.order_id = wanted.order_id
 """  # noqa: S608  names of our own columns
 
 
@@ -77,17 +78,18 @@ _CONDITIONS = {name: f"o.{name} = ${{}}" for name in ("status", "country", "curr
 
 
 class OrderReader:
-    """Reads `orders` and `erased_orders`.
+    """Reads one source's rows of `orders` and `erased_orders`.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, source: str = UNNAMED) -> None:
         self._pool = pool
+        self._source = source
 
     async def find(self, order_ids: Collection[str]) -> dict[str, StoredState]:
         """Return the state of each of these orders."""
-        records = await self._pool.fetch(_FIND, list(order_ids))
+        records = await self._pool.fetch(_FIND, self._source, list(order_ids))
         return {
             record["wanted"]: StoredState(
                 None if record["order_id"] is None else _as_json(record, _SHOWN), record["erased_at"]
@@ -101,7 +103,7 @@ class OrderReader:
         Raises:
             StoreTooSlow: too many rows had to be examined.
         """
-        conditions, arguments = ["o.order_id > $1"], [after]
+        conditions, arguments = ["o.source = $1", "o.order_id > $2"], [self._source, after]
         for name, condition in _CONDITIONS.items():
             if (value := getattr(selection, name)) is not None:
                 arguments.append(value)

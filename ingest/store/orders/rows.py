@@ -1,14 +1,15 @@
 """Reads stored orders in bulk, or a summary of them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Self
 
 import asyncpg
 
 from ingest.domain.orders.comparison import StoredOrder
+from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import connect
 from ingest.store.orders.columns import readable
 from ingest.store.schema import refuse_closed_schema
@@ -19,40 +20,43 @@ _CONTENT = ", ".join(readable(field.name) for field in fields(StoredOrder))
 
 
 class Rows:
-    """The stored orders. Each query sees all previous commits.
+    """The stored orders of one source. Each query sees all previous commits.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
     """
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, connection: asyncpg.Connection, source: str = UNNAMED) -> None:
         self._connection = connection
+        self._source = source
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, dsn: str) -> AsyncIterator[Self]:
+    async def open(cls, dsn: str, source: str = UNNAMED) -> AsyncIterator[Self]:
         """Open with its own connection."""
         async with connect(dsn) as connection:
-            yield cls(connection)
+            yield cls(connection, source)
 
     async def present(self, order_ids: Sequence[str]) -> set[str]:
         """Return the orders that have a row."""
-        found = await self._fetch("SELECT order_id FROM orders WHERE order_id = ANY ($1)", order_ids)
+        found = await self._fetch("SELECT order_id FROM orders WHERE source = $1 AND order_id = ANY ($2)", order_ids)
         return {row["order_id"] for row in found}
 
     async def erased(self, order_ids: Sequence[str]) -> set[str]:
         """Return the orders that were erased."""
-        found = await self._fetch("SELECT order_id FROM erased_orders WHERE order_id = ANY ($1)", order_ids)
+        found = await self._fetch(
+            "SELECT order_id FROM erased_orders WHERE source = $1 AND order_id = ANY ($2)", order_ids
+        )
         return {row["order_id"] for row in found}
 
     async def content(self, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """Return the rows of these orders. Orders without a row are omitted."""
-        query = f"SELECT {_CONTENT} FROM orders WHERE order_id = ANY ($1)"  # noqa: S608  names of our own columns
+        query = f"SELECT {_CONTENT} FROM orders WHERE source = $1 AND order_id = ANY ($2)"  # noqa: S608  names of our own columns
         return {row["order_id"]: StoredOrder(**row) for row in await self._fetch(query, order_ids)}
 
     async def all_ids(self) -> AsyncIterator[list[str]]:
         """Return the IDs of all rows, sorted, page by page."""
         page = [""]
-        query = f"SELECT order_id FROM orders WHERE order_id > $1 ORDER BY order_id LIMIT {_PAGE}"  # noqa: S608  a constant
+        query = f"SELECT order_id FROM orders WHERE source = $1 AND order_id > $2 ORDER BY order_id LIMIT {_PAGE}"  # noqa: S608
         while page := [row["order_id"] for row in await self._fetch(query, page[-1])]:
             yield page
 
@@ -60,7 +64,19 @@ class Rows:
         # A pooler may run each statement in another server process. A transaction keeps prepare and execute together.
         with translated():
             async with self._connection.transaction(readonly=True):
-                return list(await self._connection.fetch(query, argument))
+                return list(await self._connection.fetch(query, self._source, argument))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOrders:
+    """A summary of the rows of one source.
+
+    Attributes:
+        last_ingested_at: time of the last change of a row in UTC.
+    """
+
+    stored: int
+    last_ingested_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +86,17 @@ class Overview:
     Attributes:
         last_ingested_at: time of the last change of a row in UTC, or None without rows.
         is_migrated: whether our tables exist in the database.
+        by_source: the sources that have rows.
     """
 
     stored: int
     last_ingested_at: datetime | None
     is_migrated: bool = True
+    by_source: Mapping[str, StoredOrders] = field(default_factory=dict)
 
 
 async def overview(dsn: str) -> Overview:
-    """Count the orders, 0 in a database without our tables.
+    """Count the orders of all sources, 0 in a database without our tables.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be reached.
@@ -90,5 +108,12 @@ async def overview(dsn: str) -> Overview:
                 if not await connection.fetchval("SELECT to_regclass('orders') IS NOT NULL"):
                     await refuse_closed_schema(connection)
                     return Overview(0, None, is_migrated=False)
-                [(stored, last)] = await connection.fetch("SELECT count(*), max(ingested_at) FROM orders")
-    return Overview(stored, last and last.astimezone(UTC))
+                found = await connection.fetch("SELECT source, count(*), max(ingested_at) FROM orders GROUP BY source")
+    by_source = {
+        source: StoredOrders(stored, last.astimezone(UTC)) for source, stored, last in sorted(map(tuple, found))
+    }
+    return Overview(
+        sum(orders.stored for orders in by_source.values()),
+        max((orders.last_ingested_at for orders in by_source.values()), default=None),
+        by_source=by_source,
+    )

@@ -46,6 +46,7 @@ class OutboxRow:
         announcement: a UUID that identifies the row even after the table is created again. None in an altered table.
         order_id: as written by the program, but truncated if too long.
         document: the order as JSON. None if it is missing or too long.
+        source: as written by the program, but truncated if too long. Empty for the unnamed source.
     """
 
     number: int
@@ -54,6 +55,7 @@ class OutboxRow:
     document: str | None
     document_bytes: int
     express: bool
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,17 +294,20 @@ def channel_of(table: str) -> str:
 
 def _select(quoted: str) -> str:
     # The stored sizes, which are cheap to read, limit how many documents are converted to text and measured. The measured sizes limit
-    # how many are sent. OFFSET 0 prevents further conversions.
+    # how many are sent. OFFSET 0 prevents further conversions. In a table of an earlier release, which has no column `source`, the name
+    # refers to the row `unnamed`.
     return f"""
         SELECT id AS number, announcement::text AS announcement,
                coalesce(left(order_id::text, {_ORDER_ID_LENGTH}), '') AS order_id,
                CASE WHEN bytes <= {DOCUMENT_LIMIT} THEN document::text END AS document, bytes AS document_bytes,
-               coalesce(express, false) AS express
+               coalesce(express, false) AS express, left(its_source, {_ORDER_ID_LENGTH}) AS source
         FROM (SELECT *, coalesce(sum(least(bytes, {DOCUMENT_LIMIT})) OVER (
                             ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
               FROM (SELECT *, coalesce(octet_length(document::text), 0) AS bytes
-                    FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS stored_before
-                          FROM (SELECT *, coalesce(pg_column_size(document), 0)::bigint
+                    FROM (SELECT first_rows.*, sum(size) OVER (ORDER BY id) - size AS stored_before
+                          FROM (SELECT '' AS source) AS unnamed CROSS JOIN LATERAL (
+                                SELECT *, coalesce(source::text, '') AS its_source,
+                                       coalesce(pg_column_size(document), 0)::bigint
                                           * CASE WHEN pg_column_compression(document) IS NULL THEN 1
                                                  ELSE {_USUAL_COMPRESSION} END AS size
                                 FROM {quoted} WHERE error IS NULL AND id IS NOT NULL ORDER BY id LIMIT $1

@@ -5,6 +5,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     -- Ensures that the row is queued once, even after a crash, a restored backup, or a table that was created again.
     announcement uuid NOT NULL DEFAULT gen_random_uuid(),
     order_id text NOT NULL,
+    -- The order's source. Empty for the only source of a service without a file of sources.
+    source text NOT NULL DEFAULT '',
     -- The order itself. If null, a worker fetches the order.
     document jsonb,
     -- Whether to use the lane that workers read first.
@@ -13,6 +15,9 @@ CREATE TABLE IF NOT EXISTS {table} (
     -- Why the row cannot be queued or deleted. Correct or delete the row. Set to null, it is tried again.
     error text
 );
+
+-- For a table of an earlier release.
+ALTER TABLE {table} ADD COLUMN IF NOT EXISTS source text NOT NULL DEFAULT '';
 
 CREATE INDEX IF NOT EXISTS {index} ON {table} (id) WHERE error IS NULL;
 
