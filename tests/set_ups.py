@@ -71,7 +71,7 @@ class SetUp:
         given = {**self.settings, **settings}
         for name in {"redis_url", "postgres_dsn", "outbox_dsn"} & given.keys():
             given[name] = SecretStr(given[name])
-        return await examine(subject_of(load_settings(**given), order_id, os.environ), self.within)
+        return await examine(subject_of(load_settings(**given), None, order_id, os.environ), self.within)
 
     async def faults(self, area: Area, **settings: Any) -> list[str]:
         """The errors in the area, after checking that there are none elsewhere."""

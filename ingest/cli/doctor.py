@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.options import checked_id
+from ingest.cli.options import Sources, checked_id
 from ingest.cli.terminal.findings import COLOURS, colours_on, lines_of
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import counted, printable_json
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def doctor(
     *,
+    source: Sources = None,
     order_id: Annotated[
         str | None,
         typer.Option("--order-id", help="Request this order from the external API. Defaults to a known order."),
@@ -34,6 +35,7 @@ def doctor(
 
     Run it with the settings, and on the host, of the workers. It needs no more rights than they do. It requests one order from the
     external API: the given order, or a queued or stored one. Without any, it only requests a token, if the API uses one.
+    With several sources, it checks Redis and PostgreSQL once, and the external API and the settings of each source.
 
     The exit code is 1 if there is an error, and 2 if a setting cannot be used. Warnings leave it 0.
 
@@ -43,23 +45,28 @@ def doctor(
     `ingest doctor --all --order-id 536365` also shows the checks that passed, and requests that order from the
     external API.
 
+    `ingest doctor --source shop-de --order-id 1001` checks one of several sources, with an order of it.
+
     `ingest doctor --json | jq -r '.findings[] | select(.level == "error") | .what'` lists the errors.
 
     The checks, and the meaning of each line: https://order-ingest.example/docs/how-to/check-a-set-up.md
     """
     from ingest.operations.doctor.examine import examine
     from ingest.settings import load_settings
+    from ingest.settings.names import naming_keys_of
     from ingest.sources.doctor_subject import subject_of
     from ingest.telemetry.logs import setup_logs
 
     settings = load_settings()
     # Errors are in the report, and the log of the parts that found them would repeat them.
     setup_logs(settings.log_format, "error")
-    if settings.transform is not None:
-        from ingest.mapping.transforms.process_pool import check_function
+    subject = subject_of(settings, source, checked_id(order_id, "--order-id"), os.environ)
+    for each in subject.sources:
+        if each.settings.transform is not None:
+            from ingest.mapping.transforms.process_pool import check_function
 
-        run_interruptible(check_function(settings.transform, settings.transform_memory))
-    subject = subject_of(settings, checked_id(order_id, "--order-id"), os.environ)
+            with naming_keys_of(each.settings.source):
+                run_interruptible(check_function(each.settings.transform, each.settings.transform_memory))
     findings = run_interruptible(examine(subject, timeout))
     if as_json:
         with standard_output() as stream:

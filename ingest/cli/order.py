@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import actor, is_confirmed, say, start_with_backends
-from ingest.cli.options import AsJson, OrderIds, Yes, parse_ids
+from ingest.cli.invocation import actor, backends_of_source, backends_of_sources, is_confirmed, say
+from ingest.cli.options import AsJson, OneSource, OrderIds, Sources, Yes, parse_ids
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import counted, printable, printable_json
 from ingest.cli.terminal.times import format_age, format_time
@@ -42,15 +42,20 @@ def order() -> None:
 def show(
     ids: OrderIds,
     *,
+    source: Sources = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the stored order.")] = False,
 ) -> None:
     """Show where orders are: in the database and in the queue. Changes nothing.
+
+    With several sources, all are searched, because they may use the same IDs. Each place where an order is found is shown.
 
     The exit code is 1 if an order is found nowhere.
 
     Examples:
     `ingest order show 536365` shows whether the order is stored, queued, in flight (in which worker, since when),
     waiting for its next attempt (when, and why), dead (with its reason) or erased. It may be several of these.
+
+    `ingest order show 536365 --source shop-de` searches one source only.
 
     `ingest order show 536365 536366 --json | jq -r 'select(.ingestion.state == "dead") | .order_id'` is for
     scripts: one JSON object per line.
@@ -61,20 +66,22 @@ def show(
     from ingest.operations.orders import locate
 
     order_ids = parse_ids(ids)
-    states = run_with_progress("searching the queue", partial(locate, start_with_backends(), order_ids))
+    sources = [*backends_of_sources(source).values()]
+    states = run_with_progress("searching the queue", partial(locate, sources, order_ids))
     with standard_output() as stream:
         for state in states:
-            if as_json:
-                stream.write(_as_json(state))
-            else:
+            if not as_json:
                 stream.writelines(wrapped(line, stream, "    ") + "\n" for line in _as_text(state))
-    for state in states:
-        if not state.is_known and not as_json:
-            say(f"order {state.order_id} is found nowhere")
-    raise typer.Exit(0 if all(state.is_known for state in states) else 1)
+            elif state.is_known or len(sources) == 1:
+                stream.write(_as_json(state))
+    missing = [each for each in order_ids if not any(state.is_known for state in states if state.order_id == each)]
+    for order_id in missing:
+        if not as_json or len(sources) > 1:
+            say(f"order {order_id} is found nowhere")
+    raise typer.Exit(1 if missing else 0)
 
 
-def refetch(ids: OrderIds, *, as_json: AsJson = False) -> None:
+def refetch(ids: OrderIds, *, source: OneSource = None, as_json: AsJson = False) -> None:
     """Fetch orders again, and store them whatever version they have.
 
     Use it when a stored version is wrong, such as an `updated_at` in the future that keeps every later document out. The orders are
@@ -84,19 +91,23 @@ def refetch(ids: OrderIds, *, as_json: AsJson = False) -> None:
     `ingest order refetch 536365` replaces a stored order by the external API's current one, even if its version is
     older.
 
+    `ingest order refetch 536365 --source shop-de` is for an order of one source. With several sources, `--source` is
+    required.
+
     `ingest order refetch --json 536365 536366` is for scripts.
     """
     from ingest.operations.refetch import refetch as run
 
     order_ids = parse_ids(ids)
-    stored = run_interruptible(run(start_with_backends(), order_ids, actor()))
+    backends = backends_of_source(source)
+    stored = run_interruptible(run(backends, order_ids, actor()))
     if as_json:
-        typer.echo(json.dumps({"enqueued": order_ids, "stored": stored}))
+        typer.echo(json.dumps({"source": backends.source, "enqueued": order_ids, "stored": stored}))
     else:
         typer.echo(f"enqueued {counted(len(order_ids), 'order')}, of which {stored:,} had a version that is reset")
 
 
-def erase(ids: OrderIds, *, yes: Yes = False, as_json: AsJson = False) -> None:
+def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """Erase orders for good: stored rows with their documents, retries and dead letters.
 
     An erased order is not stored again, even if it is enqueued again, queued or in flight. It need not exist. Erasing
@@ -104,6 +115,9 @@ def erase(ids: OrderIds, *, yes: Yes = False, as_json: AsJson = False) -> None:
 
     Examples:
     `ingest order erase 536365` erases an order, after asking for confirmation.
+
+    `ingest order erase 536365 --source shop-de` erases an order of one source, and no order of another with the same ID.
+    With several sources, `--source` is required.
 
     `ingest order erase --yes --json 536365 536366` is for scripts.
 
@@ -113,8 +127,8 @@ def erase(ids: OrderIds, *, yes: Yes = False, as_json: AsJson = False) -> None:
     from ingest.operations.orders import erase as run
 
     order_ids = parse_ids(ids)
-    what = counted(len(order_ids), "order")
-    backends = start_with_backends()
+    backends = backends_of_source(source)
+    what = counted(len(order_ids), "order") + (f" of {backends.source}" if backends.source else "")
     question = f"This erases {what} for good: rows, documents, retries and dead letters."
     if not yes and not is_confirmed(question, change=f"erase {what} for good"):
         say("nothing was changed")
@@ -141,7 +155,7 @@ def erase(ids: OrderIds, *, yes: Yes = False, as_json: AsJson = False) -> None:
         raise
     if as_json:
         removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
-        typer.echo(json.dumps({"erased": order_ids, "removed": removed}))
+        typer.echo(json.dumps({"source": backends.source, "erased": order_ids, "removed": removed}))
     else:
         removed_from_queue = f"{erased.retries:,} {'retry' if erased.retries == 1 else 'retries'}"
         dead_letters = counted(erased.dead_letters, "dead letter")
@@ -159,7 +173,8 @@ def _as_json(state: "OrderState") -> str:
 def _as_text(state: "OrderState") -> Iterator[str]:
     if not state.is_known:
         return
-    yield f"order {state.order_id}: {state.state.value.replace('_', ' ')}"
+    of_source = f" of {state.source}" if state.source else ""
+    yield f"order {state.order_id}{of_source}: {state.state.value.replace('_', ' ')}"
     if state.erased_at is not None:
         yield f"  erased {_since(state.erased_at)}"
     if state.row is not None:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.invocation import start_with_backends
-from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat
+from ingest.cli.invocation import backends_of_source
+from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat, OneSource
 from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
@@ -15,6 +15,7 @@ _SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
 def reconcile(
     ids: ListedIds = None,
     *,
+    source: OneSource = None,
     file: ListFile = None,
     column: ListColumn = None,
     file_format: ListFormat = None,
@@ -53,6 +54,9 @@ def reconcile(
     `psql -Atc 'select no from orders' | ingest reconcile - --complete --json` is for scripts. The list is complete,
     so orders that are not on it are reported as unexpected.
 
+    `ingest reconcile --source shop-de --file accepted.txt` compares the list with the orders of one source. With several
+    sources, `--source` is required.
+
     The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes
     per order, in the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
     """
@@ -63,8 +67,8 @@ def reconcile(
         raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
     if force and missing in {None, STDOUT}:
         raise ConfigError("--force requires --missing FILE")
-    backends = start_with_backends()
-    source = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
-    report, invalid = run_interruptible(reconcile_source(backends, source, missing, complete=complete, replace=force))
-    print_report(report, invalid, missing, as_json=as_json)
+    backends = backends_of_source(source)
+    listed = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
+    report, invalid = run_interruptible(reconcile_source(backends, listed, missing, complete=complete, replace=force))
+    print_report(report, backends.source, invalid, missing, as_json=as_json)
     raise typer.Exit(0 if report.is_clean and not invalid else 1)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.invocation import say, start
-from ingest.cli.options import TIME, parse_ids, parse_period
+from ingest.cli.invocation import say, start_with_source
+from ingest.cli.options import TIME, OneSource, parse_ids, parse_period
 from ingest.cli.terminal.text import counted, printable
 from ingest.process.interrupt import run_interruptible
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def remap(
     ids: Annotated[list[str] | None, typer.Argument(help="Only these orders.", metavar="ID", hidden=True)] = None,
     *,
+    source: OneSource = None,
     since: Annotated[str | None, typer.Option(help=f"Fetched at this time or later. {TIME}", metavar="TIME")] = None,
     until: Annotated[str | None, typer.Option(help=f"Fetched before this time. {TIME}", metavar="TIME")] = None,
     after: Annotated[str | None, typer.Option(help="Only orders with an ID after this one.", metavar="ID")] = None,
@@ -46,6 +47,8 @@ def remap(
 
     `ingest remap --after 540120` continues where an interrupted run has ended. That run prints the ID.
 
+    `ingest remap --source shop-de` is for the orders of one source. With several sources, `--source` is required.
+
     The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer,
     and stays.
     """
@@ -54,10 +57,11 @@ def remap(
 
     selection = DocumentSelection(tuple(parse_ids(ids or [])), *parse_period(since, until))
     report = RemapReport(last=None if after is None else parse_ids([after])[0])
-    with _resumable(report, has_options=bool(ids or since or until or dry_run)):
-        run_interruptible(_run(start(), selection, report, dry_run=dry_run))
+    settings = start_with_source(source)
+    with _resumable(report, has_options=bool(ids or source or since or until or dry_run)):
+        run_interruptible(_run(settings, selection, report, dry_run=dry_run))
     if as_json:
-        typer.echo(json.dumps(asdict(report) | {"dry_run": dry_run}))
+        typer.echo(json.dumps({"source": settings.source} | asdict(report) | {"dry_run": dry_run}))
     else:
         _print(report, dry_run=dry_run)
     raise typer.Exit(1 if report.failed else 0)
@@ -89,7 +93,7 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
     async with open_decode(mapping, transform_of(settings), seconds) as decode:
         with ProgressDisplay("remapping") as display:
             await run(
-                *(dsn, decode, selection, report),
+                *(dsn, settings.source, decode, selection, report),
                 identify=identify_of(mapping),
                 dry_run=dry_run,
                 on_progress=display.update,

@@ -5,16 +5,20 @@ import json
 import sys
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Never
+from typing import TYPE_CHECKING, Annotated, Any, Never
 
 import typer
 
-from ingest.cli.invocation import require, start_with_backends
+from ingest.cli.invocation import backends_of_sources, require
+from ingest.cli.options import Sources
 from ingest.cli.terminal.status_table import lines_of
 from ingest.cli.terminal.width import console_on, width_of
+from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ingest.operations.backends import Backends
     from ingest.operations.status import SystemStatus
 
@@ -22,11 +26,12 @@ if TYPE_CHECKING:
 def status(
     context: typer.Context,
     *,
+    source: Sources = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(help="With --watch: seconds between refreshes.", min=0.1)] = 1.0,
 ) -> None:
-    """Show the queue, its consumers and the stored orders.
+    """Show the queue, its consumers and the stored orders. With several sources, show one line for each.
 
     Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. Workers read the express
     lane before the main lane. The age of the oldest order counts from its first announcement.
@@ -38,11 +43,16 @@ def status(
     Examples:
     `ingest status` shows a table.
 
+    `ingest status --source shop-de` shows the details of one of several sources.
+
     `ingest status --watch` refreshes it every second, until Ctrl-C.
 
     `ingest status --json | jq .queue.depth` is for scripts. With `--watch`, it prints one JSON object per line.
 
     `ingest status --json | jq .queue.lanes.express.depth` counts the waiting orders of the express lane.
+
+    `ingest status --json | jq -r '.sources[] | select(.queue.dead > 0) | .source'` lists the sources with dead letters, in
+    a deployment with a sources file.
 
     `ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose
     heartbeat has expired.
@@ -51,14 +61,14 @@ def status(
 
     if not watch:
         require(context, "--watch", "interval")
-    backends = start_with_backends()
-    found = run_interruptible(_watch(backends, interval, as_json=as_json) if watch else read_status(backends))
+    sources = [*backends_of_sources(source).values()]
+    found = run_interruptible(_watch(sources, interval, as_json=as_json) if watch else read_status(sources))
     if not watch:
         _show(found, as_json=as_json)
-    raise typer.Exit(1 if found.errors else 0)
+    raise typer.Exit(1 if found[0].errors else 0)
 
 
-async def _watch(backends: "Backends", interval: float, *, as_json: bool) -> Never:
+async def _watch(sources: "Sequence[Backends]", interval: float, *, as_json: bool) -> Never:
     from rich.live import Live
     from rich.text import Text
 
@@ -66,21 +76,31 @@ async def _watch(backends: "Backends", interval: float, *, as_json: bool) -> Nev
 
     if as_json or not sys.stdout.isatty():
         while True:
-            _show(await read_status(backends), as_json=as_json)
+            _show(await read_status(sources), as_json=as_json)
             await asyncio.sleep(interval)
     console = console_on(sys.stdout)
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            found = await read_status(backends)
+            found = await read_status(sources)
             # Its window may have another size by now.
             console.width = width_of(sys.stdout)
             live.update(Text("\n".join(lines_of(found, console.width))), refresh=True)
             await asyncio.sleep(interval)
 
 
-def _show(status: "SystemStatus", *, as_json: bool) -> None:
+def _show(found: "Sequence[SystemStatus]", *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(status), default=datetime.isoformat))
+        typer.echo(json.dumps(_report(found), default=datetime.isoformat))
         return
-    for line in lines_of(status, width_of(sys.stdout)):
+    for line in lines_of(found, width_of(sys.stdout)):
         typer.echo(line)
+
+
+def _report(found: "Sequence[SystemStatus]") -> dict[str, Any]:
+    """The state of the unnamed source, or a list of the named ones, so that their number does not change the members."""
+    from ingest.operations.status import totals
+
+    sources = [asdict(each) for each in found]
+    if found[0].source == UNNAMED:
+        return sources[0]
+    return {"at": found[0].at, "sources": sources, "totals": totals(found), "errors": found[0].errors}

@@ -64,6 +64,7 @@ async def ending(audit_log: AuditLog, operation: Operation) -> AsyncIterator[Non
 
 async def _end(audit_log: AuditLog, operation: Operation, phase: Phase, error: str | None) -> None:
     about: dict[str, object] = {
+        "source": audit_log.source,
         "actor": operation.actor,
         "action": operation.action,
         "selection": operation.selection,

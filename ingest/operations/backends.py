@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Self
 
-from ingest.domain.source_name import UNNAMED
+from ingest.domain.source_name import UNNAMED, chosen_source
 from ingest.settings import Settings
+from ingest.settings.source_file import source_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Backends:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the servers and names from these settings."""
+        """Return the servers and names from these settings, which are those of one source."""
         return cls(
             settings.redis_url.get_secret_value(),
             settings.postgres_dsn.get_secret_value(),
@@ -31,3 +32,13 @@ class Backends:
             settings.group,
             settings.source,
         )
+
+    @classmethod
+    def of_source(cls, settings: Settings, name: str | None = None) -> Self:
+        """Return those of a source in the sources file, or of the only source.
+
+        Raises:
+            ConfigError: no source has this name, or there are several and none is named.
+        """
+        sources = source_settings(settings)
+        return cls.of(sources[chosen_source(name, sources)])

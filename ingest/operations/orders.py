@@ -51,22 +51,29 @@ class Erased:
 
 
 async def locate(
-    backends: Backends, order_ids: Sequence[str], *, on_progress: Callable[[int], None] = lambda _: None
+    sources: Sequence[Backends], order_ids: Sequence[str], *, on_progress: Callable[[int], None] = lambda _: None
 ) -> list[OrderState]:
-    """Find orders in the whole queue and in the database. Progress is the number of queue entries examined so far.
+    """Find orders of each source, in its whole queue and in the database. Progress is the number of entries of one queue examined so far.
+
+    Returns a state for each source and ID, sorted by ID as given, then by source.
 
     Raises:
         Unavailable: Redis or PostgreSQL cannot be used right now.
     """
-    async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
-        search, reader = OrderSearch(client, backends.stream, backends.group), OrderReader(pool)
-        states: list[OrderState] = []
-        for start in range(0, len(order_ids), MOST_ORDERS):
-            some = order_ids[start : start + MOST_ORDERS]
-            searched = await search.find(some, on_progress=on_progress)
-            stored = await reader.find(some)
-            states += [_state(order_id, searched.entries.get(order_id, ()), stored[order_id]) for order_id in some]
-        return states
+    states: dict[str, list[OrderState]] = {order_id: [] for order_id in order_ids}
+    dsn = sources[0].postgres_dsn
+    async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
+        for each in sources:
+            search = OrderSearch(client, each.stream, each.group)
+            reader = OrderReader(pool, each.source)
+            for start in range(0, len(order_ids), MOST_ORDERS):
+                some = order_ids[start : start + MOST_ORDERS]
+                searched = await search.find(some, on_progress=on_progress)
+                stored = await reader.find(some)
+                for order_id in some:
+                    entries = searched.entries.get(order_id, ())
+                    states[order_id].append(_state(each.source, order_id, entries, stored[order_id]))
+    return [state for of_one in states.values() for state in of_one]
 
 
 async def erase(
@@ -82,7 +89,8 @@ async def erase(
         QueueUnavailable: retries and dead letters of orders already erased from the database may remain.
     """
     async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
-        eraser, audit_log = QueueEraser(client, backends.stream, backends.group), AuditLog(pool)
+        eraser = QueueEraser(client, backends.stream, backends.group)
+        audit_log = AuditLog(pool, backends.source)
         total = Erased(0, 0, 0)
         for start in range(0, len(order_ids), MOST_ORDERS):
             some = order_ids[start : start + MOST_ORDERS]
@@ -100,7 +108,7 @@ async def erase(
 async def _erase_rows(backends: Backends, order_ids: Sequence[str], actor: str) -> Operation:
     operation = Operation(actor, ERASE, {"ids": sorted(set(order_ids))})
     operation.count = await erase_rows(
-        backends.postgres_dsn, order_ids, operation=operation.id, actor=actor, action=ERASE
+        backends.postgres_dsn, order_ids, operation=operation.id, actor=actor, action=ERASE, source=backends.source
     )
     return operation
 
@@ -123,8 +131,9 @@ class Orders:
     def __init__(self, backends: Backends, connections: OrderConnections) -> None:
         self._backends = backends
         self._search = OrderSearch(connections.client, backends.stream, backends.group)
-        self._reader, self._lister = OrderReader(connections.pool), OrderReader(connections.lists)
-        self._audit_log = AuditLog(connections.pool)
+        self._reader = OrderReader(connections.pool, backends.source)
+        self._lister = OrderReader(connections.lists, backends.source)
+        self._audit_log = AuditLog(connections.pool, backends.source)
         eraser = QueueEraser(connections.client, backends.stream, backends.group)
         self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=self._rest)
         self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE)
@@ -162,12 +171,12 @@ class Orders:
         except QueueUnavailable:
             if not is_stored:
                 raise
-            return _state(order_id, (), stored, _NOT_READ)
+            return self._state(order_id, (), stored, _NOT_READ)
         if not is_stored:
             # It may have been stored between the first query and the search of the queue.
             stored = await self._stored(order_id)
         entries = searched.entries.get(order_id, ())
-        return _state(order_id, entries, stored, "" if searched.is_complete else _TOO_LONG)
+        return self._state(order_id, entries, stored, "" if searched.is_complete else _TOO_LONG)
 
     async def page(self, selection: OrderFilter, after: str, limit: int) -> list[dict[str, Any]]:
         """Return the next stored orders after this ID, sorted by ID, without lines.
@@ -190,6 +199,9 @@ class Orders:
         searched = await self._search.find(order_ids, limit=SEARCHED_ENTRIES, on_progress=on_progress)
         return dict.fromkeys(order_ids, searched)
 
+    def _state(self, order_id: str, entries: Sequence[QueueEntry], stored: StoredState, problem: str) -> OrderState:
+        return _state(self._backends.source, order_id, entries, stored, problem)
+
     def _rest(self) -> float:
         # Searches of a long queue may take at most a quarter of Redis' time. Short ones need no pause.
         return 3 * self._examined * _SECONDS_PER_ENTRY if self._examined > _FEW_ENTRIES else 0.0
@@ -198,8 +210,10 @@ class Orders:
         return {order_id: await self._cleared(order_id)}
 
 
-def _state(order_id: str, entries: Sequence[QueueEntry], stored: StoredState, problem: str = "") -> OrderState:
-    return OrderState(order_id, stored.row, stored.erased_at, entries, searched=not problem, problem=problem)
+def _state(
+    source: str, order_id: str, entries: Sequence[QueueEntry], stored: StoredState, problem: str = ""
+) -> OrderState:
+    return OrderState(source, order_id, stored.row, stored.erased_at, entries, searched=not problem, problem=problem)
 
 
 def as_object(state: OrderState) -> dict[str, Any]:
@@ -213,6 +227,7 @@ def as_object(state: OrderState) -> dict[str, Any]:
     if state.problem:
         ingestion["problem"] = state.problem
     return {
+        "source": state.source,
         "order_id": state.order_id,
         "order": row["order"],
         "row": row["row"],

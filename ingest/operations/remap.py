@@ -90,6 +90,7 @@ class RemapReport:
 
 async def remap(
     dsn: str,
+    source: str,
     decoder: Decoder,
     selection: DocumentSelection,
     report: RemapReport,
@@ -103,6 +104,7 @@ async def remap(
 
     Args:
         dsn: DSN of the database.
+        source: the name of the source of the orders.
         decoder: decodes documents to orders.
         selection: the orders to rebuild.
         report: updated with each page, and correct even after an error.
@@ -114,7 +116,7 @@ async def remap(
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
-    async with Documents.open(dsn, selection) as documents:
+    async with Documents.open(dsn, selection, source) as documents:
         total = await documents.count(report.last or "")
         run = _Run(documents, decoder, identify, report, on_locked, dry_run=dry_run)
         while page := await run.unlocked(documents.page, report.last or ""):

@@ -1,7 +1,12 @@
-"""Reads the state of a service at one moment: its queue, its consumers and its stored orders."""
+"""Reads the state of sources at one moment: their queues, their consumers and their stored orders."""
 
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
+
+from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import Unavailable, UserError
@@ -12,36 +17,94 @@ from ingest.store.orders.rows import Overview, overview
 
 
 @dataclass(frozen=True, slots=True)
+class OrdersStatus:
+    """A summary of the stored orders of one source.
+
+    Attributes:
+        last_ingested_at: time of the last change of a row in UTC, or None without rows.
+        is_migrated: whether our tables exist in the database.
+    """
+
+    stored: int
+    last_ingested_at: datetime | None
+    is_migrated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class SystemStatus:
-    """The state at one moment. A part whose server is unavailable is None, and `errors` contains the reason.
+    """The state of one source at one moment. A part whose server is unavailable is None, and `errors` contains the reason.
 
     Attributes:
         at: time of reading, ISO 8601 in UTC.
-        errors: error texts by server, `redis` and `postgres`.
+        source: the name of the source.
+        errors: error texts by server, `redis` and `postgres`. They are the same for all sources.
     """
 
     at: str
+    source: str
     stream: str
     group: str
     queue: QueueState | None
     consumers: list[ConsumerState] | None
-    orders: Overview | None
+    orders: OrdersStatus | None
     errors: dict[str, str]
 
 
-async def read_status(backends: Backends) -> SystemStatus:
-    """Read the state. An unavailable server is reported, not raised."""
+async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
+    """Read the state of each source. An unavailable server is reported, not raised."""
     errors: dict[str, str] = {}
-    queue = consumers = orders = None
+    queues: Mapping[str, tuple[QueueState, list[ConsumerState]]] = {}
+    orders: Overview | None = None
     try:
-        async with control_client(backends.redis_url) as client:
-            monitor = Monitor(client, backends.stream, backends.group)
-            queue, consumers = await monitor.state(), await monitor.consumers()
+        async with control_client(sources[0].redis_url) as client:
+            states = await asyncio.gather(*(_queue(client, each) for each in sources))
+            queues = dict(zip((each.source for each in sources), states, strict=True))
     except (Unavailable, UserError) as error:
         errors["redis"] = str(error)
     try:
-        orders = await overview(backends.postgres_dsn)
+        orders = await overview(sources[0].postgres_dsn)
     except (Unavailable, UserError) as error:
         errors["postgres"] = str(error)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return SystemStatus(now, backends.stream, backends.group, queue, consumers, orders, errors)
+    found = []
+    for each in sources:
+        queue, consumers = queues.get(each.source, (None, None))
+        of_source = None if orders is None else _orders(orders, each.source)
+        found.append(SystemStatus(now, each.source, each.stream, each.group, queue, consumers, of_source, errors))
+    return found
+
+
+def totals(sources: Iterable[SystemStatus]) -> dict[str, Any]:
+    """Add up the sources. A number is None if it is unknown for one of them."""
+    sources = list(sources)
+    queues, orders = [each.queue for each in sources], [each.orders for each in sources]
+    ages = [queue.oldest_age for queue in queues if queue is not None and queue.oldest_age is not None]
+    return {
+        "depth": _sum(None if queue is None else queue.depth for queue in queues),
+        "pending": _sum(None if queue is None else queue.pending for queue in queues),
+        "oldest_age": max(ages, default=None),
+        "retries": _sum(None if queue is None else queue.retries for queue in queues),
+        "dead": _sum(None if queue is None else queue.dead for queue in queues),
+        "stored": _sum(None if each is None else each.stored for each in orders),
+    }
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+async def _queue(client: Redis, backends: Backends) -> tuple[QueueState, list[ConsumerState]]:
+    monitor = Monitor(client, backends.stream, backends.group)
+    return await monitor.state(), await monitor.consumers()
+
+
+def _orders(found: Overview, source: str) -> OrdersStatus:
+    stored = found.by_source.get(source)
+    if stored is None:
+        return OrdersStatus(0, None, found.is_migrated)
+    return OrdersStatus(stored.stored, stored.last_ingested_at, found.is_migrated)

@@ -32,6 +32,7 @@ class SourceConnections:
     monitor: Monitor
     retries: Retries
     dead_letters: DeadLetters
+    audit_log: AuditLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,13 @@ class RouteConnections:
     """
 
     redis: Redis
-    audit_log: AuditLog
     sources: Mapping[str, SourceConnections]
 
     @classmethod
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
-        return cls(no, no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no)))
+        return cls(no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no)))
 
 
 def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
@@ -77,9 +77,8 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
     ):
         yield RouteConnections(
             redis,
-            AuditLog(pool),
             {
-                name: await stack.enter_async_context(_open_source(each, redis, producing, finding))
+                name: await stack.enter_async_context(_open_source(each, redis, producing, finding, pool))
                 for name, each in sources.items()
             },
         )
@@ -87,7 +86,7 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
 
 @asynccontextmanager
 async def _open_source(
-    settings: Settings, redis: Redis, producing: Redis, finding: OrderConnections
+    settings: Settings, redis: Redis, producing: Redis, finding: OrderConnections, pool: Pool
 ) -> AsyncIterator[SourceConnections]:
     servers = Backends.of(settings)
     producer = Producer(
@@ -106,6 +105,7 @@ async def _open_source(
                 Monitor(redis, servers.stream, servers.group),
                 Retries(redis, servers.stream, servers.group),
                 DeadLetters(redis, servers.stream, group=servers.group, on_wait=refuse_to_wait),
+                AuditLog(pool, servers.source),
             )
         finally:
             await producer.close()

@@ -29,7 +29,6 @@ from ingest.services.api_connections import RouteConnections, SourceConnections
 from ingest.settings import Settings, load_settings
 from ingest.settings.source_file import source_settings_without_secrets
 from ingest.sources.documents import decoder_of, mapping_of
-from ingest.store.audit import AuditLog
 from ingest.telemetry.shared_metrics import Counter
 
 # Values of the label `origin` in metrics.
@@ -100,9 +99,7 @@ def routes_of(
             await connections.redis.ping()
 
     of_sources = {
-        name: _routes_of_source(
-            each, connections.sources[name], connections.audit_log, counters.accepted[name]["api"], limits
-        )
+        name: _routes_of_source(each, connections.sources[name], counters.accepted[name]["api"], limits)
         for name, each in sources.settings.items()
     }
     described = [
@@ -115,7 +112,7 @@ def routes_of(
 
 
 def _routes_of_source(
-    settings: Settings, source: SourceConnections, audit_log: AuditLog, accepted: Counter, limits: BodyLimits
+    settings: Settings, source: SourceConnections, accepted: Counter, limits: BodyLimits
 ) -> list[Route]:
     """Build the routes of one source, with the paths of an only source."""
     queueing = Queueing(source.producer, accepted)
@@ -124,8 +121,8 @@ def _routes_of_source(
         *Pushing(queueing, decoder_of(mapping_of(settings)), limits).routes(),
         *OrderRoutes(source.orders).routes(),
         *QueueRoutes(source.monitor).routes(),
-        *RetryRoutes(source.retries, audit_log, limits).routes(),
-        *DeadLetterRoutes(source.dead_letters, audit_log, limits).routes(),
+        *RetryRoutes(source.retries, source.audit_log, limits, settings.source).routes(),
+        *DeadLetterRoutes(source.dead_letters, source.audit_log, limits, settings.source).routes(),
     ]
 
 

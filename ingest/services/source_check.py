@@ -145,7 +145,8 @@ async def _queued(settings: Settings, within: float) -> str | None:
     url, quota = settings.redis_url.get_secret_value(), quota_name_of(settings)
     try:
         async with asyncio.timeout(within):
-            return (await queue_inspection.inspect(url, settings.stream, settings.group, quota)).newest
+            found = await queue_inspection.inspect(url, {settings.stream: quota}, settings.group)
+            return found.newest.get(settings.stream)
     except (Unavailable, UserError, TimeoutError):
         return None
 
@@ -154,6 +155,7 @@ async def _stored(settings: Settings, within: float) -> str | None:
     """Return a stored order. An unavailable PostgreSQL is not an error of the source."""
     try:
         async with asyncio.timeout(within):
-            return (await store_inspection.inspect(settings.postgres_dsn.get_secret_value())).some_order
+            found = await store_inspection.inspect(settings.postgres_dsn.get_secret_value(), [settings.source])
+            return found.some_orders.get(settings.source)
     except (Unavailable, UserError, TimeoutError):
         return None

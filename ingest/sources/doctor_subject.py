@@ -1,18 +1,20 @@
 """Makes the subject of `ingest doctor` from the settings."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import document_of
 from ingest.domain.orders.order import Order
+from ingest.domain.source_name import chosen_source, chosen_sources
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Upstream
-from ingest.operations.doctor.examine import Subject
+from ingest.operations.doctor.examine import SourceSubject, Subject
 from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
+from ingest.settings.source_file import source_settings
 from ingest.sources.documents import decoder_of
 from ingest.sources.from_settings import check_files, source_of
 from ingest.sources.opening import fetching_by
@@ -41,21 +43,36 @@ class ConfiguredApi:
         return await self.decoder.decode(body, request)
 
 
-def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, str]) -> Subject:
+def subject_of(
+    settings: Settings, names: Sequence[str] | None, order_id: str | None, environ: Mapping[str, str]
+) -> Subject:
     """What to examine.
+
+    Args:
+        settings: of the process.
+        names: the sources to examine. None for all sources.
+        order_id: the order to request, which needs a single source.
+        environ: the environment of the process.
 
     Raises:
         ConfigError: settings do not fit together, or a file that they name cannot be used.
     """
-    source = source_of(settings, environ)
+    configured = source_settings(settings)
+    chosen = chosen_sources(names, configured)
+    if order_id is not None and len(chosen) > 1:
+        chosen_source(None, chosen)
     return Subject(
         settings,
         unknown_settings(environ, names_in_dot_env()),
-        source.quota_name,
-        source.has_quota,
-        upstream_subject(settings, order_id, environ),
+        frozenset(configured),
+        [_source_subject(configured[name], order_id, environ) for name in chosen],
         Machine.here(),
     )
+
+
+def _source_subject(settings: Settings, order_id: str | None, environ: Mapping[str, str]) -> SourceSubject:
+    source = source_of(settings, environ)
+    return SourceSubject(settings, source.quota_name, source.has_quota, upstream_subject(settings, order_id, environ))
 
 
 def upstream_subject(settings: Settings, order_id: str | None, environ: Mapping[str, str]) -> UpstreamSubject:

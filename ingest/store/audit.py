@@ -27,12 +27,15 @@ class Phase(StrEnum):
 class AuditLog:
     """Adds rows about one source.
 
+    Attributes:
+        source: the name of the source.
+
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. A row may have been added nevertheless.
     """
 
     def __init__(self, pool: Pool, source: str = UNNAMED) -> None:
         self._pool = pool
-        self._source = source
+        self.source = source
 
     async def add(
         self, operation: UUID, phase: Phase, actor: str, action: str, selection: Mapping[str, Any], count: int | None
@@ -44,4 +47,4 @@ class AuditLog:
             RowsRefused: the selection contains a text that the database cannot store.
         """
         arguments = (operation, phase.value, actor, action, msgspec.json.encode(selection).decode(), count)
-        await self._pool.fetch(INSERT, *arguments, self._source)
+        await self._pool.fetch(INSERT, *arguments, self.source)

@@ -5,8 +5,8 @@ key or privilege, even after manual changes to the table.
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import asyncpg
 
@@ -67,6 +67,17 @@ FROM unnest($1::text[]) AS name LEFT JOIN pg_class ON pg_class.oid = to_regclass
 # The source's greatest ID by the primary key. If IDs are growing numbers of one length, it is the newest.
 _SOME_ORDER = "SELECT order_id FROM orders WHERE source = $1 ORDER BY order_id DESC LIMIT 1"
 
+# Reads one row of each source, by the primary key.
+_SOURCES = """
+WITH RECURSIVE found (source) AS (
+    (SELECT source FROM orders ORDER BY source LIMIT 1)
+    UNION ALL
+    SELECT (SELECT source FROM orders WHERE source > found.source ORDER BY source LIMIT 1)
+    FROM found WHERE found.source IS NOT NULL
+)
+SELECT source FROM found WHERE source IS NOT NULL
+"""
+
 
 @dataclass(slots=True, kw_only=True)
 class PostgresFacts:
@@ -90,7 +101,8 @@ class PostgresFacts:
         retyped: columns of `orders` with another type, such as `total is integer instead of numeric`.
         not_planned: any other reason why the statement that stores orders cannot be run.
         is_locked: whether that statement would wait for another transaction's lock.
-        some_order: ID of a stored order of the source.
+        some_orders: ID of a stored order of each source, or None.
+        stored_sources: the sources with stored orders.
     """
 
     version: str
@@ -118,11 +130,12 @@ class PostgresFacts:
     retyped: Sequence[str] = ()
     not_planned: str = ""
     is_locked: bool = False
-    some_order: str | None = None
+    some_orders: Mapping[str, str | None] = field(default_factory=dict)
+    stored_sources: Sequence[str] = ()
 
 
-async def inspect(dsn: str, source: str = UNNAMED) -> PostgresFacts:
-    """Inspect the server and the schema, and read an order of the source. It raises the same errors as `connect`."""
+async def inspect(dsn: str, sources: Collection[str] = (UNNAMED,)) -> PostgresFacts:
+    """Inspect the server and the schema, and read an order of each source. It raises the same errors as `connect`."""
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(readonly=True):
@@ -136,7 +149,7 @@ async def inspect(dsn: str, source: str = UNNAMED) -> PostgresFacts:
     except StoreRefused as error:
         facts.not_planned = str(error)
     async with connect(dsn) as connection:
-        await _schema(connection, facts, source)
+        await _schema(connection, facts, sources)
     return facts
 
 
@@ -162,7 +175,7 @@ async def _clock(connection: asyncpg.Connection) -> tuple[float, float]:
     return took, clock - (began + took / 2)
 
 
-async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, source: str) -> None:
+async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, sources: Collection[str]) -> None:
     """Read our role's rights on the tables, and check whether a batch can be stored."""
     with translated():
         async with connection.transaction(readonly=True):
@@ -187,7 +200,8 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, source: 
             async with connection.transaction(readonly=True):
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 await plan_upsert(connection)
-                facts.some_order = await connection.fetchval(_SOME_ORDER, source)
+                facts.some_orders = {name: await connection.fetchval(_SOME_ORDER, name) for name in sources}
+                facts.stored_sources = [name for (name,) in await connection.fetch(_SOURCES)]
     except StoreLocked:
         facts.is_locked = True
     except StoreUnavailable as error:

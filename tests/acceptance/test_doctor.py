@@ -91,6 +91,7 @@ async def test_findings_as_json_have_all_levels(sound: Cli) -> None:
         "level": "warning",
         "what": "INGEST_HEARTBEET_TTL: unknown setting; did you mean INGEST_HEARTBEAT_TTL?",
         "advice": "correct or remove it. It is ignored",
+        "source": "",
     }
     assert report["ok"] == len(report["findings"]) - 1
 

@@ -151,6 +151,7 @@ def test_the_log_says_who_has_erased_an_order(cli: Cli) -> None:
     assert (event["event"], event["action"], event["selection"]) == ("operation_done", "orders.erase", {"ids": ["A"]})
     assert event["actor"] == f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     assert json.loads(done.stdout) == {
+        "source": "",
         "erased": ["A"],
         "removed": {"rows": 0, "retries": 0, "dead_letters": 0},
     }
@@ -254,5 +255,5 @@ def test_an_order_whose_retry_does_not_meet_the_other_criteria_is_reported(cli: 
 def test_orders_to_be_fetched_again_are_queued_in_the_express_lane(cli: Cli, redis: Redis, keys: Keys) -> None:
     done = cli.run("order", "refetch", "A", "B", "--json")
 
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"enqueued": ["A", "B"], "stored": 0})
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"source": "", "enqueued": ["A", "B"], "stored": 0})
     assert [fields[b"order_id"] for _, fields in redis.xrange(keys.express)] == [b"A", b"B"]

@@ -67,6 +67,7 @@ async def test_stored_orders_are_made_again(cli: Cli, dsn: str, own_code: dict[s
 
     assert done.returncode == 0
     assert json.loads(done.stdout) == {
+        "source": "",
         "examined": 3,
         "changed": 1,
         "unchanged": 2,

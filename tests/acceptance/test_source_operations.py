@@ -1,11 +1,37 @@
 """Commands for operators in a deployment with several sources."""
 
+import asyncio
 import csv
 import json
+from collections.abc import Callable
 
+import pytest
 from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
 from acceptance.queued import Sources
-from support import Cli
+from dead_letter_entries import dead_fields
+from support import Cli, connected
+
+from ingest.queue.layout.keys import Keys
+
+INSERT = """
+INSERT INTO orders (source, order_id, status, placed_at, currency, total, line_count, lines, version, fetched_at, attempts, enqueued_at,
+                    ingested_at)
+SELECT $1, unnest($2::text[]), 'placed', now(), 'EUR', 0, 0, '[]', now(), now(), 1, now(), now()
+"""
+
+
+@pytest.fixture
+def stored(dsn: str) -> Callable[..., list[str]]:
+    """Stores orders of a source if IDs are given, and returns the IDs of all of its orders."""
+
+    async def run(source: str, *order_ids: str) -> list[str]:
+        async with connected(dsn) as sql:
+            await sql.execute(INSERT, source, list(order_ids))
+            rows = await sql.fetch("SELECT order_id FROM orders WHERE source = $1 ORDER BY order_id", source)
+            return [row["order_id"] for row in rows]
+
+    return lambda *arguments: asyncio.run(run(*arguments))
+
 
 # -- dead letters -------------------------------------------------------------------------------------------------
 
@@ -117,3 +143,106 @@ def test_retries_are_listed_and_changed_by_source(sources: Sources) -> None:
     ]
     assert moved.stdout == "dead-lettered 1 retry of shop-de: 1 timeout\n"
     assert (sources.dead("shop-de"), sources.dead("shop-fr")) == (["1"], [])
+
+
+# -- orders -------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_is_shown_in_every_source_that_has_it(sources: Sources, stored: Callable[..., list[str]]) -> None:
+    stored("shop-fr", "1")
+    sources.dead_letter("shop-de", "1")
+
+    shown = sources.run("order", "show", "1", "2")
+    as_json = sources.run("order", "show", "1", "2", "--json")
+    of_one = sources.run("order", "show", "1", "--source", "shop-fr", "--json")
+
+    states = [line for line in shown.stdout.splitlines() if line.startswith("order")]
+    assert states == ["order 1 of shop-de: dead", "order 1 of shop-fr: stored"]
+    assert (shown.returncode, shown.stderr) == (1, "order 2 is found nowhere\n")
+    found = [(each["source"], each["order_id"], each["ingestion"]["state"]) for each in lines(as_json.stdout)]
+    assert found == [("shop-de", "1", "dead"), ("shop-fr", "1", "stored")]
+    assert [each["source"] for each in lines(of_one.stdout)] == ["shop-fr"]
+
+
+def test_an_order_is_erased_in_one_source_only(dsn: str, sources: Sources, stored: Callable[..., list[str]]) -> None:
+    for source in sources.keys:
+        stored(source, "1")
+        sources.dead_letter(source, "1")
+
+    nowhere = sources.run("order", "erase", "1", "--yes")
+    erased = sources.run("order", "erase", "1", "--yes", "--source", "shop-fr", "--json")
+
+    async def audited() -> list[tuple[str, str, int]]:
+        async with connected(dsn) as sql:
+            found = await sql.fetch("SELECT source, phase, count FROM audit_log ORDER BY at, phase")
+            return [tuple(row) for row in found]
+
+    assert_one_line(nowhere, 2)
+    assert "--source" in nowhere.stderr
+    removed = {"rows": 1, "retries": 0, "dead_letters": 1}
+    assert json.loads(erased.stdout) == {"source": "shop-fr", "erased": ["1"], "removed": removed}
+    assert (stored("shop-de"), stored("shop-fr")) == (["1"], [])
+    assert (sources.dead("shop-de"), sources.dead("shop-fr")) == (["1"], [])
+    assert asyncio.run(audited()) == [("shop-fr", "begun", 1), ("shop-fr", "done", 2)]
+
+
+def test_reconciling_compares_the_list_with_the_orders_of_one_source(
+    sources: Sources, stored: Callable[..., list[str]]
+) -> None:
+    stored("shop-de", "1", "2")
+    stored("shop-fr", "1")
+
+    unnamed = sources.run("reconcile", "1", "2")
+    found = {source: sources.run("reconcile", "1", "2", "--source", source, "--json") for source in sources.keys}
+
+    assert_one_line(unnamed, 2)
+    reports = {source: json.loads(done.stdout) for source, done in found.items()}
+    assert {name: (each["source"], each["stored"], each["lost"]["count"]) for name, each in reports.items()} == {
+        "shop-de": ("shop-de", 2, 0),
+        "shop-fr": ("shop-fr", 1, 1),
+    }
+
+
+# -- status and doctor --------------------------------------------------------------------------------------------
+
+
+def test_the_status_of_all_sources_has_one_line_each(sources: Sources, stored: Callable[..., list[str]]) -> None:
+    stored("shop-de", "1", "2")
+    sources.let_wait("shop-fr", "1")
+
+    table = sources.run("status")
+    as_json = json.loads(sources.run("status", "--json").stdout)
+    details = sources.run("status", "--source", "shop-fr")
+
+    assert [line.split()[:6] for line in table.stdout.splitlines()] == [
+        ["source", "waiting", "pending", "retries", "dead", "stored"],
+        ["shop-de", "0", "0", "0", "0", "2"],
+        ["shop-fr", "0", "0", "1", "0", "0"],
+        ["total", "0", "0", "1", "0", "2"],
+    ]
+    assert [(each["source"], each["orders"]["stored"], each["queue"]["retries"]) for each in as_json["sources"]] == [
+        ("shop-de", 2, 0),
+        ("shop-fr", 0, 1),
+    ]
+    assert (as_json["totals"]["stored"], as_json["totals"]["retries"], as_json["errors"]) == (2, 1, {})
+    assert [line.split() for line in details.stdout.splitlines()[:1]] == [["source", "shop-fr"]]
+
+
+def test_doctor_checks_each_source_and_names_the_queues_of_removed_ones(sources: Sources, queue_name: str) -> None:
+    removed = Keys.of(f"{queue_name}/shop-it")
+    sources.redis.xadd(removed.stream, {"order_id": "1"})
+    sources.redis.xadd(removed.dead, dead_fields("2"))
+    sources.redis.xadd(Keys.of(f"{queue_name}-other/shop-it").stream, {"order_id": "1"})
+
+    done = sources.run("doctor", "--json")
+    of_one = sources.run("doctor", "--source", "shop-fr", "--json")
+    with_order = sources.run("doctor", "--order-id", "1")
+
+    findings = json.loads(done.stdout)["findings"]
+    unreachable = [each["source"] for each in findings if "127.0.0.1:1 cannot be reached" in each["what"]]
+    assert unreachable == ["shop-de", "shop-fr"]
+    remaining = [each["what"] for each in findings if "still contains orders" in each["what"]]
+    where = f"the source shop-it is not in the sources file, and its queue {queue_name}/shop-it still contains orders"
+    assert remaining == [f"{where}: 1 waiting, 0 pending, 0 retries and 1 dead letters"]
+    assert {each["source"] for each in json.loads(of_one.stdout)["findings"]} == {"", "shop-fr"}
+    assert_one_line(with_order, 2)

@@ -322,9 +322,9 @@ async def test_the_order_announced_last_is_found(redis: Redis, redis_url: str, q
     for order_id in ("first", "last"):
         await redis.xadd(stream, {"order_id": order_id})
 
-    known = (await inspect(redis_url, queue_name, "ingest", "api")).newest
-    await redis.xadd(stream, {"order_id": "no ID at all"})
-    unknown = (await inspect(redis_url, queue_name, "ingest", "api")).newest
+    known = (await inspect(redis_url, {queue_name: "api"}, "ingest")).newest[queue_name]
+    await redis.xadd(stream, {"order_id": " no ID"})
+    unknown = (await inspect(redis_url, {queue_name: "api"}, "ingest")).newest[queue_name]
     await redis.delete(stream)
 
     assert (known, unknown) == ("last", None)

@@ -1,6 +1,7 @@
 """Operations over HTTP: the queue, its consumers, retries and dead letters; changes are counted and audited."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from http_api import NOWHERE, Api, Key, running_api
 from integration.scene import Scene
 
 from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.source_name import queue_of
+from ingest.queue.layout.keys import Keys
 
 OPERATOR = Key("operator")
 
@@ -223,3 +226,30 @@ async def test_a_query_that_is_not_understood_is_refused(api: Api, path: str) ->
     status, problem = await api.get(path)
 
     assert (status, problem["code"] in {"invalid_parameter", "unknown_parameter"}) == (422, True)
+
+
+# -- several sources ----------------------------------------------------------------------------------------------
+
+
+async def test_dead_letters_of_a_source_are_listed_replayed_and_audited_with_its_name(
+    scene: Scene, tmp_path: Path
+) -> None:
+    names = ("shop-de", "shop-fr")
+    file = tmp_path / "sources.toml"
+    file.write_text(
+        "".join(f'[sources.{name}.upstream]\nurl = "https://{name}.example/{{order_id}}"\n' for name in names)
+    )
+    for name in names:
+        await scene.redis.xadd(Keys.of(queue_of(scene.queue, name)).dead, dead_fields("1"))  # type: ignore[arg-type]
+
+    async with running_api(scene.redis_url, scene.dsn, scene.queue, OPERATOR, sources=str(file)) as api:
+        replayed = await api.post("/v1/sources/shop-fr/dead-letters/replay", json={"ids": ["1"]})
+        found = [(await api.get(f"/v1/sources/{name}/dead-letters"))[1]["dead_letters"] for name in names]
+
+    assert replayed == (200, {"dry_run": False, "count": 1, "gone": 0})
+    assert [[(each["source"], each["order_id"]) for each in page] for page in found] == [[("shop-de", "1")], []]
+    rows = await scene.sql("SELECT source, phase, action FROM audit_log ORDER BY id")
+    assert [tuple(row) for row in rows] == [
+        ("shop-fr", "begun", "dead_letters.replay"),
+        ("shop-fr", "done", "dead_letters.replay"),
+    ]

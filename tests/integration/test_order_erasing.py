@@ -79,11 +79,11 @@ async def test_an_order_is_erased_that_is_queued_in_flight_retrying_dead_and_sto
         await eventually(lambda: _requests(scene, 1))
         await scene.add(order_id="X", document=pushed("X"))
         await scene.enqueue("X")
-        [before] = await locate(backends, ["X"])
+        [before] = await locate([backends], ["X"])
 
         erased = await erase(backends, ["X"], "test")
         await scene.finished()
-        [after] = await locate(backends, ["X"])
+        [after] = await locate([backends], ["X"])
 
     assert {entry.state for entry in before.entries} == {
         IngestionState.IN_FLIGHT,
@@ -130,7 +130,7 @@ async def test_an_erasure_that_redis_interrupts_holds_and_is_finished_by_the_nex
     with pytest.raises(QueueUnavailable):
         await erase(Backends(NO_REDIS, backends.postgres_dsn, backends.stream, GROUP), ["X"], "test")
     rows = await scene.rows()
-    [between] = await locate(backends, ["X"])
+    [between] = await locate([backends], ["X"])
     erased = await erase(backends, ["X"], "test")
 
     assert rows == {}
@@ -154,7 +154,7 @@ async def test_without_the_database_nothing_is_erased(scene: Scene, backends: Ba
     with pytest.raises(StoreUnavailable):
         await erase(Backends(backends.redis_url, "postgresql://127.0.0.1:1/none", scene.queue, GROUP), ["X"], "test")
 
-    [state] = await locate(backends, ["X"])
+    [state] = await locate([backends], ["X"])
     assert (state.erased_at, len(state.entries)) == (None, 2)
 
 
@@ -163,7 +163,7 @@ async def test_the_retries_and_dead_letters_of_all_groups_are_removed(scene: Sce
         await scene.redis.xgroup_create(lane.stream, "audit", id="0", mkstream=True)
     audit = Backends(backends.redis_url, backends.postgres_dsn, scene.queue, "audit")
     await scene.redis.xadd(f"{scene.keys.dead}:audit", {"order_id": "X", "document": pushed("X")})
-    assert [entry.state for [state] in [await locate(audit, ["X"])] for entry in state.entries] == ["dead"]
+    assert [entry.state for [state] in [await locate([audit], ["X"])] for entry in state.entries] == ["dead"]
 
     erased = await erase(backends, ["X"], "test")
 

@@ -13,6 +13,7 @@ from support import connected
 
 from ingest.domain.orders.order import Order, decode_order
 from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.source_name import UNNAMED
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.mapping.transforms.transform import InLoop, Transform
 from ingest.operations.remap import RemapReport, remap
@@ -48,7 +49,7 @@ async def run(
 ) -> RemapReport:
     transform = Transform(OrderDecoder(decode_order), InLoop(function, 1.0), metrics().transform)
     report = RemapReport(last=after)
-    await remap(dsn, transform, DocumentSelection(**selected), report, dry_run=dry_run)
+    await remap(dsn, UNNAMED, transform, DocumentSelection(**selected), report, dry_run=dry_run)
     return report
 
 
@@ -230,7 +231,7 @@ async def test_parts_of_an_order_that_their_document_does_not_name_stay(dsn: str
 
     report = RemapReport()
     transform = Transform(mapping, InLoop(split, 1.0), metrics().transform)
-    await remap(dsn, transform, DocumentSelection(), report, identify=lambda _: None)
+    await remap(dsn, UNNAMED, transform, DocumentSelection(), report, identify=lambda _: None)
 
     assert await rows(dsn) == before
     assert [(failure.order_id, failure.reason) for failure in report.failures] == [
@@ -277,7 +278,7 @@ async def test_an_interrupted_run_goes_on_where_it_ended(dsn: str) -> None:
 
     transform = Transform(OrderDecoder(decode_order), _Raising(interrupted), metrics().transform)
     with pytest.raises(_Stopped):
-        await remap(dsn, transform, DocumentSelection(), report)
+        await remap(dsn, UNNAMED, transform, DocumentSelection(), report)
     assert report.last == "order-0199"
 
     rest = await run(dsn, better, after=report.last)

@@ -30,7 +30,7 @@ async def test_a_time_that_python_has_no_value_for_is_shown_as_the_nearest_one(
     async with connected(dsn) as sql:
         await sql.execute(f"UPDATE orders SET placed_at = '{stored}', version = '{stored}'")
 
-    [state] = await locate(Backends(redis_url, dsn, queue_name, GROUP), ["X"])
+    [state] = await locate([Backends(redis_url, dsn, queue_name, GROUP)], ["X"])
     async with Pool.open(dsn, size=1) as pool:
         [listed] = await OrderReader(pool).page(OrderFilter(), "", 10)
 

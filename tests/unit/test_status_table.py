@@ -9,13 +9,12 @@ import pytest
 from ingest.cli.terminal.status_table import lines_of
 from ingest.cli.terminal.times import format_duration
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
-from ingest.operations.status import SystemStatus
+from ingest.operations.status import OrdersStatus, SystemStatus
 from ingest.queue.operate.monitor import CircuitState, ConsumerState
-from ingest.store.orders.rows import Overview
 
 LANES = {Lane.MAIN: LaneState(depth=1_990, pending=3, oldest_age=400.0), Lane.EXPRESS: LaneState(10, 0, 2.5)}
 QUEUE = QueueState(depth=2_000, pending=3, oldest_age=400.0, consumers=1, dead=1, lanes=LANES)
-ORDERS = Overview(stored=7, last_ingested_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+ORDERS = OrdersStatus(stored=7, last_ingested_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
 def consumer(name: str, state: Literal["alive", "stale", "unknown"] = "alive", **changed: Any) -> ConsumerState:
@@ -28,8 +27,29 @@ def shown(
     errors: dict[str, str] | None = None,
     queue: QueueState | None = QUEUE,
 ) -> list[str]:
-    status = SystemStatus("now", "orders", "ingest", queue, list(consumers), ORDERS, errors or {})
-    return list(lines_of(status, width))
+    status = SystemStatus("now", "", "orders", "ingest", queue, list(consumers), ORDERS, errors or {})
+    return list(lines_of([status], width))
+
+
+def test_several_sources_are_shown_with_one_line_each_and_their_total() -> None:
+    outage = CircuitState("HTTP 401", open_for=200.0, is_unproven=False)
+    queues = [QUEUE, replace(QUEUE, depth=5, oldest_age=3.0, dead=0), replace(QUEUE, depth=None)]
+    consumers = [[consumer("w-0", circuit=outage), consumer("w-1")], [consumer("w-0")], []]
+    sources = [
+        SystemStatus("now", name, f"orders/{name}", "ingest", queue, alive, ORDERS, {"postgres": "gone"})
+        for name, queue, alive in zip(("shop-de", "b", "c"), queues, consumers, strict=True)
+    ]
+
+    assert list(lines_of(sources[:2], 100)) == [
+        "source   waiting  pending  retries  dead  stored  oldest                   circuit",
+        "shop-de    2,000        3        0     1       7   7 min  open in 1 of 2 processes",
+        "b              5        3        0     0       7   3.0 s                    closed",
+        "total      2,005        6        0     1      14   7 min",
+        "shop-de: external API: HTTP 401 since 3 min",
+        "postgres: gone",
+    ]
+    *_, total, _, _ = lines_of(sources, 100)
+    assert total.split() == ["total", "unknown", "9", "0", "2", "21", "7", "min"]
 
 
 def test_the_facts_are_shown_in_columns() -> None:

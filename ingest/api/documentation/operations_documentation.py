@@ -63,11 +63,13 @@ SHOW = Documentation(
     parameters=[ORDER_ID],
     response="The order, and its state in the queue.",
     schema=object_schema(
+        "source",
         "order_id",
         "order",
         "row",
         "erased_at",
         "ingestion",
+        source=TEXT,
         order_id=TEXT,
         order=_OPTIONAL_OBJECT,
         row=_OPTIONAL_OBJECT,

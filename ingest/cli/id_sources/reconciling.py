@@ -45,11 +45,15 @@ async def reconcile_source(
     return report, invalid.count
 
 
-def print_report(report: ReconciliationReport, invalid: int, missing: str | None, *, as_json: bool) -> None:
+def print_report(
+    report: ReconciliationReport, source: str, invalid: int, missing: str | None, *, as_json: bool
+) -> None:
     """Print the report, on stderr for people and on stdout for scripts."""
     if as_json:
-        typer.echo(json.dumps(report.as_dict() | {"invalid": invalid}))
+        typer.echo(json.dumps({"source": source} | report.as_dict() | {"invalid": invalid}))
     else:
+        if source:
+            say(f"source          {printable(source)}")
         for line in str(report).split("\n"):
             say(printable(line), _BELOW_NOTES)
     count = report.lost.count

@@ -25,7 +25,8 @@ def lines_of(finding: "Finding", width: int, *, is_coloured: bool) -> Iterator[s
     """The finding, and below it what to do, both as wide as the output."""
     head, level = f"{finding.level:<9}{finding.area:<10}", str(finding.level)
     indent = " " * len(head)
-    lines = _wrapped(finding.what, width, head, indent)
+    what = f"{finding.source}: {finding.what}" if finding.source else finding.what
+    lines = _wrapped(what, width, head, indent)
     if is_coloured:
         lines[0] = typer.style(level, fg=COLOURS[level]) + lines[0][len(level) :]
     yield from lines

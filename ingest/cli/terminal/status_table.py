@@ -1,8 +1,8 @@
 """Formats what `ingest status` prints."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_duration
@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 # The table shows this many consumers, those with a problem first.
 _MOST_CONSUMERS = 20
 _LONGEST_NAME = 64
+_GLANCE = ("source", "waiting", "pending", "retries", "dead", "stored", "oldest", "circuit")
 _CONSUMERS = Table(("consumer", "pending", "state"), names=1, facts=2)
 
 
-def lines_of(status: "SystemStatus", width: int) -> Iterator[str]:
-    """The lines, broken between words where they are wider than `width`."""
+def lines_of(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
+    """The details of one source, or a line for each of several. Lines are broken between words where they are wider than `width`."""
+    return _details(sources[0], width) if len(sources) == 1 else _glance(sources, width)
+
+
+def _details(status: "SystemStatus", width: int) -> Iterator[str]:
     facts = list(_facts(status))
     values = max(len(value) for _, value in facts)
     for label, value in facts:
         yield f"{label:<17}  {value:>{values}}"
-    for line in _problems(status):
-        yield from textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    yield from _broken([*_outages(status), *_servers(status)], width)
     if status.queue is not None:
         yield ""
         yield from _lanes(status.queue)
@@ -35,7 +39,19 @@ def lines_of(status: "SystemStatus", width: int) -> Iterator[str]:
         yield from _consumers(status.consumers, width)
 
 
+def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
+    from ingest.operations.status import totals
+
+    rows = [(each.source, *_numbers(totals([each])), _circuits(each.consumers or ())) for each in sources]
+    yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
+    yield from _broken([f"{each.source}: {line}" for each in sources for line in _outages(each)], width)
+    # The servers are the same for all sources.
+    yield from _broken(_servers(sources[0]), width)
+
+
 def _facts(status: "SystemStatus") -> Iterator[tuple[str, str]]:
+    if status.source:
+        yield "source", status.source
     yield "stream", f"{status.stream} (group {status.group})"
     queue, orders = status.queue, status.orders
     if queue is not None:
@@ -60,14 +76,18 @@ def _circuits(consumers: "Sequence[ConsumerState]") -> str:
     return f"open in {opened:,} of {len(alive):,} processes" if opened else "closed"
 
 
-def _problems(status: "SystemStatus") -> Iterator[str]:
-    """The reasons of open circuits, unreachable servers, and missing tables."""
+def _outages(status: "SystemStatus") -> Iterator[str]:
+    """The reasons of open circuits."""
     longest: dict[str, float] = {}
     for consumer in status.consumers or ():
         if circuit := consumer.circuit:
             longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
     for error, seconds in sorted(longest.items()):
         yield f"external API: {printable(error)} since {format_duration(seconds)}"
+
+
+def _servers(status: "SystemStatus") -> Iterator[str]:
+    """Unreachable servers, and missing tables."""
     for server, error in status.errors.items():
         yield f"{server}: {printable(' '.join(error.split()))}"
     if status.orders is not None and not status.orders.is_migrated:
@@ -77,11 +97,25 @@ def _problems(status: "SystemStatus") -> Iterator[str]:
 def _lanes(queue: "QueueState") -> Iterator[str]:
     states = queue.lanes.items()
     rows = [(name, _count(lane.depth), _count(lane.pending), _age(lane.oldest_age)) for name, lane in states]
-    table = [("lane", "waiting", "pending", "oldest"), *rows]
-    names, *numbers = (max(map(len, column)) for column in zip(*table, strict=True))
+    yield from _right_aligned([("lane", "waiting", "pending", "oldest"), *rows])
+
+
+def _right_aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table, with its first column aligned on the left."""
+    names, *others = (max(map(len, column)) for column in zip(*table, strict=True))
     for name, *values in table:
-        columns = (f"{value:>{size}}" for value, size in zip(values, numbers, strict=True))
-        yield "  ".join((f"{name:<{names}}", *columns))
+        columns = (f"{value:>{size}}" for value, size in zip(values, others, strict=True))
+        yield "  ".join((f"{name:<{names}}", *columns)).rstrip()
+
+
+def _broken(lines: Iterable[str], width: int) -> Iterator[str]:
+    for line in lines:
+        yield from textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _numbers(totals: Mapping[str, Any]) -> Sequence[str]:
+    counts = [_count(totals[name]) for name in ("depth", "pending", "retries", "dead", "stored")]
+    return (*counts, _age(totals["oldest_age"]))
 
 
 def _consumers(consumers: "Sequence[ConsumerState]", width: int) -> Iterator[str]:

@@ -108,12 +108,14 @@ class OrderState:
     """The complete state of one order.
 
     Attributes:
+        source: the name of its source.
         row: its columns as JSON values, or None if it is not stored.
         entries: its entries in the queue.
         searched: whether the whole queue was searched.
         problem: the reason why the queue was not searched completely.
     """
 
+    source: str
     order_id: str
     row: dict[str, Any] | None
     erased_at: datetime | None

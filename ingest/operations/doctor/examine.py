@@ -1,26 +1,53 @@
-"""Runs the checks of all areas concurrently, so that an unavailable server hides no finding about the others."""
+"""Runs the checks of all areas concurrently, so that an unavailable server hides no finding about the others.
+
+Sources share the servers, which are checked once. The external API and the settings of each source are checked separately.
+"""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
+from ingest.domain.source_name import UNNAMED
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import circuits, outbox, postgres, redis, upstream
+from ingest.operations.doctor import circuits, outbox, postgres, redis, removed_sources, upstream
 from ingest.operations.doctor import settings as settings_checks
 from ingest.operations.doctor.finding import Finding
 from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
 from ingest.queue.operate import inspection as queue_inspection
 from ingest.queue.operate.inspection import RedisFacts
+from ingest.queue.operate.removed_queues import removed_queues
 from ingest.settings import Settings
+from ingest.settings.names import with_names_of
 from ingest.store import inspection as store_inspection
 from ingest.store.inspection import PostgresFacts
 from ingest.store.outbox.outbox_inspection import inspect_outbox
 
 _Facts = TypeVar("_Facts")
 _Problem = TypeVar("_Problem", QueueUnavailable, StoreUnavailable)
+
+
+# Sources whose external APIs are checked concurrently.
+_AT_ONCE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSubject:
+    """A source to examine.
+
+    Attributes:
+        settings: of the source.
+        quota: the name of the quota of the external API.
+        has_quota: whether processes share that quota.
+        upstream: the external API.
+    """
+
+    settings: Settings
+    quota: str
+    has_quota: bool
+    upstream: UpstreamSubject
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,58 +57,98 @@ class Subject:
     Attributes:
         settings: of the service.
         unknown: a line for each variable that looks like a setting but is unknown.
-        quota: the name of the quota of the external API.
-        has_quota: whether processes share that quota.
-        upstream: the external API.
+        configured: the names of all sources.
+        sources: those to examine.
         host: the machine that the workers will run on.
     """
 
     settings: Settings
     unknown: Sequence[str]
-    quota: str
-    has_quota: bool
-    upstream: UpstreamSubject
+    configured: Collection[str]
+    sources: Sequence[SourceSubject]
     host: Machine
 
 
 async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
-    """Run all checks, each with a time limit of `within` seconds.
+    """Check the servers once, then each source. Each check has a time limit of `within` seconds.
 
     Raises:
         ConfigError: a setting is unusable.
     """
     settings, servers = subject.settings, Backends.of(subject.settings)
     outbox_dsn = servers.postgres_dsn if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value()
+    queues = {each.settings.stream: each.quota for each in subject.sources}
+    names = [each.settings.source for each in subject.sources]
     inspecting_redis = asyncio.create_task(
-        _facts(
-            queue_inspection.inspect(servers.redis_url, servers.stream, servers.group, subject.quota),
-            *(within, QueueUnavailable),
-        )
+        _facts(queue_inspection.inspect(servers.redis_url, queues, servers.group), within, QueueUnavailable)
     )
     inspecting_postgres = asyncio.create_task(
-        _facts(store_inspection.inspect(servers.postgres_dsn), within, StoreUnavailable)
+        _facts(store_inspection.inspect(servers.postgres_dsn, names), within, StoreUnavailable)
     )
     inspecting_outbox = asyncio.create_task(
         _facts(inspect_outbox(outbox_dsn, settings.outbox_table), within, StoreUnavailable)
     )
-    reading_circuits = asyncio.create_task(_facts(circuits.open_circuits(servers), within, QueueUnavailable))
 
-    async def known_order() -> str | None:
-        queue, store = await asyncio.gather(inspecting_redis, inspecting_postgres)
-        queued = queue.newest if isinstance(queue, RedisFacts) else None
-        return queued or (store.some_order if isinstance(store, PostgresFacts) else None)
+    async def search_removed() -> list[Finding]:
+        store = await inspecting_postgres
+        stored = store.stored_sources if isinstance(store, PostgresFacts) else ()
+        return await _removed_sources(subject, servers, stored, within)
 
-    checking_upstream = asyncio.create_task(upstream.findings(subject.upstream, known_order, within))
-    running = (inspecting_redis, inspecting_postgres, inspecting_outbox, reading_circuits, checking_upstream)
-    await asyncio.gather(*running, return_exceptions=True)
+    searching = asyncio.create_task(search_removed())
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def of_source(source: SourceSubject) -> list[Finding]:
+        async def known_order() -> str | None:
+            queue, store = await asyncio.gather(inspecting_redis, inspecting_postgres)
+            queued = queue.newest.get(source.settings.stream) if isinstance(queue, RedisFacts) else None
+            stored = store.some_orders.get(source.settings.source) if isinstance(store, PostgresFacts) else None
+            return queued or stored
+
+        async with limit:
+            return await _examine_source(source, known_order, within)
+
+    examining = [asyncio.create_task(of_source(source)) for source in subject.sources]
+    await asyncio.gather(
+        *(inspecting_redis, inspecting_postgres, inspecting_outbox, searching, *examining), return_exceptions=True
+    )
+    has_quota = any(source.has_quota for source in subject.sources)
     return [
-        *redis.findings(inspecting_redis.result(), settings, has_quota=subject.has_quota),
+        *redis.findings(inspecting_redis.result(), settings, has_quota=has_quota),
+        *searching.result(),
         *postgres.findings(inspecting_postgres.result(), settings.processes),
         *outbox.findings(inspecting_outbox.result(), is_configured=settings.outbox_dsn is not None),
-        *checking_upstream.result(),
-        *circuits.findings(reading_circuits.result()),
+        *(finding for examined in examining for finding in examined.result()),
         *settings_checks.findings(settings, subject.unknown, subject.host),
     ]
+
+
+async def _examine_source(
+    source: SourceSubject, known_order: Callable[[], Awaitable[str | None]], within: float
+) -> list[Finding]:
+    """Check the external API, the circuits and the settings of a source."""
+    name, servers = source.settings.source, Backends.of(source.settings)
+    reading_circuits = asyncio.create_task(_facts(circuits.open_circuits(servers), within, QueueUnavailable))
+    found = [
+        *await upstream.findings(source.upstream, known_order, within),
+        *circuits.findings(await reading_circuits),
+        *(settings_checks.findings_of_source(source.settings) if name else ()),
+    ]
+    return [
+        replace(
+            finding, what=with_names_of(name, finding.what), advice=with_names_of(name, finding.advice), source=name
+        )
+        for finding in found
+    ]
+
+
+async def _removed_sources(
+    subject: Subject, servers: Backends, stored: Collection[str], within: float
+) -> list[Finding]:
+    """Look for queues of sources that are not configured, if there is a sources file."""
+    if UNNAMED in subject.configured:
+        return []
+    searching = removed_queues(servers.redis_url, servers.stream, subject.configured, stored, servers.group)
+    return [*removed_sources.findings(await _facts(searching, within, QueueUnavailable))]
 
 
 async def _facts(inspecting: Coroutine[Any, Any, _Facts], within: float, problem: type[_Problem]) -> _Facts | _Problem:

@@ -36,12 +36,14 @@ class Finding:
     Attributes:
         what: the observation.
         advice: how to solve the problem. Empty if there is none.
+        source: the name of the source, or empty for what all sources share.
     """
 
     area: Area
     level: Level
     what: str
     advice: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

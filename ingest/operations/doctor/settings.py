@@ -50,6 +50,12 @@ def findings(settings: Settings, unknown: Sequence[str], host: Machine) -> Itera
         yield _OF.ok("no settings contradict each other")
 
 
+def findings_of_source(settings: Settings) -> Iterator[Finding]:
+    """Report contradictory settings of a named source."""
+    yield from _timeouts(settings)
+    yield from _limits(settings)
+
+
 def _files(settings: Settings, host: Machine) -> Finding:
     needed = settings.concurrency + _OTHER_FILES
     if host.open_files is not None and host.open_files < needed:

@@ -43,7 +43,7 @@ async def reconcile(
 
     Args:
         accepted: IDs for which `enqueue` has returned, possibly with duplicates. Read to the end before the first scan.
-        backends: the servers to search.
+        backends: the servers to search, and the source of the orders.
         unconfirmed: IDs whose `enqueue` failed or was interrupted, so that they may or may not have been accepted.
         expected: a mapping by ID, or a function, of expected results. None if it is unknown. An order that is still
             queued is not compared.
@@ -59,7 +59,10 @@ async def reconcile(
     with open_ledger() as ledger:
         await _fill(ledger, accepted, LedgerClaim.ACCEPTED)
         await _fill(ledger, unconfirmed, LedgerClaim.UNCONFIRMED)
-        async with control_client(backends.redis_url) as client, Rows.open(backends.postgres_dsn) as rows:
+        async with (
+            control_client(backends.redis_url) as client,
+            Rows.open(backends.postgres_dsn, backends.source) as rows,
+        ):
             scanner = QueueScanner(client, backends.stream, backends.group)
             scan = Scan(ledger, scanner, rows, _as_function(expected), on_progress)
             await _look_repeatedly(ledger, scan)

@@ -100,7 +100,7 @@ class RedisFacts:
         other_types: keys that hold something else than ours do.
         no_writes: why the server takes no writes, in its words.
         has_xnack: whether XNACK can be used, or None if it could not be tried.
-        newest: the order announced last that is still queued.
+        newest: by queue, the order announced last that is still queued.
     """
 
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -112,17 +112,18 @@ class RedisFacts:
     other_types: list[str] = field(default_factory=list)
     no_writes: str = ""
     has_xnack: bool | None = None
-    newest: str | None = None
+    newest: dict[str, str | None] = field(default_factory=dict)
 
 
-async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
-    """Look at the server of a queue, and at the key of the quota of that name.
+async def inspect(url: str, queues: Mapping[str, str], group: str) -> RedisFacts:
+    """Look at the server of these queues, each with the name of its quota.
 
     Raises:
         QueueUnavailable: if it cannot be reached.
         QueueRefused: if it denies access, or is not Redis.
     """
-    keys, facts = Keys.of(queue, group), RedisFacts()
+    facts = RedisFacts()
+    probe = Keys.of(next(iter(queues)), group).probe
     async with control_client(url) as client:
         await _measure(client, facts)
         facts.info = await _info(client)
@@ -130,10 +131,11 @@ async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
         # connection distinguishes them.
         await close_idle(client)
         with translated():
-            await _look_at_keys(client, keys, quota_key(quota), facts)
-            await _try_commands(client, keys.probe, facts)
+            for queue, quota in queues.items():
+                await _look_at_keys(client, queue, Keys.of(queue, group), quota_key(quota), facts)
+            await _try_commands(client, probe, facts)
         if not facts.no_writes and not facts.closed_keys:
-            facts.has_xnack = await has_xnack(client, keys.probe)
+            facts.has_xnack = await has_xnack(client, probe)
     return facts
 
 
@@ -168,14 +170,14 @@ async def _measure(client: Redis, facts: RedisFacts) -> None:
     facts.round_trip = best
 
 
-async def _look_at_keys(client: Redis, keys: Keys, quota: str, facts: RedisFacts) -> None:
+async def _look_at_keys(client: Redis, queue: str, keys: Keys, quota: str, facts: RedisFacts) -> None:
     """Whether we may read and write the keys, and their types are right."""
     calls = [(command, key, *rest) for key, looks in _looks(keys) for command, *rest in looks]
     errors = await _errors(client, [*calls, ("EXISTS", quota)])
     facts.closed_keys += dict.fromkeys(call[1] for call, error in errors if is_about_keys(error))
     facts.other_types += dict.fromkeys(call[1] for call, error in errors if str(error).startswith("WRONGTYPE"))
     if not facts.closed_keys and not facts.other_types:
-        facts.newest = await _newest(client, keys)
+        facts.newest[queue] = await _newest(client, keys)
 
 
 def _looks(keys: Keys) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
