@@ -104,5 +104,5 @@ class BufferLimit:
 
 
 def _has_share_for(size: int, rows_share: Share, size_share: Share) -> bool:
-    """Whether the process has space for a document: one that is larger than its share waits until no source uses more than its own."""
+    """Whether the process has space for a document. A document larger than its share waits until no source exceeds its share."""
     return rows_share.room() > 0 and (size_share.room() >= size or size_share.has_all_for(size))

@@ -80,7 +80,7 @@ class Share:
         """How much more the source may take now."""
         shares = self._shares
         own = shares.reserve - self.taken
-        # The smallest number after which the source has taken `_GREED` times of what is free.
+        # The smallest number after which the source has taken `_GREED` times the free amount.
         further = -((-_GREED * shares.free - min(0, own)) // (_GREED + 1))
         return max(0, own) + max(0, further)
 

@@ -24,7 +24,7 @@ class Backends:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the servers and names from these settings, which are those of one source."""
+        """Return the servers and names from the settings of one source."""
         return cls(
             settings.redis_url.get_secret_value(),
             settings.postgres_dsn.get_secret_value(),
@@ -35,7 +35,7 @@ class Backends:
 
     @classmethod
     def of_source(cls, settings: Settings, name: str | None = None) -> Self:
-        """Return those of a source in the sources file, or of the only source.
+        """Return the servers and names of a source in the sources file, or of the only source.
 
         Raises:
             ConfigError: no source has this name, or there are several and none is named.

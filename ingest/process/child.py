@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 NEVER = float("inf")
-"""The time at which a process starts that nobody has asked for."""
+"""The time at which a process starts that was not requested."""
 
 
 @dataclass(slots=True)

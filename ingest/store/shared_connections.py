@@ -116,7 +116,7 @@ class SharedConnections:
             raise
 
     def release(self, connection: Reconnecting, *, was_slow: bool) -> None:
-        """Give a connection back that was acquired by a source that was slow then, or was not."""
+        """Release a connection of a source, which was slow or not when it acquired the connection."""
         self._free.append(connection)
         self._slow -= was_slow
         self._grant()
