@@ -5,7 +5,7 @@ If the process dies here, no delivery has been read through these connections, o
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,7 +31,6 @@ from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
-    from ingest.store.connection import Reconnecting
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -172,8 +171,9 @@ async def open_ports(
 
         async def open_store() -> OrderStore:
             if shared is not None:
-                return classes.store(cast("Reconnecting", shared.store.of_source()))
-            return await stack.enter_async_context(classes.store.open(settings.postgres_dsn.get_secret_value()))
+                return classes.store(shared.store.of_source(), settings.source)
+            dsn = settings.postgres_dsn.get_secret_value()
+            return await stack.enter_async_context(classes.store.open(dsn, settings.source))
 
         async def open_consumer() -> Consumer:
             queue = (settings.stream, settings.group, name, BLOCK, source.results_age)

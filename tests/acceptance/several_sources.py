@@ -62,7 +62,7 @@ class Shops:
         scene = self.scenes[name]
 
         async def is_stored() -> bool:
-            query = "SELECT count(*) FROM orders WHERE order_id = ANY ($1::text[])"
-            return int((await scene.sql(query, order_ids))[0][0]) == len(order_ids)
+            query = "SELECT count(*) FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])"
+            return int((await scene.sql(query, name, order_ids))[0][0]) == len(order_ids)
 
         await eventually(is_stored, within=within)

@@ -10,6 +10,8 @@ from acceptance.several_sources import Shops
 from integration.scene import Scene, ids
 from support import Cli, eventually
 
+from ingest.store.schema import migrate, migrations
+
 KEEP = "def keep(order, document):\n    return order\n"
 
 
@@ -39,6 +41,29 @@ async def test_each_order_is_fetched_from_the_api_of_its_source(shops: Shops, wo
         assert set(shops[name].api.stats().by_id) == set(ids(50, name))
     assert await command.stop() == 0
     assert [(await shops[name].state()).consumers for name in "abc"] == [0, 0, 0], "no process stays in a group"
+
+
+async def test_orders_with_one_id_are_stored_in_each_source(shops: Shops, workers: Workers) -> None:
+    for name in "abc":
+        await shops[name].enqueue(*ids(20))
+
+    command = workers.start(processes=2, concurrency=20)
+
+    for name in "abc":
+        await shops.stored(name, ids(20))
+    assert await command.stop() == 0
+    assert len(await shops["a"].sql("SELECT FROM orders")) == 60
+
+
+async def test_workers_of_named_sources_need_the_key_with_the_source(workers: Workers, empty_dsn: str) -> None:
+    await migrate(empty_dsn, migrations()[:3])
+    await migrate(empty_dsn, migrations())
+    workers.env["INGEST_POSTGRES_DSN"] = empty_dsn
+
+    command = workers.start()
+
+    assert await command.exit_code() == 2
+    assert "ingest migrate --contract" in str(command.log[-1]["text"])
 
 
 async def test_a_named_source_is_the_only_one_that_runs(shops: Shops, workers: Workers) -> None:
