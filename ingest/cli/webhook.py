@@ -86,11 +86,11 @@ def _webhooks(settings: "Settings", file: str | None) -> "Sequence[WebhookSource
     """
     from ingest.api.webhooks.load import load_sources
     from ingest.api.webhooks.source_webhook import webhook_of
-    from ingest.settings.source_file import source_settings
+    from ingest.settings.source_file import source_settings_without_secrets
 
     if settings.webhooks is not None and (file is not None or settings.sources is None):
         return load_sources(settings.webhooks)
-    found = [webhook_of(each) for each in source_settings(settings).values()]
+    found = [webhook_of(each) for each in source_settings_without_secrets(settings).values()]
     if webhooks := [webhook for webhook in found if webhook is not None]:
         return webhooks
     raise ConfigError(

@@ -1,19 +1,25 @@
 """The composition root of `ingest relay`, a single process."""
 
 import socket
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+
+from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.flow.shutdown import Shutdown
-from ingest.operations.relay import Relay
+from ingest.operations.relay.relay import Relay
+from ingest.operations.relay.rows import RowEnqueuer
+from ingest.operations.relay.source_queues import SourceQueues
 from ingest.probes.metrics_page import serving
 from ingest.process.interrupt import run_interruptible
 from ingest.process.lifecycle import listen_for_metrics, run_to_the_end, stop_on_signals, unless
-from ingest.queue.produce.producer import Producer
+from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.settings import Settings
+from ingest.settings.source_file import source_settings_without_secrets
 from ingest.store.outbox.outbox import Outbox
 from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
@@ -37,11 +43,11 @@ def outbox_dsn(settings: Settings) -> str:
 
 def run_relay(settings: Settings) -> int:
     """`ingest relay`: relay until SIGTERM or Ctrl-C, and return the exit code."""
-    dsn = outbox_dsn(settings)
+    dsn, sources = outbox_dsn(settings), source_settings_without_secrets(settings)
     listener = listen_for_metrics(settings.metrics_host, settings.relay_metrics_port, "INGEST_RELAY_METRICS_PORT")
     if settings.durability is not Durability.MEMORY:
         run_interruptible(_check_durability(settings))
-    return run_to_the_end(partial(_relay, settings, dsn, listener))
+    return run_to_the_end(partial(_relay, settings, sources, dsn, listener))
 
 
 async def _check_durability(settings: Settings) -> None:
@@ -61,34 +67,46 @@ async def _check_durability(settings: Settings) -> None:
             _log.warning("unavailable", server="redis", error=str(error))
 
 
-async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -> None:
+async def _relay(settings: Settings, sources: Mapping[str, Settings], dsn: str, listener: socket.socket | None) -> None:
     shutdown = Shutdown(settings.shutdown_grace)
     stop_on_signals(shutdown.request)
-    shared_metrics = SharedMetrics(RELAY_METRICS, 1)
+    shared_metrics = SharedMetrics(RELAY_METRICS, 1, [*sources])
     metrics = RelayMetrics.on(shared_metrics)
     async with AsyncExitStack() as stack:
         stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
         if listener is not None:
             liveness = ProcessLiveness(shared_metrics, settings.heartbeat_ttl)
             await stack.enter_async_context(serving(shared_metrics, listener, "relay", liveness))
-        producer = await stack.enter_async_context(
-            Producer.connect(
-                settings.redis_url.get_secret_value(),
-                settings.stream,
-                backlog_limit=settings.backlog_limit,
-                durability=settings.durability,
-                replicas=settings.durability_replicas,
-                idempotency_lifetime=settings.outbox_key_lifetime,
-            )
-        )
+        url = settings.redis_url.get_secret_value()
+        client = await stack.enter_async_context(producer_client(url, settings.durability))
+        enqueuers = {
+            name: RowEnqueuer(await stack.enter_async_context(_producing(client, each)), each.backlog_limit)
+            for name, each in sources.items()
+        }
         relay = Relay(
             partial(Outbox.open, dsn, settings.outbox_table),
-            producer,
-            backlog_limit=settings.backlog_limit,
+            SourceQueues(enqueuers),
             batch=settings.outbox_batch,
             poll_interval=settings.outbox_poll_interval,
             metrics=metrics,
         )
-        _log.info("relaying", table=settings.outbox_table, queue=settings.stream)
+        _log.info("relaying", table=settings.outbox_table, queue=settings.stream, sources=[*filter(None, sources)])
         # A batch that has not ended when the stop is overdue, because a server does not respond, is abandoned.
         await unless(shutdown.overdue, relay.run(shutdown.requested))
+
+
+@asynccontextmanager
+async def _producing(client: Redis, settings: Settings) -> AsyncIterator[Producer]:
+    """A producer of one source, with the connections of the relay."""
+    producer = Producer(
+        client,
+        settings.stream,
+        backlog_limit=settings.backlog_limit,
+        durability=settings.durability,
+        replicas=settings.durability_replicas,
+        idempotency_lifetime=settings.outbox_key_lifetime,
+    )
+    try:
+        yield producer
+    finally:
+        await producer.close()

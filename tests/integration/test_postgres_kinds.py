@@ -18,7 +18,9 @@ from support import INSERT_ORDER, becomes, closing_cli, connected, eventually, w
 
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
-from ingest.operations.relay import Relay
+from ingest.operations.relay.relay import Relay
+from ingest.operations.relay.rows import RowEnqueuer
+from ingest.operations.relay.source_queues import SourceQueues
 from ingest.queue.produce.producer import Producer
 from ingest.store.connection import is_behind_pooler
 from ingest.store.orders.order_store import OrderStore
@@ -203,8 +205,7 @@ async def test_the_relay_announces_each_row_of_an_outbox_once(databases: tuple[s
     async with Producer.connect(scene.redis_url, scene.queue) as producer, connected(direct) as sql:
         relay = Relay(
             lambda: Outbox.open(used, TABLE),
-            producer,
-            backlog_limit=0,
+            SourceQueues({"": RowEnqueuer(producer, 0)}),
             batch=50,
             poll_interval=0.05,
             metrics=RelayMetrics.on(SharedMetrics(RELAY_METRICS, 1)),

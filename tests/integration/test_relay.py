@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -18,7 +18,9 @@ from support import becomes, connected, eventually
 
 from ingest.domain.errors import ConfigError
 from ingest.lab.servers import EmbeddedServers
-from ingest.operations.relay import OpenOutbox, Relay, RelayTarget
+from ingest.operations.relay.relay import OpenOutbox, Relay
+from ingest.operations.relay.rows import RelayTarget, RowEnqueuer
+from ingest.operations.relay.source_queues import SourceQueues
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.submission import Orders
@@ -32,6 +34,13 @@ from ingest.telemetry.shared_metrics import SharedMetrics
 TABLE = "order_outbox"
 # No test waits for it: who passes has been told.
 NEVER = 3600.0
+
+
+def queues_of(
+    targets: Mapping[str, RelayTarget], backlog_limit: int = 0, clock: Callable[[], float] = time.monotonic
+) -> SourceQueues:
+    """The queues of these sources."""
+    return SourceQueues({name: RowEnqueuer(target, backlog_limit, clock) for name, target in targets.items()}, clock)
 
 
 class Shop:
@@ -87,8 +96,7 @@ class Shop:
         async with Producer.connect(self.redis_url, self.queue, backlog_limit=backlog_limit) as producer:
             relay = Relay(
                 open_outbox or self.outbox,
-                wrap(producer),
-                backlog_limit=backlog_limit,
+                queues_of({"": wrap(producer)}, backlog_limit, clock),
                 batch=batch,
                 poll_interval=poll_interval,
                 metrics=self.metrics,
@@ -203,7 +211,7 @@ async def test_a_row_that_cannot_be_announced_is_marked_and_stops_nothing(shop: 
         assert "4,194,304" in why_big
 
         # Corrected, it is tried again.
-        await shop.sql.execute("UPDATE order_outbox SET order_id = 'A-5', error = NULL WHERE order_id LIKE 'no%'")
+        await shop.sql.execute("UPDATE order_outbox SET order_id = 'A-5', error = NULL WHERE order_id LIKE ' no%'")
         await shop.add("A-6")
         await shop.until_queued("A-1", "A-2", "A-4", "A-5", "A-6")
 
@@ -546,13 +554,13 @@ async def test_rows_that_are_kept_are_reported_and_relayed_when_they_can_be(shop
             await shop.add("A-0")
             await shop.until_empty()
             async with shop.sql.transaction():
-                await shop.add("A-1", "?", "A-2")
+                await shop.add("A-1", " ", "A-2")
                 await shop.sql.execute(keep)
             await eventually(lambda: logged(logs, "relay_waits"))
-            assert await shop.waiting() == ["A-1", "?", "A-2"]
+            assert await shop.waiting() == ["A-1", " ", "A-2"]
             await shop.sql.execute(let_go)
 
-            await becomes(shop.waiting, ["?"])
+            await becomes(shop.waiting, [" "])
             assert await shop.queued() == ["A-0", "A-1", "A-2"]
 
     assert [entry["log_level"] for entry in logs if entry["event"] == "relay_waits"] == ["error"]
@@ -624,7 +632,7 @@ async def test_rows_that_row_level_security_keeps_are_told_from_those_that_are_d
     shop: Shop, relay_role: str, kept: str
 ) -> None:
     await shop.sql.execute(outbox_sql(TABLE, relay_role))
-    await shop.add("A-1", "?", "A-2")
+    await shop.add("A-1", " ", "A-2")
     await shop.sql.execute("ALTER TABLE order_outbox ENABLE ROW LEVEL SECURITY")
     for command in ("SELECT", "UPDATE", "DELETE"):
         mine = "order_id = 'A-2'" if command == kept else "true"
@@ -632,8 +640,8 @@ async def test_rows_that_row_level_security_keeps_are_told_from_those_that_are_d
 
     async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
         return OutboxOrder(
-            [row.number for row in rows if row.order_id != "?"],
-            {row.number: "no ID" for row in rows if row.order_id == "?"},
+            [row.number for row in rows if row.order_id != " "],
+            {row.number: "no ID" for row in rows if row.order_id == " "},
         )
 
     async with as_role(shop.dsn, TABLE, relay_role) as outbox:
@@ -668,7 +676,7 @@ async def test_a_missing_table_is_refused_at_the_start_with_what_to_do(shop: Sho
     await shop.sql.execute("DROP TABLE order_outbox")
 
     async with Producer.connect(shop.redis_url, shop.queue) as producer:
-        relay = Relay(shop.outbox, producer, backlog_limit=0, batch=1, poll_interval=NEVER, metrics=shop.metrics)
+        relay = Relay(shop.outbox, queues_of({"": producer}), batch=1, poll_interval=NEVER, metrics=shop.metrics)
         with pytest.raises(StoreRefused, match=r"order_outbox.* run `ingest relay --create`"):
             await relay.run(asyncio.Event())
 
@@ -713,11 +721,11 @@ async def test_the_printed_sql_may_run_twice_and_its_role_may_do_what_a_relay_ne
         await shop.sql.execute("CREATE SCHEMA shop")
     for _ in range(2):
         await shop.sql.execute(outbox_sql(table, relay_role))
-    await shop.sql.execute(f"INSERT INTO {table} (order_id) VALUES ('A-1'), ('?')")
+    await shop.sql.execute(f"INSERT INTO {table} (order_id) VALUES ('A-1'), (' ')")
 
     async with Producer.connect(redis_url, shop.queue) as producer, as_role(shop.dsn, table, relay_role) as outbox:
         relay = Relay(
-            partial(nullcontext, outbox), producer, backlog_limit=0, batch=10, poll_interval=0.05, metrics=shop.metrics
+            partial(nullcontext, outbox), queues_of({"": producer}), batch=10, poll_interval=0.05, metrics=shop.metrics
         )
         stop = asyncio.Event()
         running = asyncio.create_task(relay.run(stop))
@@ -768,9 +776,9 @@ async def test_the_source_of_a_row_is_read_and_is_the_unnamed_one_in_a_table_of_
         return OutboxOrder()
 
     async with shop.outbox() as outbox:
-        await outbox.relay(10, note)
+        await outbox.relay(10, note, ["", "shop-de"])
         await shop.sql.execute("ALTER TABLE order_outbox DROP COLUMN source")
-        await outbox.relay(10, note)
+        await outbox.relay(10, note, ["", "shop-de"])
         await outbox.plan()
     await create_outbox(shop.dsn, TABLE, None)
 

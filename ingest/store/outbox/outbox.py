@@ -16,6 +16,7 @@ import asyncpg
 
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable, Unavailable
+from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, may_be_of_a_row, translated, translated_for_rows
 
@@ -23,6 +24,10 @@ from ingest.store.translation import StoreRefused, may_be_of_a_row, translated, 
 _BATCH_BYTES = 8 * 1024 * 1024
 # Characters of an order ID to read: more than a valid ID has, and as many as error messages quote.
 _ORDER_ID_LENGTH = 100
+# In a table of an earlier release, which has no column `source`, the name refers to this row.
+_UNNAMED = "(SELECT '' AS source) AS unnamed"
+_ITS_SOURCE = "coalesce(source::text, '')"
+_SOURCE_LENGTH = 64
 # Factor that estimates a document's length from its compressed size.
 _USUAL_COMPRESSION = 4
 _MOST_COUNTED = 1_000_000
@@ -46,7 +51,7 @@ class OutboxRow:
         announcement: a UUID that identifies the row even after the table is created again. None in an altered table.
         order_id: as written by the program, but truncated if too long.
         document: the order as JSON. None if it is missing or too long.
-        source: as written by the program, but truncated if too long. Empty for the unnamed source.
+        source: its name. Empty for the only source.
     """
 
     number: int
@@ -80,10 +85,14 @@ class OutboxBacklog:
     Attributes:
         rows: number of rows, counted up to a million.
         oldest_age: seconds since the oldest row was added.
+        held: rows of unknown sources among them.
+        held_source: the name of one of these sources, truncated if too long.
     """
 
     rows: int
     oldest_age: float
+    held: int = 0
+    held_source: str = ""
 
 
 Announce = Callable[[Sequence[OutboxRow]], Awaitable[OutboxOrder]]
@@ -112,10 +121,7 @@ class Outbox:
             " FROM unnest($1::bigint[], $2::text[]) AS refused (id, error) WHERE row.id = refused.id"
         )
         self._kept = f"SELECT id FROM {quoted} WHERE error IS NULL AND id = ANY($1::bigint[])"  # noqa: S608  as above
-        self._count = (
-            "SELECT count(*) AS rows, extract(epoch FROM now() - min(created_at))::float8 AS age"  # noqa: S608  as above
-            f" FROM (SELECT created_at FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT {_MOST_COUNTED}) AS waiting"
-        )
+        self._count = _count(quoted)
 
     @classmethod
     @asynccontextmanager
@@ -131,8 +137,8 @@ class Outbox:
                 connection.add_termination_listener(outbox._wake)
             yield outbox
 
-    async def relay(self, most: int, announce: Announce) -> OutboxOrder | None:
-        """Enqueue the first rows, up to `most`, and delete the queued ones. None if another relay holds the lock.
+    async def relay(self, most: int, announce: Announce, sources: Sequence[str] = (UNNAMED,)) -> OutboxOrder | None:
+        """Enqueue the first rows of these sources, up to `most`, and delete the queued ones. None if another relay holds the lock.
 
         After an error, queued rows may remain in the table.
         """
@@ -144,13 +150,13 @@ class Outbox:
                 return None
             # Under the lock, after deletions by the previous relay.
             with _table_blamed():  # locked rows are skipped
-                rows = [OutboxRow(**record) for record in await self._connection.fetch(self._select, most)]
+                rows = [OutboxRow(**record) for record in await self._connection.fetch(self._select, most, sources)]
             announced = await announce(rows) if rows else OutboxOrder()
             # Only queued rows are deleted. After a crash before the commit, they are enqueued again under the same key.
             return await self._settle(announced)
 
-    async def backlog(self) -> OutboxBacklog:
-        """Count the waiting rows.
+    async def backlog(self, sources: Sequence[str] | None = None) -> OutboxBacklog:
+        """Count the waiting rows. Rows of other sources than these are held. None: all sources are known.
 
         Raises:
             StoreUnavailable: PostgreSQL cannot be used now, or counting fails, for example by its `statement_timeout`. The connection
@@ -159,7 +165,7 @@ class Outbox:
         record = problem = None
         async with self._transaction(_LOOKING):
             try:
-                record = await self._connection.fetchrow(self._count)
+                record = await self._connection.fetchrow(self._count, sources)
             except asyncpg.PostgresError as error:
                 if self._connection.is_closed():
                     raise
@@ -168,7 +174,9 @@ class Outbox:
             with translated(), _table_blamed():
                 raise problem
         assert record is not None  # noqa: S101  an aggregate without GROUP BY has a row
-        return OutboxBacklog(record["rows"], max(0.0, record["age"] or 0.0))
+        return OutboxBacklog(
+            record["rows"], max(0.0, record["age"] or 0.0), record["held"], record["held_source"] or ""
+        )
 
     async def plan(self) -> None:
         """Plan the statements of a relay, without running them, to check the table and privileges.
@@ -179,7 +187,7 @@ class Outbox:
         """
         async with self._transaction(_LOOKING):
             with _table_blamed():
-                await self._connection.fetch(f"EXPLAIN {self._select}", 1)
+                await self._connection.fetch(f"EXPLAIN {self._select}", 1, [UNNAMED])
             await self._connection.fetch(f"EXPLAIN {self._delete}", [])
             await self._connection.fetch(f"EXPLAIN {self._refuse}", [], [])
 
@@ -292,25 +300,35 @@ def channel_of(table: str) -> str:
     return table.rpartition(".")[2]
 
 
+def _count(quoted: str) -> str:
+    return f"""
+        SELECT count(*) AS rows, extract(epoch FROM now() - min(created_at))::float8 AS age,
+               count(*) FILTER (WHERE its_source <> ALL ($1::text[])) AS held,
+               left(min(its_source) FILTER (WHERE its_source <> ALL ($1::text[])), {_SOURCE_LENGTH}) AS held_source
+        FROM {_UNNAMED} CROSS JOIN LATERAL (
+             SELECT created_at, {_ITS_SOURCE} AS its_source FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT {_MOST_COUNTED}
+        ) AS waiting"""  # noqa: S608  the table's name is quoted
+
+
 def _select(quoted: str) -> str:
     # The stored sizes, which are cheap to read, limit how many documents are converted to text and measured. The measured sizes limit
-    # how many are sent. OFFSET 0 prevents further conversions. In a table of an earlier release, which has no column `source`, the name
-    # refers to the row `unnamed`.
+    # how many are sent. OFFSET 0 prevents further conversions.
     return f"""
         SELECT id AS number, announcement::text AS announcement,
                coalesce(left(order_id::text, {_ORDER_ID_LENGTH}), '') AS order_id,
                CASE WHEN bytes <= {DOCUMENT_LIMIT} THEN document::text END AS document, bytes AS document_bytes,
-               coalesce(express, false) AS express, left(its_source, {_ORDER_ID_LENGTH}) AS source
+               coalesce(express, false) AS express, its_source AS source
         FROM (SELECT *, coalesce(sum(least(bytes, {DOCUMENT_LIMIT})) OVER (
                             ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
               FROM (SELECT *, coalesce(octet_length(document::text), 0) AS bytes
                     FROM (SELECT first_rows.*, sum(size) OVER (ORDER BY id) - size AS stored_before
-                          FROM (SELECT '' AS source) AS unnamed CROSS JOIN LATERAL (
-                                SELECT *, coalesce(source::text, '') AS its_source,
+                          FROM {_UNNAMED} CROSS JOIN LATERAL (
+                                SELECT *, {_ITS_SOURCE} AS its_source,
                                        coalesce(pg_column_size(document), 0)::bigint
                                           * CASE WHEN pg_column_compression(document) IS NULL THEN 1
                                                  ELSE {_USUAL_COMPRESSION} END AS size
-                                FROM {quoted} WHERE error IS NULL AND id IS NOT NULL ORDER BY id LIMIT $1
+                                FROM {quoted} WHERE error IS NULL AND id IS NOT NULL AND {_ITS_SOURCE} = ANY ($2::text[])
+                                ORDER BY id LIMIT $1
                                 -- An open transaction on a row delays only that row.
                                 FOR UPDATE SKIP LOCKED) AS first_rows) AS stored
                     WHERE stored_before < {_BATCH_BYTES} OFFSET 0) AS measured) AS written
