@@ -45,8 +45,8 @@ TEXTS_REPLACED = _by_source(
 VERSIONS_AHEAD = _by_source(
     "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is more than a day ahead of the clock.",
 )  # fmt: skip
-STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
-STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
+STORE = _by_source("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
+STORE_ROWS = _by_source("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 LAST_SUCCESS = _by_source(
     "ingest_last_success_timestamp_seconds", "gauge", "When a batch was last committed, Unix time; 0 before the first.",
     combine="max",
@@ -100,12 +100,9 @@ RESTARTS = Spec("ingest_process_restarts_total", "counter", "Processes that died
 class ProcessMetrics(msgspec.Struct, frozen=True):
     """The series of one worker process, without the series of its sources.
 
-    The type of each contains the declaration of its metric. Batches belong to the process, because they contain rows of
-    several sources.
+    The type of each contains the declaration of its metric.
     """
 
-    store: Annotated[Histogram, STORE]
-    store_rows: Annotated[Histogram, STORE_ROWS]
     loop_lag: Annotated[Histogram, LOOP_LAG]
     restarts: Annotated[Counter, RESTARTS]
     ready: Annotated[Gauge, READY]
@@ -127,6 +124,8 @@ class WorkerMetrics(ProcessMetrics, frozen=True):
     documents_not_kept: Annotated[Counter, DOCUMENTS_NOT_KEPT]
     texts_replaced: Annotated[Counter, TEXTS_REPLACED]
     versions_ahead: Annotated[Counter, VERSIONS_AHEAD]
+    store: Annotated[Histogram, STORE]
+    store_rows: Annotated[Histogram, STORE_ROWS]
     last_success: Annotated[Gauge, LAST_SUCCESS]
     in_flight: Annotated[Gauge, IN_FLIGHT]
     concurrency_limit: Annotated[Gauge, CONCURRENCY_LIMIT]

@@ -23,7 +23,7 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.source_name import UNNAMED
 
 _CELL = 8
-# The sources that may be added while the processes run. A section takes about 2 KiB of memory in each process once it is used.
+# The sources that may be added while the processes run. A section takes 2.5 KiB of memory in each process once it is used.
 SPARE_SOURCES = 256
 # A section begins with a cell for its state, and then the source's name, of at most 32 bytes.
 _USED, _REMOVED = 1.0, 2.0

@@ -24,6 +24,35 @@ except ZeroDivisionError:
     log.exception("failed")
 """
 
+OF_SOURCES = """
+import asyncio
+from ingest.telemetry.logs import bound_source, get_logger, setup_logs
+
+setup_logs("json", "info")
+log = get_logger("part")
+
+async def child(event):
+    log.info(event)
+
+async def of_source(name, *events):
+    with bound_source(name):
+        asyncio.get_running_loop().call_later(0.01, log.info, "later") if name == "shop-de" else None
+        async with asyncio.TaskGroup() as tasks:
+            for event in events:
+                tasks.create_task(child(event))
+
+async def main():
+    log.info("before")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(of_source("shop-de", "in_a_task"))
+        tasks.create_task(of_source("shop-fr", "other"))
+        tasks.create_task(of_source("", "unnamed"))
+    await asyncio.sleep(0.05)
+    log.info("after")
+
+asyncio.run(main())
+"""
+
 
 def logged(log_format: str, level: str) -> str:
     done = subprocess.run(
@@ -63,3 +92,17 @@ def test_a_traceback_does_not_show_the_values_of_variables(log_format: str) -> N
 
     assert "ZeroDivisionError" in text
     assert "Roe" not in text.replace('customer = "Jane Roe"', "")
+
+
+def test_an_event_has_the_source_of_the_task_that_started_its_own_and_none_for_the_unnamed_source() -> None:
+    done = subprocess.run([sys.executable, "-c", OF_SOURCES], capture_output=True, check=True, timeout=60)
+
+    events = [json.loads(line) for line in done.stderr.decode().splitlines()]
+    assert {event["event"]: event.get("source") for event in events} == {
+        "before": None,
+        "in_a_task": "shop-de",
+        "later": "shop-de",
+        "other": "shop-fr",
+        "unnamed": None,
+        "after": None,
+    }
