@@ -128,7 +128,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     scene.api.behave(error_rate=0.0, fail_first=0)
     for order_id in refused:
         scene.api.delete_order(order_id)
-    admin.xadd(scene.keys.stream, {"order_id": "no ID at all"})
+    admin.xadd(scene.keys.stream, {"order_id": " no ID "})
     await command(place, "enqueue", *refused)
     await eventually(lambda: dead(6))
     assert refused[0] in await command(place, "dead", "list", "--json")

@@ -20,7 +20,7 @@ def rules(most: int = 0) -> Rules:
 
 def limits_of_worker() -> Limits:
     """The limits of a worker's container."""
-    (container,) = _read("base/worker.yaml")["spec"]["template"]["spec"]["containers"]
+    (container,) = _read("base/worker/worker.yaml")["spec"]["template"]["spec"]["containers"]
     limits = container["resources"]["limits"]
     return Limits(float(limits["cpu"]), int(limits["memory"].removesuffix("Mi")) * MIB)
 
