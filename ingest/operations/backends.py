@@ -5,7 +5,7 @@ from typing import Self
 
 from ingest.domain.source_name import UNNAMED, chosen_source
 from ingest.settings import Settings
-from ingest.settings.source_file import source_settings
+from ingest.settings.source_file import source_settings_without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +40,5 @@ class Backends:
         Raises:
             ConfigError: no source has this name, or there are several and none is named.
         """
-        sources = source_settings(settings)
+        sources = source_settings_without_secrets(settings)
         return cls.of(sources[chosen_source(name, sources)])
