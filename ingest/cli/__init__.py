@@ -1,6 +1,6 @@
 """The command line: parses arguments, calls operations, prints results. It makes no decisions.
 
-Each command is a module of this package with a function of its name (`list_` where the name is a Python built-in).
+Each command is a module in a folder of this package, with a function of its name (`list_` where the name is a Python built-in).
 The function's docstring is the help. A module is imported when its command is used. A command with `COMMANDS` of its
 own is a group: its module has their functions, or it is a package of further modules.
 """
@@ -10,21 +10,21 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
 from importlib import import_module
 from inspect import cleandoc, isfunction
 from types import ModuleType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from typer.main import get_command
 
+from ingest.cli.servers.worker import Work, work_here
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.usage import Command, CommandGroup, quote_code
 from ingest.cli.terminal.width import wrapped
-from ingest.cli.worker import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.process.interrupt import ending_at_once
 from ingest.process.standard_streams import (
@@ -36,31 +36,32 @@ from ingest.process.standard_streams import (
     wait_for_errors,
 )
 
-COMMANDS: tuple[str, ...] = (
-    "demo",
-    "migrate",
-    "enqueue",
-    "worker",
-    "api",
-    "relay",
-    "exporter",
-    "health",
-    "doctor",
-    "capacity",
-    "status",
-    "order",
-    "dead",
-    "retries",
-    "api-key",
-    "reconcile",
-    "remap",
-    "source",
-    "config",
-    "mapping",
-    "webhook",
-    "upstream",
-    "bench",
-)
+COMMANDS: Mapping[str, str] = {
+    "demo": "trial",
+    "migrate": "set_up",
+    "enqueue": "orders",
+    "worker": "servers",
+    "api": "servers",
+    "relay": "servers",
+    "exporter": "servers",
+    "health": "servers",
+    "doctor": "set_up",
+    "capacity": "set_up",
+    "status": "queues",
+    "order": "orders",
+    "dead": "queues",
+    "retries": "queues",
+    "api-key": "set_up",
+    "reconcile": "orders",
+    "remap": "orders",
+    "source": "set_up",
+    "config": "set_up",
+    "mapping": "set_up",
+    "webhook": "set_up",
+    "upstream": "trial",
+    "bench": "trial",
+}
+"""The folder of each command."""
 
 _DEBUG = "--debug"
 # The packages that each extra installs.
@@ -108,7 +109,8 @@ class _Commands(CommandGroup):
     """Commands that are found by importing their modules."""
 
     package = __name__
-    names = COMMANDS
+    names: tuple[str, ...] = tuple(COMMANDS)
+    folders: ClassVar[Mapping[str, str]] = COMMANDS
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
@@ -131,10 +133,11 @@ class _Commands(CommandGroup):
             return None
         below: tuple[str, ...] = ()
         name = cmd_name.replace("-", "_")
+        path = ".".join(filter(None, (self.package, self.folders.get(cmd_name), name)))
         lenient = False
         try:
             if (run := _function(import_module(self.package), name)) is None:
-                module = import_module(f"{self.package}.{name}")
+                module = import_module(path)
                 run, below = _function(module, name), getattr(module, "COMMANDS", ())
         except ModuleNotFoundError as error:
             # It is listed nevertheless, so that --help works without the extra.
@@ -142,7 +145,7 @@ class _Commands(CommandGroup):
         assert run is not None  # noqa: S101  each name in `names` has a function
         about, examples = _help_of(run)
         if below:
-            single = _group(f"{self.package}.{name}", below, examples)
+            single = _group(path, below, examples)
             single.callback(help=about)(run)
         else:
             single = typer.Typer(**_STYLE)
@@ -172,6 +175,7 @@ def _group(name: str, commands: tuple[str, ...], examples: str) -> typer.Typer:
     class Single(_Commands):
         package = name
         names = commands
+        folders: ClassVar[Mapping[str, str]] = {}
 
     return typer.Typer(cls=Single, no_args_is_help=True, epilog=examples, **_STYLE)
 

@@ -28,7 +28,7 @@ Sources = Annotated[
 ]
 OrderIds = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
 
-# A list of order IDs, for `ingest.cli.id_sources.sources.pick_source`.
+# A list of order IDs, for `ingest.cli.orders.id_sources.sources.pick_source`.
 ListedIds = Annotated[list[str] | None, typer.Argument(help="Order IDs. `-` reads stdin.", metavar="ID", hidden=True)]
 ListFile = Annotated[str | None, typer.Option("--file", help="Read IDs from a file. `-` is stdin.", metavar="PATH")]
 ListColumn = Annotated[str | None, typer.Option("--column", help="The CSV column or JSONL member that holds the ID.")]

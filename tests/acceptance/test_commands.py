@@ -576,7 +576,7 @@ def test_without_the_extra_all_commands_are_listed_and_those_that_need_it_say_so
 def with_those_below(command: str) -> Iterator[tuple[str, ...]]:
     """A command, and if it is a group, its commands."""
     yield (command,)
-    module = import_module(f"ingest.cli.{command.replace('-', '_')}")
+    module = import_module(f"ingest.cli.{COMMANDS[command]}.{command.replace('-', '_')}")
     yield from ((command, below) for below in getattr(module, "COMMANDS", ()))
 
 

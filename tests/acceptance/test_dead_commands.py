@@ -15,7 +15,7 @@ from integration.scene import Scene, document
 from redis import Redis
 from support import Cli, eventually, eventually_sync
 
-from ingest.cli.dead import COMMANDS
+from ingest.cli.queues.dead import COMMANDS
 from ingest.queue.layout.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"

@@ -201,7 +201,7 @@ def test_a_number_that_is_not_finite_or_out_of_range_is_wrong_use(
 
 
 @pytest.mark.parametrize(
-    "module", ["ingest.domain.errors", "typer.models", "typer.main", "ingest.cli.id_sources.sources", "pydantic_core", "pydantic_settings", "rich.console", "redis.exceptions", "hiredis", "ingest.settings"],
+    "module", ["ingest.domain.errors", "typer.models", "typer.main", "ingest.cli.orders.id_sources.sources", "pydantic_core", "pydantic_settings", "rich.console", "redis.exceptions", "hiredis", "ingest.settings"],
 )  # fmt: skip
 def test_ctrl_c_while_python_imports_is_one_line(cli: Cli, module: str) -> None:
     # Python prints the name of each module that it has imported.

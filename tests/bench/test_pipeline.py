@@ -20,7 +20,7 @@ from ingest.bench.pipeline.latency import mean_of, quantile, quantile_of
 from ingest.bench.pipeline.limits import limit_notes
 from ingest.bench.pipeline.session import in_turn
 from ingest.bench.pipeline.sweep import knee
-from ingest.cli.bench.pipeline import pipeline
+from ingest.cli.trial.bench.pipeline import pipeline
 from ingest.domain.errors import ConfigError
 from ingest.lab.upstream.behaviour import parse_latency
 

@@ -20,7 +20,7 @@ from ingest.bench.select.compare import request_of
 from ingest.bench.select.fill import fill
 from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS, encode, open_reader
-from ingest.cli.bench.select import numbers
+from ingest.cli.trial.bench.select import numbers
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ from dead_letter_entries import dead_fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.cli.action import list_reasons
+from ingest.cli.queues.action import list_reasons
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import InvalidTime, format_age, format_time, parse_time
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, InvalidSelection, Selection

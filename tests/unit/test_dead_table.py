@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ingest.cli.dead.list import lines_of
+from ingest.cli.queues.dead.list import lines_of
 
 ROW = ("1763629200123-0", "536365", "not_found", "3", "2 h ago", "", "HTTP 404")
 OTHER = ("1763629200124-0", "1", "attempts_exhausted", "10", "3 d ago", "2, 1 d ago", "HTTP 500 " * 12)

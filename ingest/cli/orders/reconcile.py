@@ -60,8 +60,8 @@ def reconcile(
     The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes
     per order, in the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
     """
-    from ingest.cli.id_sources.reconciling import STDOUT, print_report, reconcile_source
-    from ingest.cli.id_sources.sources import pick_source
+    from ingest.cli.orders.id_sources.reconciling import STDOUT, print_report, reconcile_source
+    from ingest.cli.orders.id_sources.sources import pick_source
 
     if missing == STDOUT and as_json:
         raise ConfigError("--missing - and --json both write to stdout: give --missing a file")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from rich.progress import TaskProgressColumn
 
-from ingest.cli.id_sources.found import InvalidLines, UnreadableSource
-from ingest.cli.id_sources.sources import IdSource
+from ingest.cli.orders.id_sources.found import InvalidLines, UnreadableSource
+from ingest.cli.orders.id_sources.sources import IdSource
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.process.interrupt import interrupting_reads
 from ingest.queue.produce.producer import BATCH, Producer

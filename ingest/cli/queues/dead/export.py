@@ -9,9 +9,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.dead import Ids, Reasons, Since, Until, selection_or_all
 from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import Sources
+from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.text import counted, printable
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
@@ -63,7 +63,7 @@ def export(
     In JSON, bytes that are not UTF-8 become backslash escapes such as `\xff`; in CSV, all characters that are not
     printable do.
     """
-    from ingest.cli.dead.search import json_writer, search
+    from ingest.cli.queues.dead.search import json_writer, search
     from ingest.operations import dead_letters
 
     if as_json and file_format is Format.CSV:

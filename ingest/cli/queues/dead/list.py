@@ -9,9 +9,9 @@ from functools import partial
 
 import typer
 
-from ingest.cli.dead import Ids, Reasons, Since, Until, selection_or_all
 from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import AsJson, Limit, Sources
+from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age
@@ -55,7 +55,7 @@ def list_(
 
     `ingest dead export` writes all of them, without a limit.
     """
-    from ingest.cli.dead.search import print_json, search
+    from ingest.cli.queues.dead.search import print_json, search
     from ingest.operations import dead_letters
 
     selection = selection_or_all(ids, reason, since, until)

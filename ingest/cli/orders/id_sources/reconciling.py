@@ -9,9 +9,9 @@ from pathlib import Path
 
 import typer
 
-from ingest.cli.id_sources.found import Found, InvalidLines
-from ingest.cli.id_sources.sources import IdSource
 from ingest.cli.invocation import say
+from ingest.cli.orders.id_sources.found import Found, InvalidLines
+from ingest.cli.orders.id_sources.sources import IdSource
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable

@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from ingest.cli.id_sources.csv_column import read_column
-from ingest.cli.id_sources.found import LONGEST_LINE, Found, UnreadableSource
+from ingest.cli.orders.id_sources.csv_column import read_column
+from ingest.cli.orders.id_sources.found import LONGEST_LINE, Found, UnreadableSource
 from ingest.domain.errors import ConfigError
 
 Format = Literal["lines", "csv", "jsonl"]

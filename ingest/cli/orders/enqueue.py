@@ -52,9 +52,9 @@ def enqueue(  # noqa: PLR0913  each parameter is one option
     cannot be read any further (a quote that is not closed), the line is named, and everything before it is
     accepted. Announcing an order again is harmless: it is fetched again and stored once.
     """
-    from ingest.cli.id_sources.announce import announce
-    from ingest.cli.id_sources.found import UnreadableSource
-    from ingest.cli.id_sources.sources import IdSource, pick_source
+    from ingest.cli.orders.id_sources.announce import announce
+    from ingest.cli.orders.id_sources.found import UnreadableSource
+    from ingest.cli.orders.id_sources.sources import IdSource, pick_source
 
     settings = start_with_source(source)
     listed: IdSource = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)

@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from ingest.cli.id_sources.found import LONGEST_LINE, Found, UnreadableSource
+from ingest.cli.orders.id_sources.found import LONGEST_LINE, Found, UnreadableSource
 from ingest.cli.terminal.text import printable
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 

@@ -153,7 +153,7 @@ def selection_or_all(
 
 def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing) -> int:
     """Make the change `apply` of `ingest.operations.dead_letters`. Return the exit code."""
-    from ingest.cli.action import Action, carry_out
+    from ingest.cli.queues.action import Action, carry_out
     from ingest.operations.dead_letters import survey
     from ingest.queue.operate.dead_letters import PAGE
 

@@ -4,8 +4,8 @@ from dataclasses import fields
 from functools import partial
 from typing import Annotated, Literal
 
-from ingest.cli.bench.output import AsJson, Output, publish
 from ingest.cli.options import option
+from ingest.cli.trial.bench.output import AsJson, Output, publish
 
 _LOAD = "Load"
 _CONTENDERS = "Contenders"

@@ -156,7 +156,7 @@ def _selection(ids: Sequence[str] | None, reasons: Sequence[RetryReason] | None)
 
 def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing) -> int:
     """Make the change `apply` of `ingest.operations.retries`. Return the exit code."""
-    from ingest.cli.action import Action, carry_out
+    from ingest.cli.queues.action import Action, carry_out
     from ingest.operations.retries import survey
     from ingest.queue.operate.retries import PAGE
 

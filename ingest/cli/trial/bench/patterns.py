@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from ingest.bench.patterns.plan import Pattern, Plan
-from ingest.cli.bench.output import AsJson, Output, publish
 from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.trial.bench.output import AsJson, Output, publish
 from ingest.telemetry.logs import setup_logs
 
 

@@ -47,7 +47,7 @@ def show(
 
     `ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object per line.
     """
-    from ingest.cli.dead.search import print_json, search
+    from ingest.cli.queues.dead.search import print_json, search
     from ingest.operations import dead_letters
 
     sources, selection = [*backends_of_sources(source).values()], Selection(ids=frozenset(ids))

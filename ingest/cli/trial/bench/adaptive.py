@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.bench.output import AsJson, Output, publish
 from ingest.cli.invocation import require
+from ingest.cli.trial.bench.output import AsJson, Output, publish
 
 
 def adaptive(  # noqa: PLR0913  each parameter is one option

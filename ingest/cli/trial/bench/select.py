@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.bench.output import AsJson, Output, publish
+from ingest.cli.trial.bench.output import AsJson, Output, publish
 
 
 def select(

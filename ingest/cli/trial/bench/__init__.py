@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ingest.cli.bench.output import AsJson, Output, publish
+from ingest.cli.trial.bench.output import AsJson, Output, publish
 
 COMMANDS = ("pipeline", "profile", "patterns", "backpressure", "select", "adaptive", "mapping", "http")
 

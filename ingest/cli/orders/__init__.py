@@ -1,0 +1,1 @@
+"""Commands that enqueue, find, erase, compare and map orders."""

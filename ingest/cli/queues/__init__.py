@@ -1,0 +1,1 @@
+"""Commands that show the queues, and change their dead letters and retries."""

@@ -1,0 +1,1 @@
+"""Commands that configure the service and check its set-up."""
