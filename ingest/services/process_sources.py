@@ -51,6 +51,7 @@ class ProcessSources:
         self._shared_metrics = shared_metrics
         self._slot = slot
         self._name = name
+        self._number = 0
 
     async def run(self, shutdown: Shutdown, on_open: Callable[[], None]) -> None:
         """Run the workers until a stop is requested. `on_open` is called whenever the worker of a source is open."""
@@ -62,21 +63,19 @@ class ProcessSources:
             def opened(settings: "Settings") -> AbstractAsyncContextManager[Worker]:
                 return self._opened(settings, shared)
 
-            number, sources = self._reload.published() or (0, self._at_start())
-            changes: asyncio.Queue[Mapping[str, Settings]] = asyncio.Queue()
-            looking = asyncio.create_task(self._look_for_changes(number, changes))
-            stack.callback(looking.cancel)
-            await SourceWorkers(opened, shutdown, on_open, self).run(sources, changes)
+            self._number, sources = self._reload.published() or (0, self._at_start())
+            await SourceWorkers(opened, shutdown, on_open, self).run(sources, self._changed)
 
     def _at_start(self) -> "dict[str, Settings]":
         return {name: configured.settings for name, configured in self._configured.items()}
 
-    async def _look_for_changes(self, number: int, changes: "asyncio.Queue[Mapping[str, Settings]]") -> None:
-        while True:
+    async def _changed(self) -> "Mapping[str, Settings]":
+        """Wait until other sources are published, and return them."""
+        # Another process publishes, so that this one has no event to wait for.
+        while (published := self._reload.published(self._number)) is None:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_EVERY)
-            if (published := self._reload.published(number)) is not None:
-                number, sources = published
-                changes.put_nowait(sources)
+        self._number, sources = published
+        return sources
 
     @asynccontextmanager
     async def _opened(self, settings: "Settings", shared: SharedParts) -> AsyncIterator[Worker]:

@@ -6,7 +6,7 @@ processes reclaim them because its heartbeat has ended. If the process dies here
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +30,7 @@ _LONGEST_PAUSE = 30.0
 _HEALTHY_AFTER = 60.0
 
 OpenWorker = Callable[["Settings"], AbstractAsyncContextManager[Worker]]
+Changed = Callable[[], Awaitable[Mapping[str, "Settings"]]]
 
 
 class SourceMetrics(Protocol):
@@ -73,22 +74,22 @@ class SourceWorkers:
         self._metrics = metrics
         self._running: dict[str, _Running] = {}
 
-    async def run(self, sources: "Mapping[str, Settings]", changes: "asyncio.Queue[Mapping[str, Settings]]") -> None:
+    async def run(self, sources: "Mapping[str, Settings]", changed: Changed) -> None:
         """Run the workers of these sources until a stop is requested.
 
         Args:
             sources: at the start.
-            changes: receives all sources whenever some have changed.
+            changed: waits until some have changed, and returns all.
         """
         async with asyncio.TaskGroup() as tasks:
             self._apply(sources, tasks)
-            changing = tasks.create_task(self._follow(changes, tasks))
+            following = tasks.create_task(self._follow(changed, tasks))
             await self._shutdown.requested.wait()
-            changing.cancel()
+            following.cancel()
 
-    async def _follow(self, changes: "asyncio.Queue[Mapping[str, Settings]]", tasks: asyncio.TaskGroup) -> None:
+    async def _follow(self, changed: Changed, tasks: asyncio.TaskGroup) -> None:
         while True:
-            self._apply(await changes.get(), tasks)
+            self._apply(await changed(), tasks)
 
     def _apply(self, sources: "Mapping[str, Settings]", tasks: asyncio.TaskGroup) -> None:
         """Start added sources, and stop removed ones. A changed one is started when its worker has stopped."""

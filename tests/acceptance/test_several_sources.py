@@ -31,14 +31,14 @@ def workers(cli: Cli, shops: Shops) -> Iterator[Workers]:
 
 async def test_each_order_is_fetched_from_the_api_of_its_source(shops: Shops, workers: Workers) -> None:
     for name in "abc":
-        await shops[name].enqueue(*ids(50, name))
+        await shops[name].enqueue(*ids(50, "same"))
 
     command = workers.start(processes=2, concurrency=20)
 
     for name in "abc":
-        await shops.stored(name, ids(50, name))
+        await shops.stored(name, ids(50, "same"))
         await shops[name].finished()
-        assert set(shops[name].api.stats().by_id) == set(ids(50, name))
+        assert set(shops[name].api.stats().by_id) == set(ids(50, "same"))
     assert await command.stop() == 0
     assert [(await shops[name].state()).consumers for name in "abc"] == [0, 0, 0], "no process stays in a group"
 
@@ -216,3 +216,46 @@ async def test_a_stop_while_all_sources_work_finishes_their_orders(shops: Shops,
     for name in "abc":
         state = await shops[name].state()
         assert (state.pending, state.consumers) == (0, 0), "nothing is held, and nobody stays behind"
+
+
+# -- isolation ------------------------------------------------------------------------------------------------
+
+FAILURES: dict[str, tuple[dict[str, object], str]] = {
+    "hangs": ({"hang_rate": 1.0}, ""),
+    "rejects the credential": ({"token": "another"}, ""),
+    "asks to wait for an hour": ({"rate_limit": 0.001, "rate_burst": 1, "retry_after": 3600}, ""),
+    "kills its transform process": ({}, 'transform = "code_of_a:kill"\ntransform_processes = 1'),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_failure_of_one_source_does_not_delay_another(
+    shops: Shops, workers: Workers, tmp_path: Path, failure: str
+) -> None:
+    behaviour, section = FAILURES[failure]
+    (tmp_path / "code_of_a.py").write_text("import os\n\ndef kill(order, document):\n    os.kill(os.getpid(), 9)\n")
+    workers.env["PYTHONPATH"] = str(tmp_path)
+    shops.write(a=section)
+    shops["a"].api.behave(**behaviour)
+    await shops["a"].enqueue(*ids(500, "a"))
+    workers.start(processes=1, concurrency=40)
+    await eventually(lambda: shops["a"].api.stats().requests > 0)
+
+    for number in range(20):
+        await shops["b"].enqueue(*ids(5, f"b{number}"))
+        await shops.stored("b", ids(5, f"b{number}"), within=3.0)
+
+
+async def test_a_killed_process_leaves_no_order_of_any_source_behind(shops: Shops, workers: Workers) -> None:
+    for name in "abc":
+        shops[name].api.behave(latency="0.3")
+    command = workers.start(processes=2, concurrency=12)
+    for name in "abc":
+        await shops[name].enqueue(*ids(100, name))
+    await shops.stored("a", ids(5, "a"))
+
+    command.ask_child("worker-0", signal.SIGKILL)
+
+    for name in "abc":
+        await shops.stored(name, ids(100, name))
+        await shops[name].finished()

@@ -3,7 +3,7 @@
 import pytest
 import trustme
 
-from ingest.upstream.http.tls_context import TlsMaterial, UnusableFile, context_of
+from ingest.upstream.http.tls_context import TlsMaterial, UnusableFile, context_of, shared_context_of
 
 FIRST, SECOND = (trustme.CA().cert_pem.bytes() for _ in range(2))
 
@@ -31,3 +31,13 @@ def test_a_file_that_is_cut_off_or_has_none_is_refused_as_a_whole(content: bytes
         UnusableFile, match="INGEST_UPSTREAM_CA_FILE: contains no certificates in PEM format, or one is cut"
     ):
         context_of(TlsMaterial(content))
+
+
+def test_transports_with_the_same_authorities_share_a_context_while_one_of_them_uses_it() -> None:
+    material = TlsMaterial(FIRST)
+
+    first, second = shared_context_of(material), shared_context_of(TlsMaterial(FIRST))
+
+    assert first is second
+    assert first is not shared_context_of(TlsMaterial(SECOND))
+    assert shared_context_of(None) is not first

@@ -10,7 +10,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from ingest.domain.os_errors import is_exhaustion, reason_of
-from ingest.upstream.http.tls_context import context_of, is_alert, reason_of_tls
+from ingest.upstream.http.tls_context import is_alert, reason_of_tls, shared_context_of
 from ingest.upstream.http.transport import (
     DNS_CACHE,
     KEEP_ALIVE,
@@ -57,7 +57,7 @@ class AiohttpTransport:
                 ttl_dns_cache=DNS_CACHE,
                 keepalive_timeout=KEEP_ALIVE,
                 # aiohttp's own trust settings are loaded at import, which for a worker is before the fork.
-                ssl=context_of(options.tls) if options.is_tls else True,
+                ssl=shared_context_of(options.tls) if options.is_tls else True,
             ),
             timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect, sock_read=limits.read),
             cookie_jar=aiohttp.DummyCookieJar(),

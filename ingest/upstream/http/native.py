@@ -16,7 +16,7 @@ import aiohappyeyeballs
 from ingest.domain.os_errors import is_exhaustion
 from ingest.upstream.http.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http.http1_origin import Origin
-from ingest.upstream.http.tls_context import context_of
+from ingest.upstream.http.tls_context import shared_context_of
 from ingest.upstream.http.transport import (
     KEEP_ALIVE,
     Method,
@@ -62,7 +62,7 @@ class NativeTransport:
         self._lifetime = lifetime
         self._loop = asyncio.get_running_loop()
         self._limits = options.limits
-        self._tls = context_of(options.tls) if options.is_tls else None
+        self._tls = shared_context_of(options.tls) if options.is_tls else None
         # By the beginning of their URLs, and the last one used.
         self._origins: dict[str, Origin] = {}
         self._origin: Origin | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -65,6 +66,9 @@ class TlsMaterial:
     key: bytes | None = field(default=None, repr=False)
 
 
+_in_use: WeakValueDictionary[TlsMaterial, ssl.SSLContext] = WeakValueDictionary()
+
+
 def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
     """Return the TLS settings of a client. Without material, they are Python's current trust settings.
 
@@ -82,6 +86,18 @@ def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
                 raise UnusableFile(_why_not(error)) from None
         # Apache requests a certificate after it has read a request, when only some paths need one.
         context.post_handshake_auth = True
+    return context
+
+
+def shared_context_of(material: TlsMaterial | None) -> ssl.SSLContext:
+    """Like `context_of`, but return the same context as long as a transport uses it. Do not change it.
+
+    The system's authorities take 0.8 MB in each context, and a process may have a transport for each of many sources.
+    """
+    key = material or TlsMaterial()
+    context = _in_use.get(key)
+    if context is None:
+        context = _in_use[key] = context_of(material)
     return context
 
 

@@ -7,7 +7,7 @@ import typer
 
 from ingest.cli.trial.bench.output import AsJson, Output, publish
 
-COMMANDS = ("pipeline", "profile", "patterns", "backpressure", "select", "adaptive", "mapping", "http")
+COMMANDS = ("pipeline", "profile", "patterns", "backpressure", "select", "adaptive", "mapping", "http", "isolation")
 
 _LATENCIES = ("100-200", "100-110")
 
@@ -145,3 +145,44 @@ def http(
         raise typer.BadParameter(f"{unknown!r} is none of {', '.join(CASES)}", param_hint="--case")
     chosen = tuple(name for name in CASES if not case or name in case)
     publish(partial(run, Plan(chosen, clients, processes, seconds, streamed)), output, as_json=as_json)
+
+
+def isolation(
+    *,
+    rate: Annotated[float, typer.Option(help="Orders of source B per second.", min=1, max=10_000)] = 100.0,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.1, max=3600)] = 20.0,
+    processes: Annotated[int, typer.Option(help="Worker processes.", min=1, max=64)] = 2,
+    concurrency: Annotated[int, typer.Option(help="Orders in flight in each process.", min=2, max=10_000)] = 100,
+    latency: Annotated[str, typer.Option(help="Of the external API of B, as `ingest upstream` takes it.")] = "0.1-0.2",
+    backlog: Annotated[
+        int, typer.Option(help="Queued orders of A in the cases backlog and fast.", min=1, max=9_999_999)
+    ] = 100_000,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A failure of source A: hang, refused, 401, 429, backlog, fast, poison, mapping or cpu. Repeatable. [all]",
+            metavar="FAULT",
+        ),
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time from enqueue to commit of orders of source B, while source A in the same processes fails in various ways.
+
+    B is also measured alone, before and after. Expected duration and progress go to stderr.
+
+    Examples:
+    `ingest bench isolation` takes about 6 minutes.
+
+    `ingest bench isolation --fault hang --fault 401 --seconds 10` measures two failures.
+    """
+    from ingest.bench.isolation.compare import Plan, run
+    from ingest.bench.isolation.faults import FAULTS
+
+    known = [name for name in FAULTS if name != "alone"]
+    if unknown := next((name for name in fault or () if name not in known), None):
+        raise typer.BadParameter(f"{unknown!r} is none of {', '.join(known)}", param_hint="--fault")
+    chosen = [name for name in known if not fault or name in fault]
+    publish(
+        partial(run, Plan(chosen, rate, seconds, processes, concurrency, latency, backlog)), output, as_json=as_json
+    )

@@ -1,0 +1,34 @@
+"""Bytes that a process publishes to its relatives."""
+
+import os
+
+import pytest
+
+from ingest.process.shared_bytes import SharedBytes
+
+
+def test_a_process_reads_the_last_bytes_that_another_one_has_published() -> None:
+    shared = SharedBytes(100)
+
+    for text in (b"first", b"second", b"3rd"):
+        if not (pid := os.fork()):
+            shared.publish(text)
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    assert shared.read() == (3, b"3rd")
+    assert shared.number == 3
+
+
+def test_without_a_publication_there_are_no_bytes() -> None:
+    assert SharedBytes(10).read() == (0, b"")
+
+
+def test_bytes_over_the_capacity_are_an_error_and_the_ones_before_stay() -> None:
+    shared = SharedBytes(4)
+    shared.publish(b"1234")
+
+    with pytest.raises(ValueError, match="5 bytes do not fit into 4"):
+        shared.publish(b"12345")
+
+    assert shared.read() == (1, b"1234")
