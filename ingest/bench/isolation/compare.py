@@ -113,7 +113,7 @@ class _Bench:
         """Run one failure, and return the times of B."""
         fault, plan, on = self._fault(name), self._plan, self._on
         self._number += 1
-        # A queue and IDs of its own, so that nothing of the last run is left.
+        # Each run has a new queue and new IDs, so that the last run leaves it nothing.
         stream = f"{on.stream}{self._number}"
         self._write_sources(fault)
         on.commands.configure(
