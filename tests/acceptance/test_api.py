@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 import aiohttp
 import psutil
@@ -127,6 +128,32 @@ async def test_the_metrics_of_all_processes_are_one_page(start: Start) -> None:
 
     assert 'ingest_api_accepted_total{origin="api",source=""} 20.0' in page
     assert 'ingest_api_request_seconds_count{code="202",method="POST",route="/v1/orders"} 20.0' in page
+    assert await api.stop() == 0
+
+
+async def test_one_command_serves_all_sources_and_counts_each(
+    start: Start, redis: Redis, queue_name: str, tmp_path: Path
+) -> None:
+    sources = tmp_path / "sources.toml"
+    tables = (
+        f'[sources.{name}]\nupstream = {{ url = "https://{name}.example/{{order_id}}" }}\n' for name in ("a", "b")
+    )
+    sources.write_text("".join(tables))
+    port = free_port()
+    api = start(api_processes=2, api_metrics_port=port, sources=sources)
+    url = await url_of(api)
+    async with alone() as http:
+        for name, count in (("a", 3), ("b", 5)):
+            for number in range(count):
+                path = f"{url}/v1/sources/{name}/orders"
+                async with http.post(path, json={"order_ids": [str(number)]}) as answer:
+                    assert answer.status == 202
+        async with http.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            page = await answer.text()
+
+    assert [await redis.xlen(Keys.of(f"{queue_name}/{name}").stream) for name in ("a", "b")] == [3, 5]
+    for name, count in (("a", 3), ("b", 5)):
+        assert f'ingest_api_accepted_total{{origin="api",source="{name}"}} {count}.0' in page
     assert await api.stop() == 0
 
 

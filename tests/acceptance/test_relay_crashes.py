@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
@@ -70,6 +71,29 @@ async def stop(process: Process, number: signal.Signals = signal.SIGTERM) -> str
     _, log = await asyncio.to_thread(process.communicate, timeout=30)
     assert process.returncode == 0, log
     return log
+
+
+async def test_one_relay_moves_the_rows_of_all_sources(
+    own_servers: EmbeddedServers, shop_dsn: str, shop_env: dict[str, str], queue_name: str, tmp_path: Path
+) -> None:
+    sources = tmp_path / "sources.toml"
+    tables = (
+        f'[sources.{name}]\nupstream = {{ url = "https://{name}.example/{{order_id}}" }}\n' for name in ("a", "b")
+    )
+    sources.write_text("".join(tables))
+    with closing_cli({**shop_env, "INGEST_SOURCES": str(sources)}) as cli:
+        assert cli.run("relay", "--create", "--no-role").returncode == 0
+        async with connected(shop_dsn) as sql:
+            await sql.execute(
+                "INSERT INTO order_outbox (source, order_id)"
+                " SELECT CASE WHEN n % 3 = 0 THEN 'a' ELSE 'b' END, n FROM generate_series(1, 30) AS n"
+            )
+        relay = cli.start("relay")
+        for name, count in (("a", 10), ("b", 20)):
+            await reaches(own_servers, Keys.of(f"{queue_name}/{name}").stream, count)
+        log = await stop(relay)
+
+    assert "relaying" in log
 
 
 @pytest.mark.timeout(600 if FULL else 120)

@@ -10,6 +10,7 @@ import pytest
 from http_api import NOWHERE, Api, queued, running_api
 from integration.scene import document
 from redis.asyncio import Redis
+from support import connected
 from webhook_requests import SECRET, shopify
 
 from ingest import Client, Forbidden, SyncClient
@@ -23,21 +24,28 @@ from ingest.telemetry.shared_metrics import Counter
 SHOPS = ("shop-de", "shop-fr")
 OF_SHOP_DE = {"X-API-Key": make_key(b"shop-de " * 2)}
 OF_ALL = {"X-API-Key": make_key(b"all shop" * 2)}
+STORE = (
+    "INSERT INTO orders (source, order_id, status, currency, placed_at, line_count, total, lines, version, fetched_at, attempts,"
+    " enqueued_at, ingested_at)"
+    " SELECT $1, '1', $2, 'EUR', t, 0, 0, '[]', t, t, 1, t, t FROM (SELECT timestamptz '2020-01-01' AS t) AS t"
+)
 
 ServeSources = Callable[..., AbstractAsyncContextManager[Api]]
 
 
 @pytest.fixture
 def serve_sources(redis_url: str, queue_name: str, tmp_path: Path) -> ServeSources:
-    """Runs an API of these sources, without PostgreSQL."""
+    """Runs an API of these sources, without PostgreSQL unless a DSN is given."""
 
     @asynccontextmanager
-    async def serve(names: Sequence[str] = SHOPS, webhook: str = "", **settings: Any) -> AsyncIterator[Api]:
+    async def serve(
+        names: Sequence[str] = SHOPS, webhook: str = "", dsn: str = NOWHERE, **settings: Any
+    ) -> AsyncIterator[Api]:
         file = tmp_path / "sources.toml"
         file.write_text("".join(_table(name, webhook) for name in names))
         async with (
             _access(tmp_path / "keys") as access,
-            running_api(redis_url, NOWHERE, queue_name, access, sources=str(file), **settings) as api,
+            running_api(redis_url, dsn, queue_name, access, sources=str(file), **settings) as api,
         ):
             yield api
 
@@ -199,3 +207,22 @@ async def test_the_webhook_of_a_source_enqueues_its_orders_for_this_source_alone
     assert [await ids_of(redis, queue_name, name) for name in (*SHOPS, "")] == [["1"], ["1"], []]
     assert (await queued(redis, queue_of(queue_name, "shop-fr")))[0][b"origin"] == b"webhook:shop-fr"
     assert accepted == {"shop-de": 1, "shop-fr": 1}
+
+
+async def test_the_same_order_of_two_sources_is_shown_listed_and_erased_for_each_alone(
+    serve_sources: ServeSources, dsn: str
+) -> None:
+    async with connected(dsn) as sql, serve_sources(dsn=dsn) as api:
+        for source, status in (("shop-de", "placed"), ("shop-fr", "shipped"), ("", "unnamed")):
+            await sql.execute(STORE, source, status)
+
+        shown = [await api.call("GET", f"/v1/sources/{name}/orders/1", headers=OF_ALL) for name in SHOPS]
+        _, listed = await api.call("GET", "/v1/sources/shop-fr/orders", headers=OF_ALL)
+        erased, answer = await api.call("DELETE", "/v1/sources/shop-de/orders/1", headers=OF_ALL)
+        after = [(await api.call("GET", f"/v1/sources/{name}/orders/1", headers=OF_ALL))[1] for name in SHOPS]
+
+    assert [(status, found["order"]["status"]) for status, found in shown] == [(200, "placed"), (200, "shipped")]
+    assert [each["order"]["status"] for each in listed["orders"]] == ["shipped"]
+    assert (erased, answer["removed"]["rows"]) == (200, 1)
+    assert [found["order"] is None for found in after] == [True, False]
+    assert [found["erased_at"] is None for found in after] == [False, True]
