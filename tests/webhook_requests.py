@@ -7,8 +7,8 @@ from pathlib import Path
 
 from multidict import CIMultiDict
 
-from ingest.api.webhooks.load import compile_sources
-from ingest.api.webhooks.sources import WebhookSource
+from ingest.api.webhooks.load import compile_webhooks
+from ingest.api.webhooks.webhook import Webhook
 
 # Published with the reference library of Standard Webhooks (Go), for a body with one space.
 STANDARD_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -60,8 +60,8 @@ def headers(given: dict[str, str]) -> CIMultiDict[str]:
     return CIMultiDict(given)
 
 
-def source(folder: Path, declared: str, secret: str = SECRET, name: str = "shop") -> WebhookSource:
+def webhook(folder: Path, declared: str, secret: str = SECRET, name: str = "shop") -> Webhook:
     """A source with one secret and the further keys `declared`."""
     (folder / "secret").write_text(secret)
-    (compiled,) = compile_sources(f'[sources.{name}]\nsecret_files = ["secret"]\n{declared}', folder)
+    (compiled,) = compile_webhooks(f'[sources.{name}]\nsecret_files = ["secret"]\n{declared}', folder)
     return compiled

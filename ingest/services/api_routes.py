@@ -19,10 +19,10 @@ from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
-from ingest.api.webhooks.load import load_sources
+from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.api.webhooks.source_webhook import webhook_of
-from ingest.api.webhooks.sources import WebhookSource
+from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
 from ingest.services.api_connections import RouteConnections, SourceConnections
@@ -45,7 +45,7 @@ class ServedSources:
     """
 
     settings: Mapping[str, Settings]
-    webhooks: Mapping[str, Sequence[WebhookSource]] = field(default_factory=dict)
+    webhooks: Mapping[str, Sequence[Webhook]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
@@ -58,12 +58,12 @@ class ServedSources:
         return cls(sources, {name: _webhooks_of(each) for name, each in sources.items()})
 
 
-def _webhooks_of(settings: Settings) -> Sequence[WebhookSource]:
+def _webhooks_of(settings: Settings) -> Sequence[Webhook]:
     """Read the webhooks of a source. The webhooks of the unnamed source are in a separate file."""
     if settings.source:
         webhook = webhook_of(settings)
         return [] if webhook is None else [webhook]
-    return load_sources(settings.webhooks) if settings.webhooks is not None else []
+    return load_webhooks(settings.webhooks) if settings.webhooks is not None else []
 
 
 @dataclass(frozen=True, slots=True)

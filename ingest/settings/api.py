@@ -55,7 +55,7 @@ class ApiSettings(Topic):
     )
     # -- webhooks -----------------------------------------------------------------------------------------------------
     webhooks: NotEmpty | None = Field(
-        None, description="TOML file of the sources of webhooks. Without it, webhooks are not accepted"
+        None, description="TOML file of the webhooks. Without it, webhooks are not accepted"
     )
     coalesce: Coalesce = Field(
         60.0,

@@ -8,9 +8,9 @@ import pytest
 import webhook_requests as made
 from webhook_requests import NOW, SECRET, STANDARD_SECRET
 
-from ingest.api.webhooks.load import compile_sources
+from ingest.api.webhooks.load import compile_webhooks
 from ingest.api.webhooks.reception import read_webhook
-from ingest.api.webhooks.sources import WebhookSource
+from ingest.api.webhooks.webhook import Webhook
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "webhooks" / "webhooks.toml"
@@ -22,18 +22,18 @@ ON_THE_PAGE = [
 ]
 
 
-def compiled(text: str, folder: Path) -> dict[str, WebhookSource]:
+def compiled(text: str, folder: Path) -> dict[str, Webhook]:
     for name in re.findall(r'"/run/secrets/([a-z-]+)"', text):
         (folder / name).write_text(STANDARD_SECRET if name == "standard" else SECRET)
-    return {source.name: source for source in compile_sources(text.replace("/run/secrets/", ""), folder)}
+    return {source.name: source for source in compile_webhooks(text.replace("/run/secrets/", ""), folder)}
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> dict[str, WebhookSource]:
+def sources(tmp_path: Path) -> dict[str, Webhook]:
     return compiled(FILE.read_text(encoding="utf-8"), tmp_path)
 
 
-def announced(source: WebhookSource, document: dict[str, object], headers: dict[str, str]) -> tuple[str, bool]:
+def announced(source: Webhook, document: dict[str, object], headers: dict[str, str]) -> tuple[str, bool]:
     """The order, and whether it is pushed."""
     body = json.dumps(document).encode()
     found = read_webhook(source, made.headers(headers), body, NOW)
@@ -41,7 +41,7 @@ def announced(source: WebhookSource, document: dict[str, object], headers: dict[
     return found.announcement.order_id, found.announcement.document is not None
 
 
-def test_each_example_takes_what_its_service_sends(sources: dict[str, WebhookSource]) -> None:
+def test_each_example_takes_what_its_service_sends(sources: dict[str, Webhook]) -> None:
     order: dict[str, object] = {"id": 450789469}
     refund: dict[str, object] = {"id": 5, "order_id": 450789469}
     event: dict[str, object] = {"type": "order.created", "data": {"id": "A-1"}}

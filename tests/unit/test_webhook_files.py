@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from webhook_requests import STANDARD_SECRET
 
-from ingest.api.webhooks.load import load_sources
+from ingest.api.webhooks.load import load_webhooks
 from ingest.domain.errors import ConfigError
 
 SECRET = "do-not-print-this"
@@ -28,7 +28,7 @@ def refusal(folder: Path, text: str) -> str:
     path = folder / "webhooks.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load_sources(str(path))
+        load_webhooks(str(path))
     message = str(caught.value)
     prefix = f"INGEST_WEBHOOKS: {path}"
     assert message.startswith(prefix)
@@ -45,7 +45,7 @@ HMAC = '[sources.shop]\nprofile = "hmac"\nsecret_files = ["secret"]\norder_id = 
     ("text", "expected"),
     [
         ("", "needs the key `sources`"),
-        ("[sources]", "contains no source: write a table [sources.NAME] for each"),
+        ("[sources]", "contains no webhook: write a table [sources.NAME] for each"),
         ("sources = 1", "line 1, sources: Expected `object`, got `int`"),
         ("[sources", "not TOML: "),
         (f"{SHOP}coalesce = {'1' * 5_000}", "not TOML: Exceeds the limit (4300 digits)"),
@@ -136,7 +136,7 @@ def test_the_second_of_two_sources_is_named(folder: Path) -> None:
         (".", "cannot read"),
         ("/dev/zero", "cannot read /dev/zero: Not a regular file"),
         ("pipe.toml", "Not a regular file"),
-        ("large.toml", "it is not a file of sources"),
+        ("large.toml", "it is not a file of webhooks"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(folder: Path, name: str, expected: str) -> None:
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path, name: str, expected: 
     (folder / "large.toml").write_bytes(b"#" * (1024 * 1024 + 1))
 
     with pytest.raises(ConfigError, match=f"INGEST_WEBHOOKS: .*{expected}"):
-        load_sources(str(folder / name))
+        load_webhooks(str(folder / name))
 
 
 def test_paths_of_secrets_begin_at_the_folder_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +152,6 @@ def test_paths_of_secrets_begin_at_the_folder_of_the_file(folder: Path, monkeypa
     (folder / "below").mkdir()
     monkeypatch.chdir(folder / "below")
 
-    (source,) = load_sources("../webhooks.toml")
+    (source,) = load_webhooks("../webhooks.toml")
 
     assert source.path == "/v1/webhooks/shop"

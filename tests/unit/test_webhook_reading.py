@@ -12,30 +12,28 @@ from webhook_requests import NOW, SECRET, STANDARD_SECRET
 
 from ingest.api.webhooks.places import compile_path
 from ingest.api.webhooks.reception import ReceivedOrder, Refused, read_webhook
-from ingest.api.webhooks.sources import WebhookSource
+from ingest.api.webhooks.webhook import Webhook
 
 SHOPIFY = 'profile = "shopify"'
 STRIPE = 'profile = "stripe"\nevents = ["checkout.session.*"]\norder_id = "data.object.metadata.order"'
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> WebhookSource:
-    return made.source(tmp_path, SHOPIFY)
+def shop(tmp_path: Path) -> Webhook:
+    return made.webhook(tmp_path, SHOPIFY)
 
 
 @pytest.fixture
-def woocommerce(tmp_path: Path) -> WebhookSource:
-    return made.source(tmp_path, 'profile = "woocommerce"')
+def woocommerce(tmp_path: Path) -> Webhook:
+    return made.webhook(tmp_path, 'profile = "woocommerce"')
 
 
-def of_shopify(
-    source: WebhookSource, document: Any, topic: str = "orders/create", **options: str
-) -> ReceivedOrder | None:
+def of_shopify(source: Webhook, document: Any, topic: str = "orders/create", **options: str) -> ReceivedOrder | None:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return read_webhook(source, made.headers(made.shopify(body, topic=topic, **options)), body, NOW)
 
 
-def refusal(source: WebhookSource, document: Any, **options: str) -> Refused:
+def refusal(source: Webhook, document: Any, **options: str) -> Refused:
     with pytest.raises(Refused) as caught:
         of_shopify(source, document, **options)
     return caught.value
@@ -56,13 +54,13 @@ def refusal(source: WebhookSource, document: Any, **options: str) -> Refused:
         ("ORDERS/CREATE", False),
     ],
 )
-def test_shopify_announces_orders_by_its_topics(shop: WebhookSource, topic: str, is_order: bool) -> None:  # noqa: FBT001
+def test_shopify_announces_orders_by_its_topics(shop: Webhook, topic: str, is_order: bool) -> None:  # noqa: FBT001
     # An event that is ignored needs no ID.
     assert (of_shopify(shop, {"id": 1} if is_order else {}, topic) is not None) == is_order
 
 
 def test_a_source_can_say_which_events_are_orders(tmp_path: Path) -> None:
-    source = made.source(
+    source = made.webhook(
         tmp_path, f'{SHOPIFY}\nevents = ["*"]\nignore = ["app/*", "orders/delete"]\norder_id = "order_id"'
     )
 
@@ -72,7 +70,7 @@ def test_a_source_can_say_which_events_are_orders(tmp_path: Path) -> None:
 
 
 def test_an_event_may_be_in_the_body(tmp_path: Path) -> None:
-    source = made.source(tmp_path, STRIPE)
+    source = made.webhook(tmp_path, STRIPE)
     session = {"id": "evt_1", "type": "checkout.session.completed", "data": {"object": {"metadata": {"order": "A-1"}}}}
 
     def read(document: dict[str, Any]) -> ReceivedOrder | None:
@@ -85,7 +83,7 @@ def test_an_event_may_be_in_the_body(tmp_path: Path) -> None:
     assert read(session | {"type": "invoice.paid"}) is None
 
 
-def test_without_a_name_the_event_is_refused_and_the_place_is_told(shop: WebhookSource) -> None:
+def test_without_a_name_the_event_is_refused_and_the_place_is_told(shop: Webhook) -> None:
     body = b'{"id": 1}'
     given = made.shopify(body)
     del given["X-Shopify-Topic"]
@@ -94,7 +92,7 @@ def test_without_a_name_the_event_is_refused_and_the_place_is_told(shop: Webhook
         read_webhook(shop, made.headers(given), body, NOW)
 
 
-def test_only_the_unsigned_ping_of_woocommerce_is_acknowledged(woocommerce: WebhookSource, shop: WebhookSource) -> None:
+def test_only_the_unsigned_ping_of_woocommerce_is_acknowledged(woocommerce: Webhook, shop: Webhook) -> None:
     ping, unsigned = b"webhook_id=12", made.headers({})
     forged = made.headers(made.woocommerce(ping, secret="another"))
 
@@ -109,7 +107,7 @@ def test_only_the_unsigned_ping_of_woocommerce_is_acknowledged(woocommerce: Webh
             read_webhook(source, headers, body, NOW)
 
 
-def test_deleted_orders_of_woocommerce_are_ignored(woocommerce: WebhookSource) -> None:
+def test_deleted_orders_of_woocommerce_are_ignored(woocommerce: Webhook) -> None:
     body = b'{"id":727}'
 
     found = [
@@ -134,7 +132,7 @@ def test_deleted_orders_of_woocommerce_are_ignored(woocommerce: WebhookSource) -
         (b'{"id": "\\u0041-1"}', "A-1"),
     ],
 )
-def test_an_id_is_taken_as_it_is_written(shop: WebhookSource, body: bytes, order_id: str) -> None:
+def test_an_id_is_taken_as_it_is_written(shop: Webhook, body: bytes, order_id: str) -> None:
     announced = of_shopify(shop, body)
 
     assert announced is not None
@@ -171,9 +169,7 @@ def test_an_id_is_taken_as_it_is_written(shop: WebhookSource, body: bytes, order
         (b'{"id":' * 500_000, "invalid_json"),
     ],
 )
-def test_a_body_without_a_usable_id_is_refused_and_nothing_of_it_is_told(
-    shop: WebhookSource, body: bytes, code: str
-) -> None:
+def test_a_body_without_a_usable_id_is_refused_and_nothing_of_it_is_told(shop: Webhook, body: bytes, code: str) -> None:
     refused = refusal(shop, body)
 
     assert refused.code == code
@@ -187,7 +183,7 @@ def test_a_body_without_a_usable_id_is_refused_and_nothing_of_it_is_told(
 def test_an_id_may_be_in_a_signed_header_and_have_a_prefix(tmp_path: Path) -> None:
     signature = 'signature = { header = "X-Signature", signed = "{id}.{body}", id_header = "X-Order" }'
     declared = f'order_id = {{ header = "X-Order" }}\nremove_prefix = "gid://shopify/Order/"\n{signature}'
-    source = made.source(tmp_path, f'profile = "hmac"\n{declared}', SECRET)
+    source = made.webhook(tmp_path, f'profile = "hmac"\n{declared}', SECRET)
     order = "gid://shopify/Order/5"
     given = {"X-Order": order, "X-Signature": made.digest(SECRET.encode(), f"{order}.{{}}".encode()).hex()}
 
@@ -237,7 +233,7 @@ def test_no_document_makes_a_path_fail(document: Any) -> None:
 
 
 def test_the_document_is_pushed_as_it_was_sent(tmp_path: Path) -> None:
-    source = made.source(tmp_path, f'{SHOPIFY}\norder_id = "data.id"\ndocument = "data"')
+    source = made.webhook(tmp_path, f'{SHOPIFY}\norder_id = "data.id"\ndocument = "data"')
 
     announced = of_shopify(source, b'{"data": {"id": 1, "total": 10.00,  "big": 123456789012345678901} }')
 
@@ -246,7 +242,7 @@ def test_the_document_is_pushed_as_it_was_sent(tmp_path: Path) -> None:
 
 
 def test_without_a_document_the_order_is_announced_to_be_fetched(tmp_path: Path) -> None:
-    source = made.source(tmp_path, f'{SHOPIFY}\ndocument = "order"')
+    source = made.webhook(tmp_path, f'{SHOPIFY}\ndocument = "order"')
 
     announced = of_shopify(source, {"id": 1, "order": None})
 
@@ -256,13 +252,13 @@ def test_without_a_document_the_order_is_announced_to_be_fetched(tmp_path: Path)
 
 @pytest.mark.parametrize("order", [[], "x", 1])
 def test_a_document_that_is_no_object_is_refused(tmp_path: Path, order: object) -> None:
-    source = made.source(tmp_path, f'{SHOPIFY}\ndocument = "order"')
+    source = made.webhook(tmp_path, f'{SHOPIFY}\ndocument = "order"')
 
     assert refusal(source, {"id": 1, "order": order}).code == "invalid_document"
 
 
 def test_a_document_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    source = made.source(tmp_path, f'{SHOPIFY}\ndocument = "$"')
+    source = made.webhook(tmp_path, f'{SHOPIFY}\ndocument = "$"')
 
     assert refusal(source, {"id": 1, "note": "x" * 5 * 1024 * 1024}).code == "invalid_document"
 
@@ -276,7 +272,7 @@ def key_of(announced: ReceivedOrder | None) -> str:
     return announced.idempotency_key
 
 
-def test_deliveries_of_one_event_have_one_key(shop: WebhookSource) -> None:
+def test_deliveries_of_one_event_have_one_key(shop: Webhook) -> None:
     first, again, other = (key_of(of_shopify(shop, {"id": 1}, webhook_id=name)) for name in ("w-1", "w-1", "w-2"))
 
     assert first == again
@@ -284,14 +280,14 @@ def test_deliveries_of_one_event_have_one_key(shop: WebhookSource) -> None:
     assert first != other
 
 
-def test_an_id_that_is_not_signed_does_not_keep_out_another_body(shop: WebhookSource) -> None:
+def test_an_id_that_is_not_signed_does_not_keep_out_another_body(shop: Webhook) -> None:
     old, new = (key_of(of_shopify(shop, {"id": 1, "total": total})) for total in ("1.00", "2.00"))
 
     assert old != new
 
 
 def test_an_id_that_is_signed_is_the_key(tmp_path: Path) -> None:
-    source = made.source(tmp_path, 'profile = "standard"\norder_id = "id"', STANDARD_SECRET)
+    source = made.webhook(tmp_path, 'profile = "standard"\norder_id = "id"', STANDARD_SECRET)
 
     keys = {
         key_of(read_webhook(source, made.headers(made.standard(body)), body, NOW))
@@ -302,13 +298,13 @@ def test_an_id_that_is_signed_is_the_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("webhook_id", ["x" * 500, "a b", "ä\x1f0", "\udcff"])
-def test_an_unusual_delivery_id_is_still_a_valid_key(shop: WebhookSource, webhook_id: str) -> None:
+def test_an_unusual_delivery_id_is_still_a_valid_key(shop: Webhook, webhook_id: str) -> None:
     key = key_of(of_shopify(shop, {"id": 1}, webhook_id=webhook_id))
 
     assert len(key) == len("webhook:shop:") + 64 + 1 + 16
 
 
-def test_without_a_delivery_id_there_is_no_key(shop: WebhookSource) -> None:
+def test_without_a_delivery_id_there_is_no_key(shop: Webhook) -> None:
     announced = of_shopify(shop, {"id": 1}, webhook_id="")
 
     assert announced is not None
@@ -316,7 +312,7 @@ def test_without_a_delivery_id_there_is_no_key(shop: WebhookSource) -> None:
 
 
 def test_equal_bodies_of_woocommerce_are_one_event(tmp_path: Path) -> None:
-    source = made.source(tmp_path, 'profile = "woocommerce"', SECRET)
+    source = made.webhook(tmp_path, 'profile = "woocommerce"', SECRET)
 
     def key(body: bytes, topic: str) -> str | None:
         announced = read_webhook(source, made.headers(made.woocommerce(body, topic=topic)), body, NOW)
@@ -327,6 +323,6 @@ def test_equal_bodies_of_woocommerce_are_one_event(tmp_path: Path) -> None:
 
 
 def test_the_key_of_one_source_is_not_that_of_another(tmp_path: Path) -> None:
-    keys = {key_of(of_shopify(made.source(tmp_path, SHOPIFY, name=name), {"id": 1})) for name in ("one", "two")}
+    keys = {key_of(of_shopify(made.webhook(tmp_path, SHOPIFY, name=name), {"id": 1})) for name in ("one", "two")}
 
     assert len(keys) == 2

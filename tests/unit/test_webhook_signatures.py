@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from webhook_requests import NOW, SECRET, STANDARD_BODY, STANDARD_ID, STANDARD_SECRET, STANDARD_SIGNATURE, STANDARD_TIME
 
 from ingest.api.webhooks.reception import Refused, read_webhook
-from ingest.api.webhooks.sources import WebhookSource
+from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.webhook_result import WebhookResult
 
 STANDARD = 'profile = "standard"\norder_id = "data.id"'
@@ -20,7 +20,7 @@ STRIPE = 'profile = "stripe"\norder_id = "data.object.id"\nevents = ["order.*"]'
 EVENT = b'{"type":"order.created","data":{"id":"7"}}'
 
 
-def result(source: WebhookSource, headers: dict[str, str], body: bytes, now: float = NOW) -> str:
+def result(source: Webhook, headers: dict[str, str], body: bytes, now: float = NOW) -> str:
     """`signed`, or why it is refused."""
     try:
         read_webhook(source, made.headers(headers), body, now)
@@ -30,8 +30,8 @@ def result(source: WebhookSource, headers: dict[str, str], body: bytes, now: flo
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> WebhookSource:
-    return made.source(tmp_path, STANDARD, STANDARD_SECRET)
+def source(tmp_path: Path) -> Webhook:
+    return made.webhook(tmp_path, STANDARD, STANDARD_SECRET)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def published() -> dict[str, str]:
     return {"webhook-id": STANDARD_ID, "webhook-timestamp": str(STANDARD_TIME), "webhook-signature": STANDARD_SIGNATURE}
 
 
-def test_the_published_example_of_standard_webhooks_is_valid(source: WebhookSource, published: dict[str, str]) -> None:
+def test_the_published_example_of_standard_webhooks_is_valid(source: Webhook, published: dict[str, str]) -> None:
     assert result(source, published, STANDARD_BODY, STANDARD_TIME) == "signed"
 
 
@@ -59,20 +59,20 @@ def test_the_published_example_of_standard_webhooks_is_valid(source: WebhookSour
         pytest.param(STANDARD_SIGNATURE + "=\x00", id="NUL"),
     ],
 )
-def test_another_signature_is_not(source: WebhookSource, published: dict[str, str], signature: str) -> None:
+def test_another_signature_is_not(source: Webhook, published: dict[str, str], signature: str) -> None:
     found = result(source, published | {"webhook-signature": signature}, STANDARD_BODY, STANDARD_TIME)
 
     assert found == "bad_signature"
 
 
 @pytest.mark.parametrize("separator", [" ", "  ", "\t"])
-def test_one_of_several_signatures_has_to_fit(source: WebhookSource, published: dict[str, str], separator: str) -> None:
+def test_one_of_several_signatures_has_to_fit(source: Webhook, published: dict[str, str], separator: str) -> None:
     listed = separator.join(["v9,AAAA", "v1,bm9uZQ==", "nonsense", "v1,%", STANDARD_SIGNATURE])
 
     assert result(source, published | {"webhook-signature": listed}, STANDARD_BODY, STANDARD_TIME) == "signed"
 
 
-def test_only_the_first_ten_signatures_are_compared(source: WebhookSource, published: dict[str, str]) -> None:
+def test_only_the_first_ten_signatures_are_compared(source: Webhook, published: dict[str, str]) -> None:
     listed = " ".join(["v1,bm9uZQ=="] * 10 + [STANDARD_SIGNATURE])
 
     assert result(source, published | {"webhook-signature": listed}, STANDARD_BODY, STANDARD_TIME) == "bad_signature"
@@ -80,7 +80,7 @@ def test_only_the_first_ten_signatures_are_compared(source: WebhookSource, publi
 
 @pytest.mark.parametrize("missing", ["webhook-id", "webhook-timestamp", "webhook-signature"])
 def test_each_header_of_standard_webhooks_is_needed_once(
-    source: WebhookSource, published: dict[str, str], missing: str
+    source: Webhook, published: dict[str, str], missing: str
 ) -> None:
     twice = made.headers(published)
     twice.add(missing, published[missing])
@@ -93,13 +93,13 @@ def test_each_header_of_standard_webhooks_is_needed_once(
 
 
 def test_the_secret_may_lack_its_prefix(tmp_path: Path, published: dict[str, str]) -> None:
-    source = made.source(tmp_path, STANDARD, STANDARD_SECRET.removeprefix("whsec_"))
+    source = made.webhook(tmp_path, STANDARD, STANDARD_SECRET.removeprefix("whsec_"))
 
     assert result(source, published, STANDARD_BODY, STANDARD_TIME) == "signed"
 
 
 @pytest.mark.parametrize("body", [b'{"test":2432232314}', STANDARD_BODY + b"\n", b""])
-def test_the_body_is_signed_as_it_was_sent(source: WebhookSource, published: dict[str, str], body: bytes) -> None:
+def test_the_body_is_signed_as_it_was_sent(source: Webhook, published: dict[str, str], body: bytes) -> None:
     assert result(source, published, body, STANDARD_TIME) == "bad_signature"
 
 
@@ -107,22 +107,22 @@ def test_the_body_is_signed_as_it_was_sent(source: WebhookSource, published: dic
     ("off", "expected"),
     [(-301, "expired"), (301, "expired"), (-1e9, "expired"), (1e9, "expired"), (-300, "signed"), (300, "signed")],
 )
-def test_a_signed_timestamp_may_differ_by_five_minutes(source: WebhookSource, off: float, expected: str) -> None:
+def test_a_signed_timestamp_may_differ_by_five_minutes(source: Webhook, off: float, expected: str) -> None:
     assert result(source, made.standard(EVENT, at=NOW + off), EVENT) == expected
 
 
 def test_the_tolerance_can_be_set(tmp_path: Path) -> None:
-    source = made.source(tmp_path, STANDARD + "\ntolerance = 10", STANDARD_SECRET)
+    source = made.webhook(tmp_path, STANDARD + "\ntolerance = 10", STANDARD_SECRET)
 
     assert [result(source, made.standard(EVENT, at=NOW - age), EVENT) for age in (10, 11)] == ["signed", "expired"]
 
 
 @pytest.mark.parametrize("text", ["1614265330.5", "-1614265330", " ", "", "1e9", "٣", "9" * 400, "NaN", "0x10"])
-def test_what_is_no_timestamp_is_refused(source: WebhookSource, published: dict[str, str], text: str) -> None:
+def test_what_is_no_timestamp_is_refused(source: Webhook, published: dict[str, str], text: str) -> None:
     assert result(source, published | {"webhook-timestamp": text}, STANDARD_BODY, STANDARD_TIME) == "bad_signature"
 
 
-def test_a_part_of_the_body_cannot_pass_for_the_id_and_the_timestamp(source: WebhookSource) -> None:
+def test_a_part_of_the_body_cannot_pass_for_the_id_and_the_timestamp(source: Webhook) -> None:
     body = b'{"note":"x.1700000000.{}"}'
     genuine = made.standard(body, at=NOW - 10_000)
     shifted = genuine | {"webhook-id": f'msg_1.{NOW - 10_000:.0f}.{{"note":"x', "webhook-timestamp": "1700000000"}
@@ -149,7 +149,7 @@ def public_secret(private: Ed25519PrivateKey) -> str:
 
 def test_a_signature_by_ed25519_is_checked_with_the_public_key(tmp_path: Path) -> None:
     private, other = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-    source = made.source(tmp_path, STANDARD, public_secret(private))
+    source = made.webhook(tmp_path, STANDARD, public_secret(private))
 
     assert result(source, ed25519_headers(private, EVENT), EVENT) == "signed"
     assert result(source, ed25519_headers(other, EVENT), EVENT) == "bad_signature"
@@ -159,7 +159,7 @@ def test_a_signature_by_ed25519_is_checked_with_the_public_key(tmp_path: Path) -
 def test_the_public_key_is_no_shared_secret(tmp_path: Path) -> None:
     # Who knows the public key, which is no secret, must not be able to sign with it.
     secret = public_secret(Ed25519PrivateKey.generate())
-    source = made.source(tmp_path, STANDARD, secret)
+    source = made.webhook(tmp_path, STANDARD, secret)
 
     forged = made.standard(EVENT, secret="whsec_" + secret.removeprefix("whpk_"))
 
@@ -168,7 +168,7 @@ def test_the_public_key_is_no_shared_secret(tmp_path: Path) -> None:
 
 def test_both_kinds_of_keys_may_be_valid_at_a_time(tmp_path: Path) -> None:
     private = Ed25519PrivateKey.generate()
-    source = made.source(tmp_path, STANDARD, f"{STANDARD_SECRET}\n{public_secret(private)}\n")
+    source = made.webhook(tmp_path, STANDARD, f"{STANDARD_SECRET}\n{public_secret(private)}\n")
 
     assert result(source, ed25519_headers(private, EVENT), EVENT) == "signed"
     assert result(source, made.standard(EVENT), EVENT) == "signed"
@@ -192,7 +192,7 @@ BODY_SIGNATURE = "zXpJfv1kLdKS/OntLeg275ZsidnbJf3PuMcoVg38Woo="
 def test_examples_of_shops_that_sign_the_body(
     tmp_path: Path, profile: str, topic: tuple[str, str], signature: str
 ) -> None:
-    source = made.source(tmp_path, f'profile = "{profile}"', BODY_SECRET)
+    source = made.webhook(tmp_path, f'profile = "{profile}"', BODY_SECRET)
     given = dict([topic, (signature, BODY_SIGNATURE)])
 
     assert result(source, given, BODY) == "signed"
@@ -224,7 +224,7 @@ STRIPE_V1 = "42b3d2b2181207b6b299df380bf37599bb895dc182467ba12e046b1916c4cd19"
     ],
 )
 def test_examples_of_stripe(tmp_path: Path, header: str, expected: str) -> None:
-    source = made.source(tmp_path, STRIPE, "whsec_test_secret")
+    source = made.webhook(tmp_path, STRIPE, "whsec_test_secret")
 
     assert result(source, {"Stripe-Signature": header}, STRIPE_BODY, 1614265330) == expected
     assert result(source, made.stripe(EVENT, "whsec_test_secret", at=NOW - 301), EVENT) == "expired"
@@ -233,9 +233,9 @@ def test_examples_of_stripe(tmp_path: Path, header: str, expected: str) -> None:
 # -- profile hmac -----------------------------------------------------------------------------------------------------
 
 
-def hmac_source(folder: Path, signature: str, secret: str = SECRET) -> WebhookSource:
+def hmac_source(folder: Path, signature: str, secret: str = SECRET) -> Webhook:
     table = f'profile = "hmac"\norder_id = "id"\n[sources.shop.signature]\nheader = "X-Signature"\n{signature}'
-    return made.source(folder, table, secret)
+    return made.webhook(folder, table, secret)
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512", "sha1"])
@@ -298,7 +298,7 @@ def test_a_signed_body_is_valid_and_with_one_byte_changed_it_is_not(
     tmp_path_factory: pytest.TempPathFactory, profile: str, body: bytes, data: st.DataObject
 ) -> None:
     declared, secret, headers = SOURCES[profile]
-    source = made.source(tmp_path_factory.getbasetemp(), declared, secret)
+    source = made.webhook(tmp_path_factory.getbasetemp(), declared, secret)
     changed = bytearray(body + b"{")
     at = data.draw(st.integers(0, len(changed) - 1))
     changed[at] ^= data.draw(st.integers(1, 255))
@@ -313,7 +313,7 @@ def test_no_header_of_somebody_who_does_not_know_the_secret_is_accepted_or_fails
     tmp_path_factory: pytest.TempPathFactory, profile: str, texts: list[str], body: bytes
 ) -> None:
     declared, secret, headers = SOURCES[profile]
-    source = made.source(tmp_path_factory.getbasetemp(), declared, secret)
+    source = made.webhook(tmp_path_factory.getbasetemp(), declared, secret)
     names = [*headers(b""), "X-Shopify-Topic"]
 
     assert result(source, dict(zip(names, texts, strict=False)), body) == "bad_signature"

@@ -1,4 +1,4 @@
-"""The keys and types of the file of webhook sources, and the error of a source that cannot be used.
+"""The keys and types of the file of webhooks, and the error of a webhook that cannot be used.
 
 docs/reference/webhooks.md describes them for users.
 """
@@ -14,8 +14,8 @@ from ingest.domain.toml_errors import Keys
 Profile = Literal["standard", "shopify", "stripe", "woocommerce", "hmac"]
 
 
-class SourceError(ValueError):
-    """A source that cannot be used.
+class WebhookError(ValueError):
+    """A webhook that cannot be used.
 
     Attributes:
         keys: where in the file, from its top.
@@ -33,8 +33,8 @@ def below(*keys: str | int) -> Iterator[None]:
     """Add these keys of the file to an error in the block."""
     try:
         yield
-    except SourceError as error:
-        raise SourceError(error.problem, (*keys, *error.keys)) from None
+    except WebhookError as error:
+        raise WebhookError(error.problem, (*keys, *error.keys)) from None
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ class Signature(Strict, frozen=True, kw_only=True):
     key: Literal["text", "base64", "hex"] = "text"
 
 
-class SourceDeclaration(Strict, frozen=True, kw_only=True):
+class WebhookDeclaration(Strict, frozen=True, kw_only=True):
     """`[sources.NAME]`: one sender. The profile provides a value that is None.
 
     Attributes:
@@ -113,7 +113,7 @@ class SourceDeclaration(Strict, frozen=True, kw_only=True):
     signature: Signature | None = None
 
 
-class SourcesFile(Strict, frozen=True, kw_only=True):
+class WebhooksFile(Strict, frozen=True, kw_only=True):
     """The whole file."""
 
-    sources: dict[str, SourceDeclaration]
+    sources: dict[str, WebhookDeclaration]

@@ -1,4 +1,4 @@
-"""Loads the file of webhook sources. Each error names line and field."""
+"""Loads the file of webhooks. Each error names line and field."""
 
 import re
 import tomllib
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from ingest.api.webhooks import declaration
-from ingest.api.webhooks.declaration import SourceError, below
-from ingest.api.webhooks.sources import WebhookSource, compile_source
+from ingest.api.webhooks.declaration import WebhookError, below
+from ingest.api.webhooks.webhook import Webhook, compile_webhook
 from ingest.domain.durations import parse_duration
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import Keys, describe_error, describe_location
@@ -22,47 +22,47 @@ _DURATIONS = ("tolerance", "coalesce")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 
 
-def load_sources(path: str) -> list[WebhookSource]:
-    """The sources in a file, with their secrets.
+def load_webhooks(path: str) -> list[Webhook]:
+    """The webhooks in a file, with their secrets.
 
     Raises:
-        ConfigError: a source cannot be used. The message names the setting, the line and the field.
+        ConfigError: a webhook cannot be used. The message names the setting, the line and the field.
     """
     try:
-        text = read_text(Path(path), _LARGEST, "a file of sources")
+        text = read_text(Path(path), _LARGEST, "a file of webhooks")
     except ValueError as error:
         raise ConfigError(f"INGEST_WEBHOOKS: {error}") from error
     try:
-        return compile_sources(text, Path(path).parent)
-    except SourceError as error:
+        return compile_webhooks(text, Path(path).parent)
+    except WebhookError as error:
         where = ", ".join([path, *describe_location(error.keys, text)])
         raise ConfigError(f"INGEST_WEBHOOKS: {where}: {error.problem}") from None
 
 
-def compile_sources(text: str, folder: Path) -> list[WebhookSource]:
+def compile_webhooks(text: str, folder: Path) -> list[Webhook]:
     """Compile the text of a file. Paths of secrets are relative to its folder.
 
     Raises:
-        SourceError: it cannot be used.
+        WebhookError: it cannot be used.
     """
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for thousands of digits
-        raise SourceError(f"not TOML: {error}") from None
-    sources = data.get("sources")
-    _convert(data if not isinstance(sources, dict) else {**data, "sources": {}}, declaration.SourcesFile)
-    if not sources:
-        raise SourceError("contains no source: write a table [sources.NAME] for each")
-    return [_compile(name, table, folder) for name, table in sources.items()]
+        raise WebhookError(f"not TOML: {error}") from None
+    tables = data.get("sources")
+    _convert(data if not isinstance(tables, dict) else {**data, "sources": {}}, declaration.WebhooksFile)
+    if not tables:
+        raise WebhookError("contains no webhook: write a table [sources.NAME] for each")
+    return [_compile(name, table, folder) for name, table in tables.items()]
 
 
-def compile_table(name: str, table: Any, folder: Path) -> WebhookSource:
-    """Compile the table of a single source.
+def compile_table(name: str, table: Any, folder: Path) -> Webhook:
+    """Compile the table of a single webhook.
 
     Raises:
-        SourceError: it cannot be used. Its keys begin at the table.
+        WebhookError: it cannot be used. Its keys begin at the table.
     """
-    return compile_source(name, _convert(_in_seconds(table), declaration.SourceDeclaration), folder)
+    return compile_webhook(name, _convert(_in_seconds(table), declaration.WebhookDeclaration), folder)
 
 
 def _in_seconds(table: Any) -> Any:
@@ -75,14 +75,14 @@ def _in_seconds(table: Any) -> Any:
             try:
                 seconds[key] = parse_duration(value)
             except ValueError as error:
-                raise SourceError(str(error), (key,)) from None
+                raise WebhookError(str(error), (key,)) from None
     return {**table, **seconds}
 
 
-def _compile(name: str, table: Any, folder: Path) -> WebhookSource:
+def _compile(name: str, table: Any, folder: Path) -> Webhook:
     keys: Keys = ("sources", name)
     if not _NAME.fullmatch(name):
-        raise SourceError("a name is 1 to 64 of a-z 0-9 _ -, because it is a part of the URL", keys)
+        raise WebhookError("a name is 1 to 64 of a-z 0-9 _ -, because it is a part of the URL", keys)
     with below(*keys):
         return compile_table(name, table, folder)
 
@@ -91,7 +91,7 @@ def _convert(value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise SourceError(*describe_error(str(error), (), partial(_known_keys, kind))) from None
+        raise WebhookError(*describe_error(str(error), (), partial(_known_keys, kind))) from None
 
 
 def _known_keys(kind: type[msgspec.Struct], keys: Keys) -> Sequence[str]:

@@ -13,7 +13,7 @@ import msgspec
 from multidict import MultiMapping
 
 from ingest.api.webhooks import declaration
-from ingest.api.webhooks.declaration import SourceError
+from ingest.api.webhooks.declaration import WebhookError
 from ingest.domain.fetch.request_headers import check_header_name
 from ingest.domain.orders.clean_json import clean_json
 
@@ -141,7 +141,7 @@ def compile_place(declared: declaration.Place) -> HeaderPlace | PathPlace:
     """Compile a place.
 
     Raises:
-        SourceError: it is not valid.
+        WebhookError: it is not valid.
     """
     if isinstance(declared, str):
         return compile_path(declared)
@@ -152,11 +152,11 @@ def compile_path(text: str) -> PathPlace:
     """Compile a path.
 
     Raises:
-        SourceError: it is not valid.
+        WebhookError: it is not valid.
     """
     if not _PATH.fullmatch(text):
         problem = "an empty path" if not text else f"{text!r} is not a path"
-        raise SourceError(f"{problem}: write keys and indexes, such as data.orders[0].id")
+        raise WebhookError(f"{problem}: write keys and indexes, such as data.orders[0].id")
     steps = _STEP.finditer(text)
     return PathPlace(text, tuple(int(step[3]) if step[3] else step[1] or step[2] for step in steps))
 
@@ -165,12 +165,12 @@ def header_name(name: str, key: str) -> str:
     """The name of a header, checked.
 
     Raises:
-        SourceError: it is not valid.
+        WebhookError: it is not valid.
     """
     try:
         return check_header_name(name)
     except ValueError:
-        raise SourceError(f"{name!r} is not the name of a header, such as X-Signature", (key,)) from None
+        raise WebhookError(f"{name!r} is not the name of a header, such as X-Signature", (key,)) from None
 
 
 def _element(elements: list[msgspec.Raw], index: int) -> msgspec.Raw | None:

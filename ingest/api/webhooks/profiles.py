@@ -12,7 +12,7 @@ _WOOCOMMERCE_PING = re.compile(rb"webhook_id=[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One kind of sender. A value that is None has to be declared by each source, or does not exist.
+    """One kind of sender. A value that is None has to be declared by each webhook, or does not exist.
 
     Attributes:
         scheme: how it signs.
@@ -79,4 +79,4 @@ PROFILES: dict[str, Profile] = {
         ping=_WOOCOMMERCE_PING,
     ),
 }
-"""All but `hmac`, which each source declares completely."""
+"""All but `hmac`, which each webhook declares completely."""

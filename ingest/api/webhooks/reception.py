@@ -1,4 +1,4 @@
-"""Classifies a request of a source as an order, as another event to acknowledge, or as rejected. Pure except for the secrets."""
+"""Classifies a request of a webhook as an order, as another event to acknowledge, or as rejected. Pure except for the secrets."""
 
 import hashlib
 import re
@@ -8,7 +8,7 @@ from multidict import MultiMapping
 
 from ingest.api.webhooks.places import HeaderPlace, NotJson, checked_json
 from ingest.api.webhooks.schemes import Claim
-from ingest.api.webhooks.sources import WebhookSource
+from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.orders.order import InvalidOrderId
 from ingest.domain.webhook_result import WebhookResult
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedOrder:
-    """An order that a source announces.
+    """An order that a webhook announces.
 
     Attributes:
         announcement: for the queue.
@@ -47,11 +47,11 @@ class ReceivedOrder:
     idempotency_key: str | None
 
 
-def read_webhook(source: WebhookSource, headers: MultiMapping[str], body: bytes, now: float) -> ReceivedOrder | None:
+def read_webhook(webhook: Webhook, headers: MultiMapping[str], body: bytes, now: float) -> ReceivedOrder | None:
     """The order in a request, or None if it carries none and only has to be acknowledged.
 
     Args:
-        source: the source that the request names.
+        webhook: that the request names.
         headers: of the request.
         body: as it was sent.
         now: Unix time.
@@ -59,65 +59,65 @@ def read_webhook(source: WebhookSource, headers: MultiMapping[str], body: bytes,
     Raises:
         Refused: it is not signed, or cannot be read.
     """
-    claim = source.profile.scheme.claim(headers)
-    if claim is None and source.profile.ping is not None and source.profile.ping.fullmatch(body):
+    claim = webhook.profile.scheme.claim(headers)
+    if claim is None and webhook.profile.ping is not None and webhook.profile.ping.fullmatch(body):
         return None
-    _check_signature(source, claim, body, now)
+    _check_signature(webhook, claim, body, now)
     try:
         document = checked_json(body)
     except NotJson:
         raise Refused(
             WebhookResult.MALFORMED, "invalid_json", "the body is not a JSON object or list in UTF-8"
         ) from None
-    if not _is_order(source, headers, document):
+    if not _is_order(webhook, headers, document):
         return None
-    return ReceivedOrder(_announcement(source, headers, document), _idempotency_key(source, headers, document))
+    return ReceivedOrder(_announcement(webhook, headers, document), _idempotency_key(webhook, headers, document))
 
 
-def _check_signature(source: WebhookSource, claim: Claim | None, body: bytes, now: float) -> None:
+def _check_signature(webhook: Webhook, claim: Claim | None, body: bytes, now: float) -> None:
     # The body is hashed even without a claim, so that the response time does not reveal the difference.
-    is_signed = any(key.fits(claim or _UNSIGNED, body) for key in source.secrets.keys)
+    is_signed = any(key.fits(claim or _UNSIGNED, body) for key in webhook.secrets.keys)
     if claim is None or not is_signed:
         raise Refused(WebhookResult.BAD_SIGNATURE, "bad_signature", "no signature of this request fits")
-    if claim.timestamp is not None and not abs(now - claim.timestamp) <= source.tolerance:
-        detail = f"the timestamp differs from now by more than {source.tolerance:g} s"
+    if claim.timestamp is not None and not abs(now - claim.timestamp) <= webhook.tolerance:
+        detail = f"the timestamp differs from now by more than {webhook.tolerance:g} s"
         raise Refused(WebhookResult.EXPIRED, "expired", detail)
 
 
-def _is_order(source: WebhookSource, headers: MultiMapping[str], document: bytes) -> bool:
-    place = source.profile.event
+def _is_order(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> bool:
+    place = webhook.profile.event
     if place is None:
         return True
     event = place.read(headers, document)
     if event is None:
         raise Refused(WebhookResult.MALFORMED, "no_event", f"there is no name of an event: {place}")
-    return source.is_order(event)
+    return webhook.is_order(event)
 
 
-def _announcement(source: WebhookSource, headers: MultiMapping[str], document: bytes) -> Announcement:
-    found = source.order_id.read(headers, document)
+def _announcement(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> Announcement:
+    found = webhook.order_id.read(headers, document)
     if found is None:
-        raise Refused(WebhookResult.MALFORMED, "no_order_id", f"there is no ID of an order: {source.order_id}")
-    order = source.document.find(document) if source.document is not None else None
+        raise Refused(WebhookResult.MALFORMED, "no_order_id", f"there is no ID of an order: {webhook.order_id}")
+    order = webhook.document.find(document) if webhook.document is not None else None
     if order is not None and not order.startswith(b"{"):
-        raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {source.document}")
+        raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {webhook.document}")
     try:
-        return Announcement(found.removeprefix(source.declared.remove_prefix), order, origin=f"webhook:{source.name}")
+        return Announcement(found.removeprefix(webhook.declared.remove_prefix), order, origin=f"webhook:{webhook.name}")
     except InvalidOrderId:
-        detail = f"what should be the ID of an order is none: {source.order_id}"
+        detail = f"what should be the ID of an order is none: {webhook.order_id}"
         raise Refused(WebhookResult.MALFORMED, "invalid_order_id", detail) from None
     except InvalidAnnouncement as error:
         raise Refused(WebhookResult.MALFORMED, "invalid_document", str(error)) from None
 
 
-def _idempotency_key(source: WebhookSource, headers: MultiMapping[str], document: bytes) -> str | None:
-    place = source.profile.delivery_id
+def _idempotency_key(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> str | None:
+    place = webhook.profile.delivery_id
     delivery_id = place.read(headers, document) if place is not None else None
     if not delivery_id:
         return None
     if not _USUAL_ID.fullmatch(delivery_id):
         delivery_id = hashlib.sha256(delivery_id.encode("utf-8", "surrogatepass")).hexdigest()
-    if isinstance(place, HeaderPlace) and source.profile.scheme.id_header.lower() not in map(str.lower, place.names):
+    if isinstance(place, HeaderPlace) and webhook.profile.scheme.id_header.lower() not in map(str.lower, place.names):
         # The ID is not signed. An old body that is sent again with the ID of another event must not suppress that event.
         delivery_id += f":{hashlib.sha256(document).hexdigest()[:16]}"
-    return f"webhook:{source.name}:{delivery_id}"
+    return f"webhook:{webhook.name}:{delivery_id}"

@@ -16,7 +16,7 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.webhooks.reception import ReceivedOrder, Refused, read_webhook
-from ingest.api.webhooks.sources import WebhookSource
+from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import Unavailable
 from ingest.domain.webhook_result import WebhookResult
@@ -68,7 +68,7 @@ class Receiver:
         coalesce: seconds in which an order that still waits is not queued again, unless the webhook sets it.
     """
 
-    webhook: WebhookSource
+    webhook: Webhook
     source: str
     producer: Producer
     accepted: Counter
@@ -116,7 +116,7 @@ class WebhookRoutes:
         self._count(receiver, result)
         return json_response({"result": result})
 
-    async def _read(self, webhook: WebhookSource, request: web.Request, body: bytes) -> ReceivedOrder | None:
+    async def _read(self, webhook: Webhook, request: web.Request, body: bytes) -> ReceivedOrder | None:
         if len(body) < _LARGE:
             return read_webhook(webhook, request.headers, body, time.time())
         return await asyncio.to_thread(read_webhook, webhook, request.headers, body, time.time())

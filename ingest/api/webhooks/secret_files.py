@@ -1,4 +1,4 @@
-"""The secrets of a source, from files. While a secret is rotated, the old and the new one are valid."""
+"""The secrets of a webhook, from files. While a secret is rotated, the old and the new one are valid."""
 
 import asyncio
 from collections.abc import Sequence

@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.api.webhooks.declaration import SourceError
+from ingest.api.webhooks.declaration import WebhookError
 from ingest.api.webhooks.load import compile_table
 from ingest.settings.source_file import problem_in_source
 
 if TYPE_CHECKING:
-    from ingest.api.webhooks.sources import WebhookSource
+    from ingest.api.webhooks.webhook import Webhook
     from ingest.settings import Settings
 
 
-def webhook_of(settings: "Settings") -> "WebhookSource | None":
+def webhook_of(settings: "Settings") -> "Webhook | None":
     """Return the webhook of a source, with its secrets, if the source declares one. It is named after the source.
 
     Raises:
@@ -22,5 +22,5 @@ def webhook_of(settings: "Settings") -> "WebhookSource | None":
         return None
     try:
         return compile_table(settings.source, settings.webhook, Path(settings.sources or "").parent)
-    except SourceError as error:
+    except WebhookError as error:
         raise problem_in_source(settings, error.problem, ("webhook", *error.keys)) from None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from multidict import CIMultiDict
 
-    from ingest.api.webhooks.sources import WebhookSource
+    from ingest.api.webhooks.webhook import Webhook
     from ingest.settings import Settings
 
 
@@ -78,18 +78,18 @@ def check(
     _print_request(named[source], _headers(header or []), content, time.time() if at is None else at, as_json=as_json)
 
 
-def _webhooks(settings: "Settings", file: str | None) -> "Sequence[WebhookSource]":
+def _webhooks(settings: "Settings", file: str | None) -> "Sequence[Webhook]":
     """Read the webhooks from their file, or from the sources file.
 
     Raises:
         ConfigError: there is none, or one cannot be used.
     """
-    from ingest.api.webhooks.load import load_sources
+    from ingest.api.webhooks.load import load_webhooks
     from ingest.api.webhooks.source_webhook import webhook_of
     from ingest.settings.source_file import source_settings_without_secrets
 
     if settings.webhooks is not None and (file is not None or settings.sources is None):
-        return load_sources(settings.webhooks)
+        return load_webhooks(settings.webhooks)
     found = [webhook_of(each) for each in source_settings_without_secrets(settings).values()]
     if webhooks := [webhook for webhook in found if webhook is not None]:
         return webhooks
@@ -110,7 +110,7 @@ def _headers(lines: "Sequence[str]") -> "CIMultiDict[str]":
     return headers
 
 
-def _print_request(webhook: "WebhookSource", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
+def _print_request(webhook: "Webhook", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
     from ingest.api.webhooks.reception import Refused, read_webhook
 
     try:
@@ -135,7 +135,7 @@ def _print_request(webhook: "WebhookSource", headers: Any, body: bytes, now: flo
         typer.echo(f"{name:<16} {'-' if value is None else value}")
 
 
-def _print_webhooks(webhooks: "Sequence[WebhookSource]", *, as_json: bool) -> None:
+def _print_webhooks(webhooks: "Sequence[Webhook]", *, as_json: bool) -> None:
     rows = [_described(webhook) for webhook in webhooks]
     if as_json:
         typer.echo(json.dumps(rows))
@@ -148,7 +148,7 @@ def _print_webhooks(webhooks: "Sequence[WebhookSource]", *, as_json: bool) -> No
             typer.echo(f"{name:<16} {'-' if text in {None, ''} else text}")
 
 
-def _described(webhook: "WebhookSource") -> dict[str, Any]:
+def _described(webhook: "Webhook") -> dict[str, Any]:
     profile = webhook.profile
     return {
         "webhook": webhook.name,

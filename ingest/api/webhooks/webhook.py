@@ -1,4 +1,4 @@
-"""A compiled source contains everything that is needed to check and read its requests."""
+"""A compiled webhook contains everything that is needed to check and read its requests."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ingest.api.webhooks import declaration
-from ingest.api.webhooks.declaration import SourceError, below
+from ingest.api.webhooks.declaration import WebhookError, below
 from ingest.api.webhooks.keys import hmac_key
 from ingest.api.webhooks.places import HeaderPlace, PathPlace, Place, compile_path, compile_place, header_name
 from ingest.api.webhooks.profiles import PROFILES, Profile
@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookSource:
+class Webhook:
     """A sender of webhooks.
 
     Attributes:
@@ -32,7 +32,7 @@ class WebhookSource:
     """
 
     name: str
-    declared: declaration.SourceDeclaration
+    declared: declaration.WebhookDeclaration
     profile: Profile
     secrets: SecretFiles
     order_id: Place
@@ -53,49 +53,49 @@ class WebhookSource:
         return _matches(self.profile.events or (), event) and not _matches(self.profile.ignore, event)
 
 
-def compile_source(name: str, declared: declaration.SourceDeclaration, folder: Path) -> WebhookSource:
-    """Compile a source, and read its secrets.
+def compile_webhook(name: str, declared: declaration.WebhookDeclaration, folder: Path) -> Webhook:
+    """Compile a webhook, and read its secrets.
 
     Args:
-        name: of the source.
+        name: of the webhook.
         declared: the content of the file.
         folder: of the file: paths of secrets are relative to it.
 
     Raises:
-        SourceError: it cannot be used.
+        WebhookError: it cannot be used.
     """
     profile = _profile_of(declared)
     if declared.tolerance is not None and not profile.has_timestamp:
-        raise SourceError("there is no signed timestamp that this could be for", ("tolerance",))
+        raise WebhookError("there is no signed timestamp that this could be for", ("tolerance",))
     if profile.event is not None and profile.events is None:
-        raise SourceError("needs the key `events`: the events that are orders, such as checkout.session.completed")
+        raise WebhookError("needs the key `events`: the events that are orders, such as checkout.session.completed")
     for key in ("events", "ignore"):
         if profile.event is None and getattr(declared, key) is not None:
-            raise SourceError(f"`{key}` needs `event`: where the name of the event is", (key,))
+            raise WebhookError(f"`{key}` needs `event`: where the name of the event is", (key,))
     if profile.order_id is None:
-        raise SourceError("needs the key `order_id`: where the ID of the order is, such as data.order.id")
+        raise WebhookError("needs the key `order_id`: where the ID of the order is, such as data.order.id")
     if isinstance(profile.order_id, HeaderPlace) and profile.scheme.id_header.lower() not in map(
         str.lower, profile.order_id.names
     ):
-        raise SourceError(f"the {profile.order_id} is not signed: name a place in the body", ("order_id",))
+        raise WebhookError(f"the {profile.order_id} is not signed: name a place in the body", ("order_id",))
     paths = [folder / path for path in declared.secret_files]
     try:
         secrets = SecretFiles(paths, profile.parse_key)
     except ValueError as error:
-        raise SourceError(str(error), ("secret_files",)) from None
+        raise WebhookError(str(error), ("secret_files",)) from None
     with below("document"):
         document = compile_path(declared.document) if declared.document is not None else None
-    return WebhookSource(name, declared, profile, secrets, profile.order_id, document)
+    return Webhook(name, declared, profile, secrets, profile.order_id, document)
 
 
-def _profile_of(declared: declaration.SourceDeclaration) -> Profile:
-    """The profile, with the values of the source."""
+def _profile_of(declared: declaration.WebhookDeclaration) -> Profile:
+    """The profile, with the values of the webhook."""
     if declared.profile == "hmac":
         if declared.signature is None:
-            raise SourceError("the profile `hmac` needs the table `signature`")
+            raise WebhookError("the profile `hmac` needs the table `signature`")
         base = _signed_as(declared.signature)
     elif declared.signature is not None:
-        raise SourceError("`signature` is for the profile `hmac`", ("signature",))
+        raise WebhookError("`signature` is for the profile `hmac`", ("signature",))
     else:
         base = PROFILES[declared.profile]
     return replace(
@@ -134,12 +134,12 @@ def _check_template(declared: declaration.Signature) -> None:
     """Check that all is signed that is used, and that all is used that is signed."""
     found = _PLACEHOLDER.findall(declared.signed)
     if found.count("body") != 1 or len(found) != len(set(found)) or set(found) - {"body", "timestamp", "id"}:
-        raise SourceError("needs {body} once, and may have {timestamp} and {id} once", ("signature", "signed"))
+        raise WebhookError("needs {body} once, and may have {timestamp} and {id} once", ("signature", "signed"))
     for name, header in (("timestamp", declared.timestamp_header), ("id", declared.id_header)):
         if (name in found) != (header is not None):
-            raise SourceError(f"{{{name}}} in `signed` and the key `{name}_header` need each other", ("signature",))
+            raise WebhookError(f"{{{name}}} in `signed` and the key `{name}_header` need each other", ("signature",))
     if "}{" in declared.signed:
-        raise SourceError(
+        raise WebhookError(
             "needs a separator, such as a dot, between two placeholders: otherwise the end of one may be read as the other",
             ("signature", "signed"),
         )
