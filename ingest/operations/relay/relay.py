@@ -111,7 +111,7 @@ class Relay:
         await _first_of(stop, outbox.changed, seconds)
 
     async def _announce(self, sources: dict[int, str], rows: Sequence[OutboxRow]) -> OutboxOrder:
-        """Enqueue rows, concurrently those of different sources, and note the source of each row by its number."""
+        """Enqueue rows, the sources concurrently, and record the source of each row by its number."""
         of_sources: dict[str, list[OutboxRow]] = {}
         for row in rows:
             sources[row.number] = source = self._queues.source_of(row.source)
