@@ -171,7 +171,7 @@ class Relay:
             self._note_held(backlog)
 
     def _note_held(self, backlog: OutboxBacklog) -> None:
-        """Log rows of unknown sources, which stay until a relay knows their sources."""
+        """Log rows of unknown sources, which stay until the sources file of a relay contains their sources."""
         unknown = backlog.held_source if backlog.held else None
         if unknown is not None and unknown != self._unknown:
             _log.error("outbox_rows_held", rows=backlog.held, unknown_source=unknown)
