@@ -4,12 +4,17 @@ import asyncio
 import csv
 import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from acceptance.commands import closing_workers
 from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
 from acceptance.queued import Sources
+from acceptance.several_sources import Shops
 from dead_letter_entries import dead_fields
-from support import Cli, connected
+from integration.scene import Scene, ids
+from support import Cli, connected, eventually
 
 from ingest.queue.layout.keys import Keys
 
@@ -246,3 +251,37 @@ def test_doctor_checks_each_source_and_names_the_queues_of_removed_ones(sources:
     assert remaining == [f"{where}: 1 waiting, 0 pending, 0 retries and 1 dead letters"]
     assert {each["source"] for each in json.loads(of_one.stdout)["findings"]} == {"", "shop-fr"}
     assert_one_line(with_order, 2)
+
+
+# -- with workers -------------------------------------------------------------------------------------------------
+
+
+async def test_refetching_and_remapping_change_the_orders_of_one_source_while_workers_run(
+    scene: Scene, cli: Cli, tmp_path: Path
+) -> None:
+    async with Shops.open(scene, tmp_path / "sources.toml", "a", "b") as shops:
+        shops.write(a="keep_document = true", b="keep_document = true")
+        with closing_workers(cli, shops.workers(cli).env) as workers:
+            workers.start(processes=1)
+            for name in "ab":
+                await shops[name].enqueue(*ids(3))
+                await shops.stored(name, ids(3))
+                await shops[name].finished()
+
+            def run(*arguments: str) -> Any:
+                done = cli.run(*arguments, "--json", env=workers.env)
+                assert done.returncode == 0, done.stderr
+                return json.loads(done.stdout)
+
+            status = await asyncio.to_thread(run, "status")
+            refetched = await asyncio.to_thread(run, "order", "refetch", "--source", "b", *ids(3))
+            await eventually(lambda: shops["b"].api.stats().requests == 6)
+            remapped = await asyncio.to_thread(run, "remap", "--source", "a")
+
+        assert [(each["source"], each["orders"]["stored"], len(each["consumers"])) for each in status["sources"]] == [
+            ("a", 3, 1),
+            ("b", 3, 1),
+        ]
+        assert refetched == {"source": "b", "enqueued": ids(3), "stored": 3}
+        assert shops["a"].api.stats().requests == 3
+        assert (remapped["source"], remapped["examined"], remapped["unchanged"]) == ("a", 3, 3)
