@@ -105,7 +105,7 @@ async def test_a_wrong_name_is_an_error_that_lists_the_sources(shops: Cli) -> No
         "ingest: there is no source 'goood': the sources are good, other-shape, strict, unreadable\n",
     )
     assert several.returncode == 2
-    assert "choose one" in several.stderr
+    assert "name the source" in several.stderr
 
 
 async def test_without_a_sources_file_the_only_source_is_listed_and_checked(cli: Cli) -> None:

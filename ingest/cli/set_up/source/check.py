@@ -54,7 +54,7 @@ def check(
     `ingest source check --json | jq -r 'select(.failed) | .source'` lists the sources with an error. With `--json`, each line
     is a JSON object.
     """
-    from ingest.domain.source_name import chosen_source, chosen_sources
+    from ingest.domain.source_name import chosen_sources
     from ingest.settings import load_settings
     from ingest.settings.source_file import source_names
     from ingest.telemetry.logs import setup_logs
@@ -64,7 +64,7 @@ def check(
     setup_logs(settings.log_format, "error")
     chosen = chosen_sources(names, source_names(settings))
     if order_id is not None and len(chosen) > 1:
-        chosen = [chosen_source(None, chosen)]
+        raise typer.BadParameter("an order belongs to one source: name the source", param_hint="'--id'")
     checks = run_interruptible(_check(settings, chosen, checked_id(order_id, "--id"), timeout))
     with standard_output() as stream:
         for each in checks:
