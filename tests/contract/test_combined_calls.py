@@ -115,6 +115,28 @@ async def test_a_key_that_one_source_may_not_use_does_not_stop_the_others(
         await redis.execute_command("ACL", "DELUSER", "few")
 
 
+async def test_calls_that_come_while_one_is_on_its_way_form_the_next_command(redis: Redis, queue_name: str) -> None:
+    is_sent, may_go_on = asyncio.Event(), asyncio.Event()
+    commands = 0
+
+    async def run(script: AsyncScript, keys: Any, arguments: Any) -> Any:
+        nonlocal commands
+        commands += 1
+        is_sent.set()
+        await may_go_on.wait()
+        return await script(keys, arguments)
+
+    calls = CombinedCalls(redis, run)
+    first = asyncio.create_task(paused(calls, f"{queue_name}:0", 60_000))
+    await is_sent.wait()
+    later = [asyncio.create_task(paused(calls, f"{queue_name}:{number}", 60_000)) for number in range(1, 9)]
+    await asyncio.sleep(0)
+    may_go_on.set()
+
+    assert await asyncio.gather(first, *later) == [60_000] * 9
+    assert commands == 2
+
+
 async def test_many_arguments_are_sent_in_several_commands(calls: CombinedCalls, sent: Sent, queue_name: str) -> None:
     async def waiting(number: int) -> int:
         return int(await calls.call("run_retries", [f"{queue_name}:r", f"{queue_name}:c"], list(range(number))))

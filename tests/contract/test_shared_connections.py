@@ -1,5 +1,6 @@
 """Consumers of several queues share the connections of their process."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 from consumers import Consumer
@@ -12,6 +13,27 @@ GROUP = "ingest"
 
 async def connections_of(redis: Redis) -> int:
     return len(await redis.client_list()) - 1
+
+
+async def test_consumers_ack_their_own_entries_when_they_ack_at_the_same_time(
+    redis: Redis, redis_url: str, queue_name: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        connections = await stack.enter_async_context(QueueConnections.open(redis_url))
+        consumers, held = [], []
+        for number in range(4):
+            queue = f"{queue_name}/shop-{number}"
+            consumer = await stack.enter_async_context(Consumer.sharing(connections, queue, GROUP, "one", 1.0))
+            await consumer.ensure_group()
+            for order in range(number):
+                await redis.xadd(consumer.access.keys.stream, {"order_id": str(order)})
+            consumers.append(consumer)
+            held.append([delivery.entry for delivery in await consumer.read(9, 0.0)])
+
+        acked = await asyncio.gather(*(one.ack(entries) for one, entries in zip(consumers, held, strict=True)))
+
+        assert acked == [0, 1, 2, 3]
+        assert [await redis.xlen(consumer.access.keys.stream) for consumer in consumers] == [0] * 4
 
 
 async def test_a_further_consumer_adds_at_most_one_connection(redis: Redis, redis_url: str, queue_name: str) -> None:

@@ -56,7 +56,7 @@ class GroupAccess:
         self.group = group
         self.name = name
         self.script = cache(partial(load, control, has_xnack=has_xnack))
-        self._has_xnack = has_xnack
+        self.has_xnack = has_xnack
         self._shared = shared
 
     @translating
@@ -105,7 +105,7 @@ class GroupAccess:
         if (shared := self.shared) is None:
             return await self.call(script, keys, arguments)
         values = [self.group, self.name, *arguments]
-        return await self._with_group(partial(shared.calls.call, script, keys, values, has_xnack=self._has_xnack))
+        return await self._with_group(partial(shared.calls.call, script, keys, values, has_xnack=self.has_xnack))
 
     async def _with_group(self, call: Callable[[], Awaitable[Any]]) -> Any:
         for _ in range(2):

@@ -36,8 +36,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
         control: for commands that do not block.
         acking: for acks, so that they do not wait behind other commands.
         shared: commands that the consumers share.
-        leasing: for leases of quotas.
-        quota_calls: combines the calls that look for pauses, on that connection.
+        quota_calls: calls of quotas, over a connection for nothing else.
         closing: closes the connections that are idle.
     """
 
@@ -45,7 +44,6 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     control: Redis
     acking: DirectConnection
     shared: SharedCommands
-    leasing: DirectConnection
     quota_calls: CombinedCalls
     closing: list[Callable[[], Awaitable[None]]]
 
@@ -61,22 +59,16 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
             DirectConnection.open(url, _LEASE_TIMEOUT) as leasing,
         ):
             closing += [partial(close_idle, control), acking.close_if_idle, reading.close_if_idle]
-            calls, reads = CombinedCalls(control, _run), IdleReads(reading, shared_block)
+            shared = SharedCommands(
+                CombinedCalls(control, _run), CombinedCalls(control, acking.run), IdleReads(reading, shared_block)
+            )
             quota_calls = CombinedCalls(control, leasing.run)
-            shared = SharedCommands(calls, reads)
             try:
                 yield cls(
-                    url=url,
-                    control=control,
-                    acking=acking,
-                    shared=shared,
-                    leasing=leasing,
-                    quota_calls=quota_calls,
-                    closing=closing,
+                    url=url, control=control, acking=acking, shared=shared, quota_calls=quota_calls, closing=closing
                 )
             finally:
-                await reads.close()
-                await calls.close()
+                await shared.close()
                 await quota_calls.close()
 
     @asynccontextmanager

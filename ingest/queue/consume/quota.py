@@ -8,16 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from redis.commands.core import AsyncScript
-
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.redis.combined_calls import CombinedCalls
 from ingest.queue.redis.connection import translated, translating
-from ingest.queue.redis.direct_connection import DirectConnection
-from ingest.queue.redis.scripts import load
-
-_SCRIPTS = ("quota_lease", "quota_end")
 
 
 def quota_key(name: str) -> str:
@@ -31,26 +25,16 @@ class FleetQuotaClient:
     All processes that share the quota have the same limits.
     """
 
-    def __init__(
-        self,
-        connection: DirectConnection,
-        calls: CombinedCalls,
-        scripts: tuple[AsyncScript, ...],
-        key: str,
-        limits: QuotaLimits,
-    ) -> None:
-        self._connection = connection
+    def __init__(self, calls: CombinedCalls, key: str, limits: QuotaLimits) -> None:
         self._calls = calls
-        self._lease, self._end = scripts
         self._key = key
         self._limits = limits
         self._contribution: str | bytes = ""
 
     @classmethod
     def on(cls, connections: QueueConnections, name: str, limits: QuotaLimits) -> Self:
-        """A client of the quota with that name. The connection is for quotas only."""
-        scripts = tuple(load(connections.control, script) for script in _SCRIPTS)
-        return cls(connections.leasing, connections.quota_calls, scripts, quota_key(name), limits)
+        """A client of the quota with that name. Its connection is for quotas only."""
+        return cls(connections.quota_calls, quota_key(name), limits)
 
     @classmethod
     @asynccontextmanager
@@ -67,7 +51,7 @@ class FleetQuotaClient:
         arguments = [contribution, repr(limits.rate), limits.burst, limits.concurrency, request.tokens]
         arguments += [request.concurrency, request.in_flight, request.claim, int(request.is_back)]
         arguments += [repr(request.slowest), int(request.slow_for * 1000), request.members, int(request.is_unused)]
-        reply = await self._run(self._lease, arguments)
+        reply = await self._run("quota_lease", arguments)
         lease = _lease_of(reply)
         self._contribution = reply[0]
         return lease
@@ -76,17 +60,16 @@ class FleetQuotaClient:
     async def end(self, unused: int) -> None:
         """End the lease, which leaves the rest of it to the others."""
         contribution, self._contribution = self._contribution, ""
-        await self._run(self._end, [contribution, repr(self._limits.rate), unused])
+        await self._run("quota_end", [contribution, repr(self._limits.rate), unused])
 
     @translating
     async def pause(self, seconds: float) -> float:
         """Pause all processes for `seconds` (0 only reads), and return for how many seconds they pause."""
-        with translated():
-            return int(await self._calls.call("quota_pause", [self._key], [int(seconds * 1000)])) / 1000
+        return int(await self._run("quota_pause", [int(seconds * 1000)])) / 1000
 
-    async def _run(self, script: AsyncScript, arguments: list[str | bytes | int]) -> Any:
+    async def _run(self, script: str, arguments: list[str | bytes | int]) -> Any:
         with translated():
-            return await self._connection.run(script, [self._key], arguments)
+            return await self._calls.call(script, [self._key], arguments)
 
 
 def _lease_of(reply: Any) -> Lease:

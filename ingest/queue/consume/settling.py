@@ -55,11 +55,12 @@ class QueueSettling:
 
     async def _run_ack(self, script: str, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> int:
         access = self._access
+        values = [access.group, access.name, *arguments]
         try:
             with translated():
-                return int(
-                    await access.acking.run(access.script(script), keys, [access.group, access.name, *arguments])
-                )
+                if (shared := access.shared) is not None:
+                    return int(await shared.acks.call(script, keys, values, has_xnack=access.has_xnack))
+                return int(await access.acking.run(access.script(script), keys, values))
         except NoGroup:
             await access.restore_group()  # with everything that it has to finish
             return 0

@@ -9,12 +9,14 @@ class SharedCommands:
 
     Attributes:
         calls: combines calls of scripts.
+        acks: combines acks, over a connection for nothing else.
         reads: combines the reads of idle consumers.
         consumers: how many consumers there are.
     """
 
-    def __init__(self, calls: CombinedCalls, reads: IdleReads) -> None:
+    def __init__(self, calls: CombinedCalls, acks: CombinedCalls, reads: IdleReads) -> None:
         self.calls = calls
+        self.acks = acks
         self.reads = reads
         self.consumers = 0
 
@@ -22,3 +24,9 @@ class SharedCommands:
     def are_used(self) -> bool:
         """Whether there are several consumers."""
         return self.consumers > 1
+
+    async def close(self) -> None:
+        """End the commands whose replies are outstanding."""
+        await self.reads.close()
+        await self.calls.close()
+        await self.acks.close()

@@ -1,10 +1,11 @@
-"""Combines calls of the same script that the sources of one process make in the same iteration of the event loop into one command.
+"""Combines calls of the same script that the sources of one process make at the same time into one command.
 
 A part that fails raises its error in its own caller only. If the process dies here, each part has happened or not, as with single calls.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,10 @@ from ingest.queue.redis.scripts import load, load_combined
 _MOST_CALLS = 50
 _MOST_VALUES = 2_000
 
+_CLOSED = "the connection was closed"
 Values = Sequence[Any]
+# A script's name, and whether the server has `XNACK`.
+_Script = tuple[str, bool]
 Run = Callable[[AsyncScript, Values, Values], Awaitable[Any]]
 
 
@@ -44,7 +48,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class CombinedCalls:
-    """Calls of scripts over one connection.
+    """Calls of scripts over one connection. Of each script, one command is on its way, and later calls form the next one.
 
     Args:
         client: registers the scripts.
@@ -52,35 +56,40 @@ class CombinedCalls:
     """
 
     def __init__(self, client: Redis, run: Run) -> None:
-        self._client = client
         self._run = run
-        self._waiting: dict[tuple[str, bool], list[_Call]] = {}
-        self._sending: set[asyncio.Task[None]] = set()
+        self._single = cache(partial(load, client))
+        self._combined = cache(partial(load_combined, client))
+        self._waiting: dict[_Script, list[_Call]] = {}
+        self._sending: dict[_Script, asyncio.Task[None]] = {}
 
     async def call(self, script: str, keys: Values, arguments: Values, *, has_xnack: bool = False) -> Any:
         """Run a script in the next command that runs it, and return its reply, or raise its error."""
-        loop = asyncio.get_running_loop()
-        call = _Call(keys, arguments, loop.create_future())
-        waiting = self._waiting.setdefault((script, has_xnack), [])
-        waiting.append(call)
-        if len(waiting) == 1:
-            loop.call_soon(self._send_next, script, has_xnack)
+        name = (script, has_xnack)
+        call = _Call(keys, arguments, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(name, []).append(call)
+        if name not in self._sending:
+            # Begins after the other calls of this iteration of the event loop.
+            self._sending[name] = asyncio.create_task(self._send_all(name))
         return await call.reply
 
     async def close(self) -> None:
         """End the calls whose replies are outstanding."""
-        for sending in self._sending:
+        for sending in self._sending.values():
             sending.cancel()
         if self._sending:
-            await asyncio.wait(self._sending)
+            await asyncio.wait(self._sending.values())
 
-    def _send_next(self, script: str, has_xnack: bool) -> None:  # noqa: FBT001  `call_soon` passes no keywords
-        calls = self._waiting.pop((script, has_xnack))
-        single = load(self._client, script, has_xnack=has_xnack)
-        combined = load_combined(self._client, script, has_xnack=has_xnack)
-        sending = asyncio.create_task(self._send(single, combined, calls))
-        self._sending.add(sending)
-        sending.add_done_callback(self._sending.discard)
+    async def _send_all(self, name: _Script) -> None:
+        script, has_xnack = name
+        single = self._single(script, has_xnack=has_xnack)
+        combined = self._combined(script, has_xnack=has_xnack)
+        try:
+            while calls := self._waiting.pop(name, []):
+                await self._send(single, combined, calls)
+        finally:
+            del self._sending[name]
+            for call in self._waiting.pop(name, []):
+                call.settle(QueueUnavailable(_CLOSED))
 
     async def _send(self, single: AsyncScript, combined: AsyncScript, calls: list[_Call]) -> None:
         try:
@@ -91,13 +100,12 @@ class CombinedCalls:
                 replies = replies or [await self._alone(single, call) for call in page]
                 for call, reply in zip(page, replies, strict=False):
                     call.settle(reply)
-                calls = calls[len(replies) :]
         except (QueueUnavailable, NoGroup) as error:
             for call in calls:
                 call.settle(error)
         finally:
             for call in calls:
-                call.settle(QueueUnavailable("the connection was closed"))
+                call.settle(QueueUnavailable(_CLOSED))
 
     async def _alone(self, script: AsyncScript, call: _Call) -> Any:
         with translated():
