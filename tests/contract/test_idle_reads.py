@@ -178,6 +178,27 @@ async def test_a_consumer_that_has_ended_is_not_read_for(redis: Redis, consumers
     assert group["pending"] == 0
 
 
+async def test_a_consumer_that_stays_idle_closes_its_own_connection_until_it_needs_it(
+    redis: Redis, redis_url: str, queue_name: str
+) -> None:
+    block = 0.1
+    async with AsyncExitStack() as stack:
+        connections = await stack.enter_async_context(QueueConnections.open(redis_url, block))
+        consumers = await join(stack, connections, f"{queue_name}/a", f"{queue_name}/b")
+        await asyncio.gather(*(consumer.read(5, block) for consumer in consumers))
+        busy = len(await redis.client_list())
+
+        async def are_closed() -> bool:
+            await asyncio.gather(*(consumer.read(5, block) for consumer in consumers))
+            # The reads of both together take one.
+            return len(await redis.client_list()) == busy - 1
+
+        await eventually(are_closed)
+        for order_id in ("a", "b"):
+            await redis.xadd(consumers[0].access.keys.stream, {"order_id": order_id})
+            assert [delivery.order_id for delivery in await consumers[0].read(1, block)] == [order_id]
+
+
 async def test_a_process_with_one_source_reads_for_as_long_as_it_asks(
     redis: Redis, redis_url: str, queue_name: str
 ) -> None:

@@ -17,6 +17,8 @@ from ingest.queue.redis.connection import NoGroup, translated, translating
 # Entries that one script returns with their content, few enough that Redis responds to others within milliseconds.
 _MOST_FROM_SCRIPT = 100
 _MOST_DEAD = 20
+# An idle consumer closes its own connection after this many reads together with others.
+_CLOSED_AFTER = 10
 # While both lanes have a backlog, every tenth entry comes from the main lane.
 _MAIN_SHARE = 0.1
 
@@ -110,6 +112,9 @@ class QueueReading:
         idle_from, self._idle_from = self._idle_from, math.inf  # stays so if the read fails
         entries = None
         if clock() >= idle_from:
+            if clock() >= idle_from + _CLOSED_AFTER * reads.longest:
+                # Before a firewall forgets it. Whoever receives entries again soon needs it again.
+                await self._access.reading.close_if_idle()
             with translated():
                 streams = [lane.stream for lane in self._access.lanes]
                 entries = await reads.read(self._access.group, self._access.name, streams, count)
