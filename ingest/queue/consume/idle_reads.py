@@ -9,6 +9,7 @@ If the process dies here, or a reply is lost, the entries are pending under the 
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,8 +19,8 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.direct_connection import DirectConnection
 
-# Seconds for which the first consumer waits for others. All of them come from the same instant.
-_GATHERING = 0.005
+# Seconds for which the first consumer waits for the others, which come from the same instant, at most.
+_GATHERING = 0.025
 # The last part of the time between two instants, which is too short for a read.
 _TOO_SHORT = 0.05
 
@@ -53,6 +54,9 @@ class IdleReads:
         self._waiting: list[_Waiting] = []
         self._reading: asyncio.Task[None] | None = None
         self._is_gathering = False
+        # How many consumers wait together next: those that did before, and those that came too late for that.
+        self._expected = self._late = 0
+        self._are_here = asyncio.Event()
         self.longest = longest
 
     def seconds_left(self) -> float:
@@ -68,12 +72,16 @@ class IdleReads:
         if self._reading is None:
             self._reader = (group, name)
         elif not self._is_gathering or self._reader != (group, name):
+            self._late += 1
             return None
         waiting = _Waiting(streams, count, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._reading is None:
             self._is_gathering = True
+            self._are_here.clear()
             self._reading = asyncio.create_task(self._gather_and_read())
+        if len(self._waiting) >= self._expected:
+            self._are_here.set()
         return await waiting.entries
 
     async def close(self) -> None:
@@ -85,7 +93,9 @@ class IdleReads:
     async def _gather_and_read(self) -> None:
         result: Mapping[bytes, Any] | Exception | None = QueueUnavailable("the connection was closed")
         try:
-            await asyncio.sleep(_GATHERING)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GATHERING):
+                    await self._are_here.wait()
             self._is_gathering = False
             result = await self._read_until(asyncio.get_running_loop().time() + self.seconds_left())
         except QueueUnavailable as error:
@@ -93,6 +103,7 @@ class IdleReads:
         finally:
             self._reading, self._is_gathering = None, False
             rest, self._waiting = self._waiting, []
+            self._expected, self._late = len(rest) + self._late, 0
             for each in rest:
                 each.settle(result)
 
@@ -100,7 +111,8 @@ class IdleReads:
         """Read for all that wait. Those who get nothing go on until the instant. Returns the result for them."""
         loop = asyncio.get_running_loop()
         with translated():
-            while (left := instant - loop.time()) > 0:
+            # A read may end a little early.
+            while (left := instant - loop.time()) > _TOO_SHORT / 10:
                 # Without consumers that were served, or have ended.
                 self._waiting = [each for each in self._waiting if not each.entries.done()]
                 if not self._waiting:
