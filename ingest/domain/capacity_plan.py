@@ -162,7 +162,6 @@ def plan(demand: PlannedDemand) -> CapacityPlan:
     # At least two, so that work continues while one is restarted.
     processes = max(2, by_cpu, math.ceil(slots / _MOST_IN_FLIGHT))
     concurrency = max(math.ceil(slots / processes), demand.bulk)
-    slowest = demand.latency_p99 if demand.latency_p99 is not None else 3 * demand.latency
     in_host = min(processes, demand.processes_per_host)
     backlog = demand.rate * demand.outage
     return CapacityPlan(
@@ -171,7 +170,7 @@ def plan(demand: PlannedDemand) -> CapacityPlan:
         slots=slots,
         processes=processes,
         concurrency=concurrency,
-        timeout=max(5.0, float(math.ceil(3 * slowest))),
+        timeout=timeout_for(demand.latency, demand.latency_p99),
         hosts=math.ceil(processes / demand.processes_per_host),
         api_connections=math.ceil(processes * concurrency / demand.bulk),
         redis_connections=processes * _REDIS_CONNECTIONS,
@@ -192,6 +191,12 @@ def slots_for(rate: float, latency: float) -> int:
     """Return the orders in flight to allow, so that orders arriving at random times rarely wait for each other."""
     mean = rate * latency
     return max(1, math.ceil(mean + _DEVIATIONS * math.sqrt(mean)))
+
+
+def timeout_for(latency: float, latency_p99: float | None = None) -> float:
+    """Return the seconds for a request: three times the 99th percentile of the latency, which is estimated if it is unknown."""
+    slowest = latency_p99 if latency_p99 is not None else 3 * latency
+    return max(5.0, float(math.ceil(3 * slowest)))
 
 
 def stored_bytes(order_bytes: int) -> float:

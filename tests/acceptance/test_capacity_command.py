@@ -45,3 +45,20 @@ def test_a_rate_beyond_what_the_api_permits_is_exit_code_1_and_said(plain: Cli) 
     assert (found["reached"], found["rate"], found["timeout"]) == (False, 40, 12)
     assert found["limits"][0] == {"what": "the API's requests per second", "orders_per_s": 40}
     assert found["demand"]["rate"] == 50
+
+
+def test_sources_are_planned_together_with_a_share_for_each(plain: Cli) -> None:
+    of_sources = ("--source", "shop-de=200/0.1", "--source", "warehouse=50/0.6")
+
+    found = json.loads(plain.run("capacity", *of_sources, "--json").stdout)
+    alike = json.loads(plain.run("capacity", "--rate", "250", "--latency", "0.2", "--json").stdout)
+    with_rate = plain.run("capacity", *of_sources, "--rate", "1")
+    malformed = plain.run("capacity", "--source", "shop-de=200")
+
+    assert found.pop("sources") == [
+        {"source": "shop-de", "concurrency": 17, "timeout": 5},
+        {"source": "warehouse", "concurrency": 24, "timeout": 6},
+    ]
+    assert found == alike
+    assert (with_rate.returncode, malformed.returncode) == (2, 2)
+    assert "'shop-de=200' is not NAME=RATE/LATENCY" in malformed.stderr

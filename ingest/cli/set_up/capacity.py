@@ -3,7 +3,7 @@
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,21 +14,39 @@ from ingest.cli.terminal.width import width_of
 
 if TYPE_CHECKING:
     from ingest.domain.capacity_plan import CapacityPlan, PlannedDemand
+    from ingest.domain.source_demand import SourceDemand, SourceShare
 
 _LABEL = 25
 # Before a long range, a word would leave too little of 80 columns for the name of the longest option, as would the ranges of the rate and
 # of the outage.
 _NUMBER = "N"
 _HIGHEST_RATE = 1_000_000
+_LONGEST_LATENCY = 3_600
 _LONGEST_OUTAGE = 1_000_000_000
 
 
 def capacity(  # noqa: PLR0913  each parameter is one option
     *,
-    rate: Annotated[float, typer.Option(help="Orders per second, in the busiest minute.", min=0.001)],
+    rate: Annotated[
+        float | None, typer.Option(help="Orders per second, in the busiest minute.", min=0.001, show_default=False)
+    ] = None,
     latency: Annotated[
-        float, typer.Option(help="Of the external API: the mean, in seconds.", metavar=_NUMBER, min=0.0001, max=3600)
-    ],
+        float | None,
+        typer.Option(
+            help="Of the external API: the mean, in seconds.",
+            metavar=_NUMBER,
+            min=0.0001,
+            max=_LONGEST_LATENCY,
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The rate and the latency of one of several sources, instead of --rate and --latency. Repeatable.",
+            metavar="NAME=RATE/LATENCY",
+        ),
+    ] = None,
     latency_p99: Annotated[
         float | None,
         typer.Option(help="The 99th percentile of it.", metavar=_NUMBER, min=0.0001, max=3600, show_default=False),
@@ -71,30 +89,65 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     `ingest capacity --rate 50 --latency 0.8 --latency-p99 4 --quota 40` takes into account that the API permits 40
     requests per second.
 
+    `ingest capacity --source shop-de=200/0.1 --source warehouse=50/0.6` plans for several sources in the same workers, and
+    the share of each.
+
     `ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` is for scripts.
 
     The formula, and the measurements behind it: https://order-ingest.example/docs/how-to/plan-capacity.md
     """
     options = locals()
     from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan
+    from ingest.domain.source_demand import SourceDemand, share_of, total_of
 
-    for name, value, most in (("--rate", rate, _HIGHEST_RATE), ("--outage", outage, _LONGEST_OUTAGE)):
+    sources = dict(map(_parse_source, source or ()))
+    if sources:
+        if rate is not None or latency is not None or quota or quota_concurrency:
+            raise typer.BadParameter(
+                "--source replaces --rate and --latency. Check the quota of each source separately"
+            )
+        total = total_of(sources.values())
+    elif rate is None or latency is None:
+        raise typer.BadParameter("give --rate and --latency, or --source for each of several sources")
+    else:
+        total = SourceDemand(rate, latency)
+    options |= {"rate": total.rate, "latency": total.latency}
+    for name, value, most in (("--rate", total.rate, _HIGHEST_RATE), ("--outage", outage, _LONGEST_OUTAGE)):
         if value > most:
             raise typer.BadParameter(f"{value:g} is more than {most:,}", param_hint=f"'{name}'")
     if client not in CLIENTS:
         raise typer.BadParameter(f"choose {', '.join(CLIENTS)}", param_hint="'--client'")
     demand = PlannedDemand(**{field.name: options[field.name] for field in fields(PlannedDemand)})
     found = plan(demand)
+    shares = {name: share_of(each, found.processes) for name, each in sources.items()}
     if as_json:
-        typer.echo(json.dumps({"demand": asdict(demand), "reached": found.rate >= rate, **asdict(found)}))
+        report = {"demand": asdict(demand), "reached": found.rate >= demand.rate, **asdict(found)}
+        if shares:
+            report["sources"] = [{"source": name, **asdict(share)} for name, share in shares.items()]
+        typer.echo(json.dumps(report))
     else:
-        _print(demand, found)
-    raise typer.Exit(0 if found.rate >= rate else 1)
+        _print(demand, found, shares)
+    raise typer.Exit(0 if found.rate >= demand.rate else 1)
 
 
-def _print(demand: "PlannedDemand", found: "CapacityPlan") -> None:
+def _parse_source(text: str) -> tuple[str, "SourceDemand"]:
+    """The name and the demand of `shop-de=200/0.1`."""
+    from ingest.domain.source_demand import SourceDemand
+    from ingest.domain.source_name import parse_source_name
+
+    name, _, numbers = text.partition("=")
+    try:
+        rate, latency = (float(number) for number in numbers.split("/"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not NAME=RATE/LATENCY", param_hint="'--source'") from None
+    if not (0 < rate <= _HIGHEST_RATE and 0 < latency <= _LONGEST_LATENCY):
+        raise typer.BadParameter(f"the rate or the latency of {text!r} is out of range", param_hint="'--source'")
+    return parse_source_name(name), SourceDemand(rate, latency)
+
+
+def _print(demand: "PlannedDemand", found: "CapacityPlan", shares: "Mapping[str, SourceShare]") -> None:
     width = width_of(sys.stdout)
-    for label, value in (*_facts(demand, found), *_limits(demand, found)):
+    for label, value in (*_facts(demand, found, shares), *_limits(demand, found)):
         typer.echo(
             textwrap.fill(
                 f"{label:<{_LABEL}}{value}", width, subsequent_indent=" " * _LABEL, break_long_words=False
@@ -102,12 +155,17 @@ def _print(demand: "PlannedDemand", found: "CapacityPlan") -> None:
         )
 
 
-def _facts(demand: "PlannedDemand", found: "CapacityPlan") -> Iterator[tuple[str, str]]:
+def _facts(
+    demand: "PlannedDemand", found: "CapacityPlan", shares: "Mapping[str, SourceShare]"
+) -> Iterator[tuple[str, str]]:
     yield "orders in flight", f"{found.in_flight:,.0f} on average, {found.slots:,} to allow"
     yield "", ""
     yield "INGEST_PROCESSES", f"{min(found.processes, demand.processes_per_host)} on each host"
     yield "INGEST_CONCURRENCY", f"{found.concurrency:,}"
-    yield "INGEST_UPSTREAM_TIMEOUT", f"{found.timeout:g}"
+    if not shares:
+        yield "INGEST_UPSTREAM_TIMEOUT", f"{found.timeout:g}"
+    for name, share in shares.items():
+        yield name, f"concurrency = {share.concurrency:,}, upstream.timeout = {share.timeout:g}"
     yield "", ""
     yield "workers", f"{found.processes:,} processes on {counted(found.hosts, 'host')}, {found.worker_cores:.2g} cores"
     yield "memory of a host", f"{_bytes(found.host_memory)}, at most"
