@@ -18,7 +18,9 @@ from ingest.api.admission.access import open_access
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
 from ingest.domain.source_name import queue_of
+from ingest.lab.servers import EmbeddedServers
 from ingest.operations.api_keys import add_key
+from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 from ingest.telemetry.shared_metrics import Counter
 
 SHOPS = ("shop-de", "shop-fr")
@@ -34,17 +36,30 @@ ServeSources = Callable[..., AbstractAsyncContextManager[Api]]
 
 
 @pytest.fixture
-def serve_sources(redis_url: str, queue_name: str, tmp_path: Path) -> ServeSources:
+def keys_file(tmp_path: Path) -> Path:
+    """A key for one source, and a key for all."""
+    for name, header, sources in (("of-shop-de", OF_SHOP_DE, frozenset({"shop-de"})), ("of-all", OF_ALL, None)):
+        key = ApiKey(name, digest_of(header["X-API-Key"]), frozenset(Scope), sources=sources)
+        add_key(tmp_path / "keys", key)
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def serve_sources(redis_url: str, queue_name: str, tmp_path: Path, keys_file: Path) -> ServeSources:
     """Runs an API of these sources, without PostgreSQL unless a DSN is given."""
 
     @asynccontextmanager
     async def serve(
-        names: Sequence[str] = SHOPS, webhook: str = "", dsn: str = NOWHERE, **settings: Any
+        names: Sequence[str] = SHOPS,
+        webhook: str = "",
+        dsn: str = NOWHERE,
+        redis_url: str = redis_url,
+        **settings: Any,
     ) -> AsyncIterator[Api]:
         file = tmp_path / "sources.toml"
         file.write_text("".join(_table(name, webhook) for name in names))
         async with (
-            _access(tmp_path / "keys") as access,
+            _access(keys_file) as access,
             running_api(redis_url, dsn, queue_name, access, sources=str(file), **settings) as api,
         ):
             yield api
@@ -63,8 +78,6 @@ def value_of(counter: Counter) -> float:
 
 @asynccontextmanager
 async def _access(file: Path) -> AsyncIterator[Any]:
-    for name, header, sources in (("of-shop-de", OF_SHOP_DE, frozenset({"shop-de"})), ("of-all", OF_ALL, None)):
-        add_key(file, ApiKey(name, digest_of(header["X-API-Key"]), frozenset(Scope), sources=sources))
     denied = {reason.value: Counter(memoryview(bytearray(8)).cast("d"), 0) for reason in Denial}
     async with open_access(file, SharedBuckets(), denied) as access:
         yield access
@@ -226,3 +239,24 @@ async def test_the_same_order_of_two_sources_is_shown_listed_and_erased_for_each
     assert (erased, answer["removed"]["rows"]) == (200, 1)
     assert [found["order"] is None for found in after] == [True, False]
     assert [found["erased_at"] is None for found in after] == [False, True]
+
+
+async def test_fifty_sources_need_no_more_connections_to_redis_than_one(
+    serve_sources: ServeSources, own_servers: EmbeddedServers
+) -> None:
+    names = [f"shop-{number}" for number in range(50)]
+    async with control_client(own_servers.redis_url) as redis:
+        connections = {}
+        for count in (1, 50):
+            before = (await redis.info("clients"))["connected_clients"]
+            async with serve_sources(names[:count], redis_url=own_servers.redis_url) as api:
+                paths = [f"/v1/sources/{names[number % count]}/orders" for number in range(100)]
+                sent = await asyncio.gather(
+                    *(api.post(path, json={"order_ids": ["1"]}, headers=OF_ALL) for path in paths)
+                )
+                await asyncio.gather(*(api.call("GET", "/v1/sources", headers=OF_ALL) for _ in range(10)))
+                connections[count] = (await redis.info("clients"))["connected_clients"] - before
+
+    assert {status for status, _ in sent} == {202}
+    assert connections[50] <= connections[1] + 4
+    assert connections[50] <= 2 * CONTROL_CONNECTIONS
