@@ -45,6 +45,11 @@ def queue_of(stream: str, source: str) -> str:
     return f"{stream}/{source}" if source else stream
 
 
+def names_in_outbox(sources: Collection[str]) -> list[str]:
+    """Return the names of sources that a row of an outbox may have. A row without a name belongs to the only source."""
+    return [*dict.fromkeys((*sources, UNNAMED))] if len(sources) == 1 else [*sources]
+
+
 def chosen_source(name: str | None, configured: Collection[str]) -> str:
     """Return the source that the user has named, or the only one.
 

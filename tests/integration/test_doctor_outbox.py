@@ -67,6 +67,18 @@ async def test_rows_that_nobody_relays_are_a_warning(set_up: SetUp, shop_dsn: st
     assert warning == "2 rows wait in order_outbox, the oldest for 120 s"
 
 
+async def test_rows_of_no_configured_source_are_a_warning_of_their_own(set_up: SetUp, shop_dsn: str) -> None:
+    await create_outbox(shop_dsn, TABLE, None)
+    await execute(shop_dsn, OLD + "; UPDATE order_outbox SET source = 'shop-it'")
+
+    (warning,) = await set_up.warnings(Area.OUTBOX, outbox_dsn=shop_dsn)
+
+    assert (
+        warning
+        == "2 of the rows in order_outbox belong to no configured source, such as 'shop-it', and are not relayed"
+    )
+
+
 async def test_rows_that_cannot_be_announced_do_not_wait(set_up: SetUp, shop_dsn: str) -> None:
     await create_outbox(shop_dsn, TABLE, None)
     await execute(shop_dsn, OLD + "; UPDATE order_outbox SET error = 'done'")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
-from ingest.domain.source_name import UNNAMED
+from ingest.domain.source_name import UNNAMED, names_in_outbox
 from ingest.operations.backends import Backends
 from ingest.operations.doctor import circuits, outbox, postgres, redis, removed_sources, upstream
 from ingest.operations.doctor import settings as settings_checks
@@ -86,7 +86,11 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         _facts(store_inspection.inspect(servers.postgres_dsn, names), within, StoreUnavailable)
     )
     inspecting_outbox = asyncio.create_task(
-        _facts(inspect_outbox(outbox_dsn, settings.outbox_table), within, StoreUnavailable)
+        _facts(
+            inspect_outbox(outbox_dsn, settings.outbox_table, names_in_outbox(subject.configured)),
+            within,
+            StoreUnavailable,
+        )
     )
 
     async def search_removed() -> list[Finding]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
+from ingest.store.outbox.outbox import OutboxBacklog
 from ingest.store.outbox.outbox_inspection import OutboxFacts
 
 _OF = Checks(Area.OUTBOX)
@@ -47,7 +48,22 @@ def findings(facts: OutboxFacts | StoreUnavailable, *, is_configured: bool) -> I
     else:
         yield _OF.ok(f"the table {facts.table} meets the needs of a relay")
     if facts.backlog is not None:
-        yield _waiting(facts.table, facts.backlog.rows, facts.backlog.oldest_age)
+        yield from _of_backlog(facts.table, facts.backlog)
+
+
+def _of_backlog(table: str, backlog: OutboxBacklog) -> Iterator[Finding]:
+    if backlog.held:
+        yield _held(table, backlog)
+    if backlog.held < backlog.rows or not backlog.held:
+        yield _waiting(table, backlog.rows, backlog.oldest_age)
+
+
+def _held(table: str, backlog: OutboxBacklog) -> Finding:
+    of = f"such as {backlog.held_source!r}" if backlog.held_source else "because their column source is empty"
+    return _OF.warning(
+        f"{backlog.held:,} of the rows in {table} belong to no configured source, {of}, and are not relayed",
+        "add the source to the file of INGEST_SOURCES and restart ingest relay, or correct the column source of the rows",
+    )
 
 
 def _waiting(table: str, rows: int, age: float) -> Finding:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from ingest.domain.source_name import UNNAMED
+from ingest.domain.source_name import names_in_outbox
 from ingest.operations.relay.rows import RowEnqueuer
 
 
@@ -18,10 +18,8 @@ class SourceQueues:
     def __init__(self, enqueuers: Mapping[str, RowEnqueuer], clock: Callable[[], float] = time.monotonic) -> None:
         self._enqueuers = enqueuers
         self._clock = clock
-        self._sources = {name: name for name in enqueuers}
-        if len(enqueuers) == 1:
-            # A row without a source belongs to the only one.
-            self._sources[UNNAMED] = next(iter(enqueuers))
+        only = next(iter(enqueuers))
+        self._sources = {name: name if name in enqueuers else only for name in names_in_outbox(enqueuers.keys())}
         self._full_until: dict[str, float] = {}
 
     @property

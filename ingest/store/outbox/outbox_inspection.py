@@ -43,8 +43,8 @@ class OutboxFacts:
     backlog: OutboxBacklog | None = None
 
 
-async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
-    """Inspect the table and its waiting rows. It raises the same errors as `connect`."""
+async def inspect_outbox(dsn: str, table: str, sources: Sequence[str] | None = None) -> OutboxFacts:
+    """Inspect the table and its waiting rows, of which those of other sources are held. It raises the same errors as `connect`."""
     async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
         with translated():
             async with connection.transaction(readonly=True):
@@ -55,14 +55,14 @@ async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
         missing = [right for right, is_there in rights.items() if not is_there]
         outbox = Outbox(connection, table, is_notified=False)
         facts = OutboxFacts(table=table, role=found["role"], exists=True, missing=missing)
-        return facts if missing else await _with_backlog(facts, outbox)
+        return facts if missing else await _with_backlog(facts, outbox, sources)
 
 
-async def _with_backlog(facts: OutboxFacts, outbox: Outbox) -> OutboxFacts:
+async def _with_backlog(facts: OutboxFacts, outbox: Outbox, sources: Sequence[str] | None) -> OutboxFacts:
     """Add the backlog, or the reason why a relay could not work."""
     try:
         await outbox.plan()
-        return replace(facts, backlog=await outbox.backlog())
+        return replace(facts, backlog=await outbox.backlog(sources))
     except StoreLocked:
         return replace(facts, is_locked=True)
     except StoreUnavailable as error:
