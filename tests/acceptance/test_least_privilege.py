@@ -24,6 +24,7 @@ from acceptance.accounts import (
 )
 from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, ids
+from odd_ids import ODD_IDS
 from redis import Redis
 from servers.kinds import KINDS, WITH_XNACK, Kind
 from support import Cli, closing_cli, connected, eventually
@@ -94,7 +95,7 @@ async def command(place: Location, *arguments: str) -> str:
 @pytest.mark.parametrize("server", [KINDS[0], *WITH_XNACK], ids=lambda kind: kind.name, indirect=True)
 async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Location) -> None:
     scene, admin = place.scene, place.admin
-    stored, refused = ids(30), ids(5, "nowhere")
+    stored, refused = ODD_IDS[:30], ids(5, "nowhere")
     settings: dict[str, object] = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 3600}
     settings |= {"shutdown_grace": 1, "results": "on", "keep_document": "on"}
 
@@ -106,7 +107,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
 
     # A process dies and is replaced, then a whole command dies and another reclaims, so that its entries move twice.
     scene.api.behave(hang_rate=1.0)
-    await command(place, "enqueue", *stored)
+    await command(place, "enqueue", "--", *stored)
     first = place.workers.start(**settings)
     await eventually(lambda: requests(30))
     os.kill(first.pid_of("worker-0"), signal.SIGKILL)

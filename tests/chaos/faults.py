@@ -201,7 +201,7 @@ class Faults:
         widths = []
         for number in range(_WIDE_AT_ONCE):
             widths.append(random.randint(*_WIDTHS))
-            order = random.choice([{}, {"order_id": "no order/ID"}])
+            order = random.choice([{}, {"order_id": "no order\nID"}])
             if number % 2:
                 order = {"order_id": self._orders.next_wide()}
             rest = {f"field-{field}": "x" for field in range(widths[-1])}

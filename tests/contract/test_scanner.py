@@ -248,7 +248,7 @@ async def test_pending_entries_are_found_behind_many_that_were_deleted_while_pen
 
 
 async def test_entries_without_a_valid_order_have_no_name(scanner: QueueScanner, redis: Redis, keys: Keys) -> None:
-    for fields in ({"order": "1"}, {"order_id": "not valid"}, {"order_id": b"\xff"}):
+    for fields in ({"order": "1"}, {"order_id": "not\nvalid"}, {"order_id": b"\xff"}):
         await redis.xadd(keys.stream, fields)  # type: ignore[arg-type]
 
     assert await queued(scanner) == {None: Location.WAITING}

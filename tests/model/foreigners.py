@@ -16,7 +16,7 @@ _NEW = "a new order"
 _FOREIGN: tuple[dict[str, str | bytes], ...] = (
     {"order_id": _NEW, "attempt": "7", "document": "{}"},
     {"order_id": _NEW, "attempt": "many", "enqueued_at": "yesterday"},
-    {"order_id": "no order id"},
+    {"order_id": "no\norder id"},
     {"order_id": b"\xff\x00"},
     {"id": "no order id either"},
 )
