@@ -59,7 +59,7 @@ async def test_an_order_keeps_its_id_through_retries_dead_letters_and_replays(sc
 async def test_an_order_that_waits_is_not_queued_again_and_a_key_is_accepted_once(scene: Scene) -> None:
     producer = Producer(scene.redis, scene.queue)
     await producer.try_announce(ODD_IDS, coalesce=60)
-    await producer.try_announce([Announcement(order_id, source="shop") for order_id in ODD_IDS], coalesce=60)
+    await producer.try_announce([Announcement(order_id, origin="shop") for order_id in ODD_IDS], coalesce=60)
     await producer.enqueue(ODD_IDS, idempotency_key="k", express=True)
     await producer.enqueue(ODD_IDS, idempotency_key="k", express=True)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from odd_ids import ODD_IDS
 from redis.asyncio import Redis
 from set_ups import database
 from structlog.testing import capture_logs
@@ -214,6 +215,13 @@ async def test_a_row_that_cannot_be_announced_is_marked_and_stops_nothing(shop: 
         await shop.sql.execute("UPDATE order_outbox SET order_id = 'A-5', error = NULL WHERE order_id LIKE ' no%'")
         await shop.add("A-6")
         await shop.until_queued("A-1", "A-2", "A-4", "A-5", "A-6")
+
+
+async def test_orders_are_announced_by_their_ids_whatever_they_contain(shop: Shop) -> None:
+    await shop.add(*ODD_IDS)
+
+    async with shop.relaying():
+        await shop.until_queued(*ODD_IDS)
 
 
 async def test_rows_without_an_identity_are_marked_rather_than_taken_for_one_another(shop: Shop) -> None:
@@ -460,7 +468,7 @@ async def test_of_a_text_that_is_much_too_long_only_the_beginning_is_read(shop: 
     async with shop.outbox() as outbox:
         await outbox.relay(10, refuse)
 
-    assert [len(row.order_id) for row in read] == [100]
+    assert [len(row.order_id) for row in read] == [200]
 
 
 async def test_large_documents_go_in_several_batches(shop: Shop) -> None:

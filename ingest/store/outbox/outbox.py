@@ -22,8 +22,8 @@ from ingest.store.translation import StoreRefused, may_be_of_a_row, translated, 
 
 # Bytes of documents as text in one batch, which the last document may exceed.
 _BATCH_BYTES = 8 * 1024 * 1024
-# Characters of an order ID to read: more than a valid ID has, and as many as error messages quote.
-_ORDER_ID_LENGTH = 100
+# Characters of an order ID to read, so that an ID that is too long stays too long.
+_ORDER_ID_LENGTH = 200
 # In a table of an earlier release, which has no column `source`, the name refers to this row.
 _UNNAMED = "(SELECT '' AS source) AS unnamed"
 _ITS_SOURCE = "coalesce(source::text, '')"
