@@ -123,7 +123,7 @@ async def test_only_keys_in_force_are_admitted_and_no_key_is_logged(
         counts = dict(re.findall(r'ingest_api_denied_total\{reason="(\w+)"\} ([\d.]+)', await answer.text()))
     assert float(counts["unknown_key"]) >= 8
     assert {name: float(count) for name, count in counts.items() if name != "unknown_key"} == {
-        "no_key": 1.0, "malformed": 1.0, "scope": 1.0, "rate": 0.0,
+        "no_key": 1.0, "malformed": 1.0, "scope": 1.0, "source": 0.0, "rate": 0.0,
     }  # fmt: skip
     assert await api.stop() == 0
     assert "ingest_" not in str(api.log)
