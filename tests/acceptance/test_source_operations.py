@@ -253,6 +253,23 @@ def test_doctor_checks_each_source_and_names_the_queues_of_removed_ones(sources:
     assert_one_line(with_order, 2)
 
 
+def test_without_the_right_to_scan_the_queue_of_a_removed_source_with_stored_orders_is_found(
+    sources: Sources, queue_name: str, redis_url: str, stored: Callable[..., list[str]]
+) -> None:
+    sources.redis.xadd(Keys.of(f"{queue_name}/shop-it").stream, {"order_id": "1"})
+    stored("shop-it", "2")
+    sources.redis.execute_command("ACL", "SETUSER", queue_name, "on", ">secret", "~*", "&*", "+@all", "-scan")
+    limited = f"redis://{queue_name}:secret@{redis_url.rpartition('@')[2]}"
+
+    try:
+        done = sources.run("doctor", "--json", env={"INGEST_REDIS_URL": limited})
+    finally:
+        sources.redis.execute_command("ACL", "DELUSER", queue_name)
+
+    found = [each["what"] for each in json.loads(done.stdout)["findings"] if "still contains orders" in each["what"]]
+    assert [what.partition(" is not")[0] for what in found] == ["the source shop-it"]
+
+
 # -- with workers -------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ def findings(found: Sequence[RemovedQueue] | QueueUnavailable) -> Iterator[Findi
     """Report each queue with its orders."""
     match found:
         case QueueUnavailable():
-            return  # reported by the check of Redis
+            yield _OF.warning(f"queues of removed sources were not searched for: {found}", "check again later")
         case []:
             yield _OF.ok("every queue with orders belongs to a source of the sources file")
         case _:

@@ -1,10 +1,12 @@
 """Finds the queues of sources that are no longer configured. They stay in Redis until their orders are processed or deleted."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.source_name import UNNAMED, InvalidSourceName, parse_source_name, queue_of
@@ -12,8 +14,8 @@ from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import QueueRefused, control_client, translated
 
-# Keys of one step, which take Redis less than a millisecond, and the most steps.
-_STEP, _MOST_STEPS = 1_000, 5_000
+# Keys of one step, which take Redis about a millisecond, and the most steps.
+_STEP, _MOST_STEPS = 1_000, 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ async def removed_queues(
 ) -> Sequence[RemovedQueue]:
     """Find the queues with orders of sources that are not configured.
 
-    They are searched for in the first five million keys of the server. A user that may not send SCAN, because it would show
+    They are searched for in the first two million keys of the server. A user that may not send SCAN, because it would show
     the keys of other programs, only finds queues of sources with stored orders.
 
     Args:
@@ -55,17 +57,27 @@ async def removed_queues(
         QueueUnavailable: Redis cannot be used right now.
     """
     async with control_client(url) as client:
-        try:
+        queued: set[str] = set()
+        with _unless_denied():
             queued = await _sources_of(client, stream)
-        except QueueRefused:
-            queued = set()
         sources = {UNNAMED, *stored, *queued} - {*configured}
-        queues = [
-            RemovedQueue(source, queue, await Monitor(client, queue, group).state())
-            for source in sorted(sources)
-            for queue in [queue_of(stream, source)]
-        ]
+        queues = []
+        for source in sorted(sources):
+            queue = queue_of(stream, source)
+            # The rights of the user may not include the keys of the unnamed queue.
+            with _unless_denied():
+                queues.append(RemovedQueue(source, queue, await Monitor(client, queue, group).state()))
     return [queue for queue in queues if not queue.is_empty]
+
+
+@contextmanager
+def _unless_denied() -> Iterator[None]:
+    """Skip the block if the user may not send its command."""
+    try:
+        yield
+    except QueueRefused as error:
+        if not isinstance(error.__cause__, NoPermissionError):
+            raise
 
 
 async def _sources_of(client: Redis, stream: str) -> set[str]:
