@@ -16,6 +16,7 @@ import msgspec
 from redis.exceptions import ResponseError
 
 from ingest.domain.errors import QueueUnavailable
+from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.direct_connection import DirectConnection
 
@@ -54,6 +55,7 @@ class IdleReads:
         self._waiting: list[_Waiting] = []
         self._reading: asyncio.Task[None] | None = None
         self._is_gathering = False
+        self._are_combined = True
         # How many consumers wait together next: those that did before, and those that came too late for that.
         self._expected = self._late = 0
         self._are_here = asyncio.Event()
@@ -69,6 +71,8 @@ class IdleReads:
 
         None if the consumer has to read by itself: the others wait already, or Redis refuses to read one of all streams.
         """
+        if not self._are_combined:
+            return None
         if self._reading is None:
             self._reader = (group, name)
         elif not self._is_gathering or self._reader != (group, name):
@@ -119,8 +123,9 @@ class IdleReads:
                     break
                 try:
                     found = by_stream(await self._call(max(1, int(left * 1000))))
-                except ResponseError:
-                    # Nothing was delivered.
+                except ResponseError as error:
+                    # Nothing was delivered. A cluster takes no command for several slots, and stays one while this process runs.
+                    self._are_combined = code_of(error) != SEVERAL_SLOTS
                     return None
                 for each in self._waiting:
                     own = {name: found[name] for stream in each.streams if (name := stream.encode()) in found}

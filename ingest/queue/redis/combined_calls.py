@@ -14,6 +14,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import ResponseError
 
 from ingest.domain.errors import QueueUnavailable
+from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import NoGroup, QueueRefused, translated
 from ingest.queue.redis.scripts import load, load_combined
 
@@ -61,6 +62,7 @@ class CombinedCalls:
         self._combined = cache(partial(load_combined, client))
         self._waiting: dict[_Script, list[_Call]] = {}
         self._sending: dict[_Script, asyncio.Task[None]] = {}
+        self._are_combined = True
 
     async def call(self, script: str, keys: Values, arguments: Values, *, has_xnack: bool = False) -> Any:
         """Run a script in the next command that runs it, and return its reply, or raise its error."""
@@ -95,7 +97,7 @@ class CombinedCalls:
         try:
             while calls := [call for call in calls if not call.reply.done()]:
                 page = _first_of(calls)
-                replies = await self._together(combined, page) if len(page) > 1 else []
+                replies = await self._together(combined, page) if self._are_combined and len(page) > 1 else []
                 # A refusal may concern the keys of a single source.
                 replies = replies or [await self._alone(single, call) for call in page]
                 for call, reply in zip(page, replies, strict=False):
@@ -124,9 +126,11 @@ class CombinedCalls:
                 parts = await self._run(script, keys, [len(calls), *sizes, *arguments])
                 return [part if isinstance(part, ResponseError) else _only(part) for part in parts[: len(calls)]]
         except QueueRefused as error:
-            if isinstance(error.__cause__, ResponseError):
-                return []
-            raise
+            if not isinstance(error.__cause__, ResponseError):
+                raise
+            # A cluster takes no command for several slots. It stays one while this process runs.
+            self._are_combined = code_of(error.__cause__) != SEVERAL_SLOTS
+            return []
 
 
 def _first_of(calls: list[_Call]) -> list[_Call]:
