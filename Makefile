@@ -26,6 +26,7 @@ MINUTES ?= 1
 SEED ?=
 ORDERS ?= 100
 PROCESSES ?= 4
+SOURCES ?= 3
 
 # A pip configured to install for the user refuses to install into a virtual environment.
 export PIP_USER = 0
@@ -96,7 +97,7 @@ bench: .venv/ready  ## benchmark the service against a bare loop; ARGS="patterns
 .PHONY: chaos
 chaos: .venv/ready  ## chaos testing for MINUTES=1: random faults, and no order may be lost; SEED=… repeats a run
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
-		--orders $(ORDERS) --processes $(PROCESSES) $(ARGS)
+		--orders $(ORDERS) --processes $(PROCESSES) --sources $(SOURCES) $(ARGS)
 
 .PHONY: crash
 crash: .venv/ready servers  ## kill announcing processes, and Redis with what its disk has not, 1,000 times; ARGS="-k redis-8"

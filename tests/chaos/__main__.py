@@ -17,8 +17,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long faults strike (1)")
     parser.add_argument("--seed", type=int, default=None, help="decides which faults strike when (random)")
-    parser.add_argument("--orders", type=float, default=100.0, help="orders announced per second (100)")
+    parser.add_argument("--orders", type=float, default=100.0, help="orders announced per second, in all sources (100)")
     parser.add_argument("--processes", type=int, default=4, help="worker processes, of two commands (4)")
+    parser.add_argument("--sources", type=int, default=3, help="sources, each a shop with its own API (3)")
     parser.add_argument(
         "--redis-server", type=Path, default=None, help="the program to use for Redis (embedded Valkey)"
     )
@@ -43,6 +44,7 @@ def main() -> int:
                     given.minutes * 60,
                     given.orders,
                     given.processes,
+                    given.sources,
                     given.redis_server,
                     given.keep,
                     tuple(given.features),

@@ -1,6 +1,7 @@
 """Checks the state after a run: the reconciliation, PostgreSQL, Redis, the API and the logs."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,20 +9,19 @@ import asyncpg
 from redis.asyncio import Redis
 
 from chaos.producer import Orders
-from chaos.stage import GROUP, STREAM, Stage
+from chaos.stage import GROUP, Shop, Stage
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
-from ingest.queue.layout.keys import Keys
 
 _MOST_SHOWN = 20
 # PostgreSQL itself writes down each change of a row, in the transaction that makes it.
 WITNESS = """
-CREATE TABLE witness (order_id text, version timestamptz, before timestamptz, at timestamptz DEFAULT clock_timestamp());
+CREATE TABLE witness (source text, order_id text, version timestamptz, before timestamptz, at timestamptz DEFAULT clock_timestamp());
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO witness (order_id, version, before)
-    VALUES (NEW.order_id, NEW.version, CASE TG_OP WHEN 'UPDATE' THEN OLD.version END);
+    INSERT INTO witness (source, order_id, version, before)
+    VALUES (NEW.source, NEW.order_id, NEW.version, CASE TG_OP WHEN 'UPDATE' THEN OLD.version END);
     RETURN NULL;
 END $$;
 CREATE TRIGGER witness AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION witness();
@@ -32,11 +32,11 @@ CREATE TRIGGER witness_change AFTER UPDATE ON orders FOR EACH ROW
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """The results of the check.
+class ShopFindings:
+    """The results of the check of one source.
 
     Attributes:
-        account: the reconciliation of all orders.
+        account: the reconciliation of all its orders.
         dead_lettered_twice: orders with more than one dead letter, although failed orders are not announced again.
         nameless: dead letters of entries without an order, with their expected minimum and maximum.
         went_back: rows that an older version has replaced.
@@ -44,9 +44,6 @@ class Findings:
         requests: requests at the API.
         answers: responses by status.
         fetched_again: whole orders that the API sent in addition to one for each announcement.
-        redeliveries: reclaimed entries by reason.
-        events: the workers' log by event.
-        bugs: tracebacks and failed deliveries in the log.
     """
 
     account: ReconciliationReport
@@ -57,13 +54,10 @@ class Findings:
     requests: int
     answers: dict[str, int]
     fetched_again: int
-    redeliveries: dict[str, int]
-    events: dict[str, int]
-    bugs: list[str]
 
     @property
     def complaints(self) -> list[str]:
-        """A line for each violation, or an empty list for a sound run."""
+        """A line for each violation, or an empty list."""
         account, letters = self.account, self.account.dead_letters
         dead_lettered, least, most = self.nameless
         checks = {
@@ -84,9 +78,42 @@ class Findings:
             <= most,
             f"an older version replaced a newer one: {_first(self.went_back)}": self.went_back,
             f"written more often than there are versions: {_first(self.written_often)}": self.written_often,
-            f"bugs in the log: {_first(self.bugs)}": self.bugs,
         }
         return [text for text, found in checks.items() if found]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The results of the check.
+
+    Attributes:
+        shops: the results for each source.
+        elsewhere: rows of sources that do not exist.
+        redeliveries: reclaimed entries by reason.
+        events: the workers' log by event.
+        bugs: tracebacks and failed deliveries in the log.
+    """
+
+    shops: dict[str, ShopFindings]
+    elsewhere: int
+    redeliveries: dict[str, int]
+    events: dict[str, int]
+    bugs: list[str]
+
+    @property
+    def complaints(self) -> list[str]:
+        """A line for each violation, or an empty list for a sound run."""
+        lines = [f"{name}: {line}" if name else line for name, shop in self.shops.items() for line in shop.complaints]
+        if self.elsewhere:
+            lines.append(f"{self.elsewhere} rows of other sources")
+        if self.bugs:
+            lines.append(f"bugs in the log: {_first(self.bugs)}")
+        return lines
+
+    @property
+    def answers(self) -> Counter[str]:
+        """The responses of all APIs by status."""
+        return sum((Counter(shop.answers) for shop in self.shops.values()), Counter())
 
 
 async def prepare(dsn: str) -> None:
@@ -98,23 +125,34 @@ async def prepare(dsn: str) -> None:
         await connection.close()
 
 
-async def find(stage: Stage, orders: Orders) -> Findings:
+async def find(stage: Stage, orders: Mapping[str, Orders]) -> Findings:
     """Check everything after the workers have ended."""
-    servers = stage.servers
+    shops = {shop.name: await _find_in(stage, shop, orders[shop.name]) for shop in stage.shops}
+    events = list(stage.events())
+    return Findings(
+        shops=shops,
+        elsewhere=await _elsewhere(stage.servers.postgres_dsn, list(shops)),
+        redeliveries=_redeliveries(events),
+        events=dict(Counter(event["event"] for event in events).most_common()),
+        bugs=[_bug(event) for event in events if _is_bug(event)],
+    )
+
+
+async def _find_in(stage: Stage, shop: Shop, orders: Orders) -> ShopFindings:
+    dsn = stage.servers.postgres_dsn
     account = await reconcile(
         orders.accepted,
-        Backends(stage.straight_redis_url, servers.postgres_dsn, STREAM, GROUP),
+        Backends(stage.straight_redis_url, dsn, shop.queue, GROUP, shop.name),
         unconfirmed=orders.unconfirmed,
         expected=orders.expected,
         complete=True,
     )
-    letters = await _letters(stage.straight_redis_url)
+    letters = await _letters(stage.straight_redis_url, shop)
     certain, perhaps = orders.nameless
-    writes = await _writes(servers.postgres_dsn)
-    stats = await stage.api.stats()
-    events = list(stage.events())
+    writes = await _writes(dsn, shop)
+    stats = await shop.api.stats()
     announcements = account.stored + account.arrived + sum(orders.versions.values()) - len(orders.versions)
-    return Findings(
+    return ShopFindings(
         account=account,
         dead_lettered_twice=sorted(name for name, count in letters.items() if name and count > 1),
         nameless=(letters[""], certain, certain + perhaps),
@@ -127,16 +165,13 @@ async def find(stage: Stage, orders: Orders) -> Findings:
         requests=stats["requests"],
         answers=stats["by_status"],
         fetched_again=max(0, stats["by_status"].get("200", 0) - announcements),
-        redeliveries=_redeliveries(events),
-        events=dict(Counter(event["event"] for event in events).most_common()),
-        bugs=[_bug(event) for event in events if _is_bug(event)],
     )
 
 
-async def _letters(redis_url: str) -> Counter[str]:
+async def _letters(redis_url: str, shop: Shop) -> Counter[str]:
     """Dead letters by order, with the empty text for dead letters without an order."""
     async with Redis.from_url(redis_url) as client:
-        letters: Any = await client.xrange(Keys.of(STREAM).dead)
+        letters: Any = await client.xrange(shop.keys.dead)
     return Counter(_order_id(fields.get(b"order_id", b"").decode(errors="replace")) for _, fields in letters)
 
 
@@ -147,12 +182,22 @@ def _order_id(text: str) -> str:
         return ""
 
 
-async def _writes(dsn: str) -> list[asyncpg.Record]:
+async def _writes(dsn: str, shop: Shop) -> list[asyncpg.Record]:
     connection = await asyncpg.connect(dsn)
     try:
         return await connection.fetch(
-            "SELECT order_id, count(*), bool_or(before > version) AS went_back FROM witness GROUP BY order_id"
+            "SELECT order_id, count(*), bool_or(before > version) AS went_back FROM witness WHERE source = $1"
+            " GROUP BY order_id",
+            shop.name,
         )
+    finally:
+        await connection.close()
+
+
+async def _elsewhere(dsn: str, sources: list[str]) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM orders WHERE source <> ALL ($1)", sources))
     finally:
         await connection.close()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
 from typing import TypeVar
@@ -12,11 +12,11 @@ from proxy import Proxy
 from redis.exceptions import RedisError
 from support import eventually
 
-from chaos.plan import Fault, Kind
+from chaos.plan import OF_ONE_SHOP, Fault, Kind
 from chaos.producer import Orders
-from chaos.stage import GROUP, STREAM, Stage, WorkerCommand
+from chaos.stage import GROUP, Shop, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
-from ingest.queue.layout.keys import Keys, LaneKeys
+from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import control_client
 
 T = TypeVar("T")
@@ -49,16 +49,16 @@ class Faults:
 
     Args:
         stage: the stage.
-        orders: records entries that foreign producers have added.
+        orders: records entries that foreign producers have added, for each shop.
         say: called with a description of each event.
     """
 
-    def __init__(self, stage: Stage, orders: Orders, say: Callable[[str], None]) -> None:
+    def __init__(self, stage: Stage, orders: Mapping[str, Orders], say: Callable[[str], None]) -> None:
         self._stage = stage
         self._orders = orders
         self._say = say
         postgres, redis = stage.servers.postgres, stage.redis
-        to_redis, to_postgres, to_api = redis.proxy, stage.postgres_proxy, stage.api_proxy
+        to_redis, to_postgres = redis.proxy, stage.postgres_proxy
         self._ways: dict[Kind, Callable[[Fault], Awaitable[str]]] = {
             Kind.KILL_PROCESS: self._kill_process,
             Kind.KILL_COMMAND: self._kill_command,
@@ -79,16 +79,16 @@ class Faults:
             Kind.POSTGRES_CUT: lambda _: self._cut(to_postgres),
             Kind.POSTGRES_HALF_OPEN: lambda fault: self._half_open(to_postgres, fault),
             Kind.POSTGRES_SLOW: lambda fault: self._slow(to_postgres, fault),
-            Kind.API_REFUSES: lambda fault: self._refuse(to_api, fault),
+            Kind.API_REFUSES: lambda fault: self._refuse(self._shop(fault).proxy, fault),
             Kind.API_500: lambda fault: self._behave(fault, error_rate=1.0, **_without("error_rate")),
             Kind.API_503: lambda fault: self._behave(fault, down="503"),
             Kind.API_401: lambda fault: self._behave(fault, token="changed"),
-            Kind.API_PLAUSIBLE: lambda fault: self._behave(fault, **_pick(_PLAUSIBLE, fault)),
+            Kind.API_PLAUSIBLE: lambda fault: self._behave(fault, **Random(fault.choice).choice(_PLAUSIBLE)),
             Kind.API_HANGS: lambda fault: self._behave(fault, hang_rate=1.0, **_without("hang_rate")),
             Kind.API_THROTTLES: lambda fault: self._behave(fault, rate_limit=20.0),
-            Kind.API_CUT: lambda _: self._cut(to_api),
-            Kind.API_HALF_OPEN: lambda fault: self._half_open(to_api, fault),
-            Kind.API_SLOW: lambda fault: self._slow(to_api, fault),
+            Kind.API_CUT: lambda fault: self._cut(self._shop(fault).proxy),
+            Kind.API_HALF_OPEN: lambda fault: self._half_open(self._shop(fault).proxy, fault),
+            Kind.API_SLOW: lambda fault: self._slow(self._shop(fault).proxy, fault),
             Kind.FOREIGN_DELETION: self._delete_consumer,
             Kind.FOREIGN_WIDE: self._add_wide,
         }
@@ -96,7 +96,8 @@ class Faults:
     async def strike(self, fault: Fault) -> None:
         """Apply one fault, undo it, and return."""
         lasting = f" for {fault.seconds:.1f} s" if fault.seconds else ""
-        self._say(f"{fault.kind}{lasting}")
+        of_shop = f" ({self._shop(fault).name})" if fault.kind in OF_ONE_SHOP and len(self._stage.shops) > 1 else ""
+        self._say(f"{fault.kind}{of_shop}{lasting}")
         result = await self._ways[fault.kind](fault)
         if result:
             self._say(f"  {fault.kind}: {result}")
@@ -182,7 +183,7 @@ class Faults:
 
     async def _deleted(self, fault: Fault) -> tuple[bytes, int] | None:
         """The deleted live consumer with the number of its entries, or None if all consumers are empty."""
-        keys = Keys.of(STREAM)
+        keys = self._shop(fault).keys
         with suppress(RedisError, OSError):
             async with control_client(self._stage.straight_redis_url) as redis:
                 alive = set(await redis.zrangebyscore(keys.alive, time.time() * 1000, "+inf"))
@@ -197,26 +198,26 @@ class Faults:
 
     async def _add_wide(self, fault: Fault) -> str:
         """Entries with a whole document in fields. Every other entry names no order or an impossible one."""
-        random = Random(fault.choice)
+        random, shop = Random(fault.choice), self._shop(fault)
         widths = []
         for number in range(_WIDE_AT_ONCE):
             widths.append(random.randint(*_WIDTHS))
             order = random.choice([{}, {"order_id": "no order\nID"}])
             if number % 2:
-                order = {"order_id": self._orders.next_wide()}
+                order = {"order_id": self._orders[shop.name].next_wide()}
             rest = {f"field-{field}": "x" for field in range(widths[-1])}
-            await self._add(random.choice(Keys.of(STREAM).lanes), random.choice([order | rest, rest | order]))
+            await self._add(shop, random.choice(shop.keys.lanes), random.choice([order | rest, rest | order]))
         return f"of {', '.join(f'{width:,}' for width in widths)} fields"
 
-    async def _add(self, lane: LaneKeys, fields: dict[str, str]) -> None:
-        name = fields.get("order_id", "")
+    async def _add(self, shop: Shop, lane: LaneKeys, fields: dict[str, str]) -> None:
+        name, orders = fields.get("order_id", ""), self._orders[shop.name]
         try:
             async with control_client(self._stage.straight_redis_url) as redis:
                 await redis.xadd(lane.stream, fields)  # type: ignore[arg-type]
         except (RedisError, OSError):
-            self._orders.note_foreign(name, certain=False)
+            orders.note_foreign(name, certain=False)
         else:
-            self._orders.note_foreign(name, certain=True)
+            orders.note_foreign(name, certain=True)
 
     # -- the network ----------------------------------------------------------------------------------------
 
@@ -251,10 +252,15 @@ class Faults:
     # -- the API --------------------------------------------------------------------------------------------
 
     async def _behave(self, fault: Fault, **changes: object) -> str:
-        await self._stage.api.behave(**changes)
+        api = self._shop(fault).api
+        await api.behave(**changes)
         await asyncio.sleep(fault.seconds)
-        await self._stage.api.behave()
+        await api.behave()
         return "over"
+
+    def _shop(self, fault: Fault) -> Shop:
+        """The shop that the fault strikes, while the others work."""
+        return _pick(self._stage.shops, fault)
 
 
 def _pick(victims: Sequence[T], fault: Fault) -> T:

@@ -10,9 +10,8 @@ from ingest.queue.layout.keys import Keys
 _MOST = 50
 
 
-async def left(redis: Redis, stream: str) -> str:
+async def left(redis: Redis, keys: Keys) -> str:
     """The streams, consumers, pending entries and retries of a queue, as Python writes them."""
-    keys = Keys.of(stream)
     found = {
         "lanes": {
             lane.stream: {

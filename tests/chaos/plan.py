@@ -140,6 +140,10 @@ GROUPS = {
 """Groups of kinds that the report counts together. Every kind is in one group."""
 
 
+OF_ONE_SHOP = {*_kinds("API"), *_kinds("FOREIGN")}
+"""Kinds that strike the API or the queue of one source."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault.

@@ -1,4 +1,4 @@
-"""Announces orders during the whole run, and records accepted orders with their expected results.
+"""Announces orders of one shop during the whole run, and records accepted orders with their expected results.
 
 An order is accepted when `enqueue` has returned. An announcement that is given up is unconfirmed, because it may have
 arrived. Most orders are unchanged bundled ones. Some do not exist, some are broken, and some change after their
@@ -14,13 +14,12 @@ from random import Random
 import msgspec
 from redis.exceptions import RedisError
 
-from chaos.stage import STREAM, Api
+from chaos.stage import Shop
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.reconcile import Expected
-from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 
@@ -36,7 +35,7 @@ _NAMELESS = 0.05  # of all ticks
 
 
 class Orders:
-    """The announced orders.
+    """The announced orders of a shop.
 
     Attributes:
         accepted: orders that were accepted for certain.
@@ -45,9 +44,9 @@ class Orders:
         nameless: number of accepted and of unconfirmed entries without an order or with an invalid ID.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, currency: str) -> None:
         samples = sample_orders()
-        self._usual = Catalogue(samples, Behaviour(any_id=True))
+        self._usual = Catalogue(samples, Behaviour(any_id=True, currency=currency))
         self._special: dict[str, Expected] = {}
         self.bundled = list(samples)
         self.accepted: set[str] = set()
@@ -80,24 +79,24 @@ class Orders:
 
 
 class Announcer:
-    """The producer.
+    """The producer of one shop.
 
     Attributes:
         in_lists: whether workers request orders in lists.
 
     Args:
         redis_url: URL of Redis through the proxy.
-        api: the API, in which orders are changed before they are announced.
+        shop: the shop, in whose API orders are changed before they are announced.
         rate: orders per second.
         say: called with a description when an announcement is given up.
     """
 
-    def __init__(self, redis_url: str, api: Api, rate: float, seed: int, say: Callable[[str], None]) -> None:
-        self.orders = Orders()
+    def __init__(self, redis_url: str, shop: Shop, rate: float, seed: int, say: Callable[[str], None]) -> None:
+        self.orders = Orders(shop.currency)
         self._url = redis_url
-        self._api = api
+        self._shop = shop
         self._per_tick = rate * _EVERY
-        self._random = Random(f"{seed} orders")
+        self._random = Random(f"{seed} orders {shop.name}".rstrip())
         self._say = say
         self._numbers = count(1)
         # Changed, and not announced since.
@@ -106,7 +105,7 @@ class Announcer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Announce until stopped, including all changed orders."""
-        async with Producer.connect(self._url, STREAM) as producer:
+        async with Producer.connect(self._url, self._shop.queue) as producer:
             buffer = 0.0
             while not stop.is_set():
                 tick = asyncio.create_task(asyncio.sleep(_EVERY))
@@ -139,7 +138,7 @@ class Announcer:
         """As a program with a mistake in it would, straight into the stream."""
         try:
             async with asyncio.timeout(_GIVES_UP_AFTER), control_client(self._url) as client:
-                await client.xadd(Keys.of(STREAM).stream, {"order": "536365"})
+                await client.xadd(self._shop.keys.stream, {"order": "536365"})
         except (RedisError, OSError, TimeoutError):
             self.orders.note_foreign("", certain=False)
         else:
@@ -158,7 +157,7 @@ class Announcer:
 
     async def _missing(self) -> str:
         name = f"MISSING-{next(self._numbers)}"
-        await self._api.delete(name)
+        await self._shop.api.delete(name)
         self.orders.expect(name, DeadReason.NOT_FOUND)
         return name
 
@@ -166,7 +165,7 @@ class Announcer:
         name = f"BROKEN-{next(self._numbers)}"
         # The result of an order with another order's name in a list depends on the other requested orders.
         document = self._random.choice(_BROKEN if self.in_lists else (*_BROKEN, _OTHER))
-        await self._api.put(name, document)
+        await self._shop.api.put(name, document)
         self.orders.expect(name, DeadReason.INVALID_ORDER)
         return name
 
@@ -186,13 +185,13 @@ class Announcer:
         return name
 
     async def _put_version(self, name: str, version: int) -> None:
-        document = _document(name, version)
+        document = _document(self._shop, name, version)
         self.orders.versions[name] = version
         self.orders.expect(name, document)
-        await self._api.put(name, document)
+        await self._shop.api.put(name, document)
 
 
-def _document(name: str, version: int) -> bytes:
+def _document(shop: Shop, name: str, version: int) -> bytes:
     placed = datetime(2026, 1, 1, tzinfo=UTC)
     return msgspec.json.encode(
         {
@@ -200,8 +199,8 @@ def _document(name: str, version: int) -> bytes:
             "status": f"version {version}",
             "placed_at": placed,
             "updated_at": placed + timedelta(minutes=version) if name.startswith("DATED") else None,
-            "currency": "EUR",
-            "customer_id": None,
+            "currency": shop.currency,
+            "customer_id": shop.name or None,
             "country": "Norway",
             "lines": [{"sku": f"S{version}", "quantity": version, "unit_price": "0.10"}] * (version % 5),
         }

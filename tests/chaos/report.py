@@ -1,6 +1,7 @@
 """Reports the run at the end, as a text or as an object for scripts."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -60,12 +61,12 @@ class Report:
             "groups": self.groups,
             "exits": self.exits,
             **asdict(findings),
-            "account": findings.account.as_dict(),
+            "accounts": {name: shop.account.as_dict() for name, shop in findings.shops.items()},
             "logs": self.logs,
         }
 
     def __str__(self) -> str:
-        findings = self.findings
+        findings, shops = self.findings, self.findings.shops
         drained = "never" if self.drained_after is None else f"{self.drained_after:.1f} s after the last fault"
         rows = {
             "seed": str(self.seed),
@@ -73,15 +74,17 @@ class Report:
             "queue empty": drained,
             "worker exits": _counts(self.exits),
             "redelivered": _counts(findings.redeliveries),
-            "requests": f"{findings.requests:,}: {_counts(findings.answers)}",
-            "fetched again": f"{findings.fetched_again:,} whole orders, beyond one for each announcement",
+            "requests": f"{sum(shop.requests for shop in shops.values()):,}: {_counts(findings.answers)}",
+            "fetched again": f"{sum(shop.fetched_again for shop in shops.values()):,} whole orders,"
+            " beyond one for each announcement",
         }
         lines = [f"{label:<16}{text}" for label, text in rows.items()]
         verdict = ["", *(f"NOT SOUND: {line}" for line in self.complaints)] if self.complaints else ["", "SOUND"]
         if self.logs:
             verdict.append(f"the logs are in {self.logs}")
-        return "\n".join([*lines, "", str(findings.account), *verdict])
+        accounts = [(f"\n{name}\n" if name else "\n") + str(shop.account) for name, shop in shops.items()]
+        return "\n".join([*lines, *accounts, *verdict])
 
 
-def _counts(counts: dict[str, int]) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()) if count) or "none"

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +20,7 @@ from chaos.left import left
 from chaos.plan import Fault, Kind, plan
 from chaos.producer import Announcer
 from chaos.report import Report
-from chaos.stage import STREAM, Stage, open_stage
-from ingest.queue.layout.keys import Keys
+from chaos.stage import Stage, open_stage
 from ingest.queue.redis.connection import control_client
 
 _COMMANDS = 2
@@ -37,8 +36,9 @@ class Options:
 
     Attributes:
         seconds: duration of the faults.
-        rate: orders announced per second.
+        rate: orders announced per second, in all sources.
         processes: worker processes of all commands.
+        sources: sources of the orders.
         redis_server: the program to use for Redis, or None for the embedded one.
         keep: whether data and logs are always kept.
         features: the features of `chaos.stage.FEATURES` that the workers use.
@@ -48,6 +48,7 @@ class Options:
     seconds: float
     rate: float
     processes: int
+    sources: int
     redis_server: Path | None
     keep: bool
     features: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ def run(options: Options) -> Report:
     keep = True
     try:
         with open_stage(home, max(1, options.processes // _COMMANDS), options.redis_server) as stage:
-            stage.prepare(options.seed, options.features)
+            stage.prepare(options.seed, options.sources, options.features)
             report = asyncio.run(_Run(stage, options).play())
         keep = options.keep or not report.is_sound
     except (KeyboardInterrupt, SystemExit):
@@ -86,31 +87,38 @@ class _Run:
         stage, options = self._stage, self._options
         await check.prepare(stage.servers.postgres_dsn)
         await stage.redis.attach()
-        async with stage.api, control_client(stage.straight_redis_url) as redis:
-            self._redis = redis
-            await stage.api.behave()
-            announcer = Announcer(stage.redis_url, stage.api, options.rate, options.seed, self._say)
-            announcer.in_lists = "bulk" in options.features
-            self._orders = announcer.orders
+        async with AsyncExitStack() as stack:
+            self._redis = await stack.enter_async_context(control_client(stage.straight_redis_url))
+            announcers = {}
+            for shop in stage.shops:
+                await stack.enter_async_context(shop.api)
+                await shop.api.behave()
+                rate = options.rate / len(stage.shops)
+                announcer = Announcer(stage.redis_url, shop, rate, options.seed, self._say)
+                announcer.in_lists = "bulk" in options.features
+                announcers[shop.name] = announcer
+            self._orders = {name: announcer.orders for name, announcer in announcers.items()}
             for _ in range(_COMMANDS):
                 stage.start_worker()
             self._started = time.monotonic()
             self._say(f"seed {options.seed}: {options.seconds:.0f} s of faults, {options.rate:g} orders/s")
             async with asyncio.TaskGroup() as parts:
                 watching = [parts.create_task(self._watch_commands()), parts.create_task(self._tell())]
-                announcing = parts.create_task(announcer.run(self._stop_announcing))
+                announcing = [
+                    parts.create_task(announcer.run(self._stop_announcing)) for announcer in announcers.values()
+                ]
                 await self._strike()
                 self._say("all faults are lifted")
                 lifted = time.monotonic()
                 self._stop_announcing.set()
-                await announcing
+                await asyncio.wait(announcing)
                 drained = await self._drained()
                 drained_after = time.monotonic() - lifted if drained else None
                 for task in watching:
                     task.cancel()
             await self._stop_workers()
             self._say("looking for every order")
-            findings = await check.find(stage, announcer.orders)
+            findings = await check.find(stage, self._orders)
         return Report(
             options.seed,
             lifted - self._started,
@@ -166,22 +174,24 @@ class _Run:
             if await self._queued() == (0, 0):
                 return True
             await asyncio.sleep(_LOOK_EVERY)
-        found = await left(self._redis, STREAM)
+        found = "\n".join([await left(self._redis, shop.keys) for shop in self._stage.shops])
         (self._stage.logs / "left.txt").write_text(f"{found}\n")
         self._say(f"NOT DRAINED: {found[:4000]}")
         return False
 
     async def _queued(self) -> tuple[int, int] | None:
-        """Entries in both lanes and the retry set at one moment, or None while Redis does not respond."""
-        keys = Keys.of(STREAM)
+        """Entries in the lanes and the retry sets at one moment, or None while Redis does not respond."""
+        all_keys = [shop.keys for shop in self._stage.shops]
         for _ in range(2):  # a connection from before a restart fails once
             with suppress(RedisError, OSError, TimeoutError):
                 async with asyncio.timeout(1), self._redis.pipeline() as pipe:
-                    pipe.zcard(keys.retry)
-                    for lane in keys.lanes:
-                        pipe.xlen(lane.stream)
-                    retry, *lanes = await pipe.execute()
-                    return sum(lanes), retry
+                    for keys in all_keys:
+                        pipe.zcard(keys.retry)
+                        for lane in keys.lanes:
+                            pipe.xlen(lane.stream)
+                    counts = await pipe.execute()
+                    retries = sum(counts[::3])
+                    return sum(counts) - retries, retries
         return None
 
     # -- observations ---------------------------------------------------------------------------------------
@@ -195,8 +205,9 @@ class _Run:
                 if queued is None
                 else f"{queued[0]:,} in the stream, {queued[1]:,} to be retried"
             )
-            orders = self._orders
-            self._say(f"    {len(orders.accepted):,} accepted, {len(orders.unconfirmed):,} unconfirmed, {state}")
+            accepted = sum(len(orders.accepted) for orders in self._orders.values())
+            unconfirmed = sum(len(orders.unconfirmed) for orders in self._orders.values())
+            self._say(f"    {accepted:,} accepted, {unconfirmed:,} unconfirmed, {state}")
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{time.monotonic() - self._started:7.1f} s  {text}\n")

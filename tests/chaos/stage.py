@@ -1,7 +1,7 @@
-"""The stage of a chaos run: real servers behind proxies, the simulated API, and the service's commands as processes.
+"""The stage of a chaos run: real servers behind proxies, simulated shops, and the service's commands as processes.
 
-The workers and the producer reach Redis, PostgreSQL and the API through a proxy for each. The final check, the control of
-the API and foreign clients connect directly. Their connections to Redis use a separate proxy, which only leads to the
+The workers and the producers reach Redis, PostgreSQL and the API of each shop through a proxy for each. The final check, the control of
+the APIs and foreign clients connect directly. Their connections to Redis use a separate proxy, which only leads to the
 primary.
 """
 
@@ -11,7 +11,7 @@ import os
 import signal
 import ssl
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,9 +24,11 @@ from failover import Pair
 from proxy import Proxy
 
 from ingest.bench.certificate import Certificate
+from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.lab.commands import Command
 from ingest.lab.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
 from ingest.lab.watchdog import Watchdog
+from ingest.queue.layout.keys import Keys
 
 STREAM, GROUP = "orders", "ingest"
 TOKEN = "chaos"
@@ -35,22 +37,20 @@ KILLED = "killed, as it did not stop"
 SETTINGS = {
     "INGEST_STREAM": STREAM,
     "INGEST_GROUP": GROUP,
-    "INGEST_UPSTREAM_TOKEN": TOKEN,
     "INGEST_HEARTBEAT_TTL": "2",
     "INGEST_CLAIM_IDLE": "4",
-    "INGEST_UPSTREAM_CONNECT_TIMEOUT": "2",
-    "INGEST_UPSTREAM_READ_TIMEOUT": "2",
-    "INGEST_UPSTREAM_TIMEOUT": "5",
     "INGEST_SHUTDOWN_GRACE": "5",
     "INGEST_CONCURRENCY": "50",
     "INGEST_BATCH_ROWS": "100",
     "INGEST_METRICS_PORT": "0",
     "INGEST_LOG_FORMAT": "json",
 }
-# Optional features of a run. The quota leaves room to catch up after a fault.
-FEATURES = {
-    "quota": {"INGEST_UPSTREAM_RATE": "400", "INGEST_UPSTREAM_CONCURRENCY": "60"},
-    "bulk": {"INGEST_UPSTREAM_BULK_SIZE": "20"},
+# The settings of the external API of each source.
+UPSTREAM: dict[str, str | int] = {"token": TOKEN, "connect_timeout": 2, "read_timeout": 2, "timeout": 5}
+# Optional features of a run, by the settings of the external API. The quota leaves room to catch up after a fault.
+FEATURES: dict[str, dict[str, str | int]] = {
+    "quota": {"rate": 400, "concurrency": 60},
+    "bulk": {"bulk_size": 20},
     "https": {},
 }
 # The faults of the API on a usual day, none of which is the fault of an order.
@@ -65,6 +65,7 @@ USUAL = {
     "token": TOKEN,
     "any_id": True,
 }
+_CURRENCIES = ("GBP", "EUR", "NOK")
 _TIMEOUT = 60.0
 _TREE = "PYTHONPATH"
 
@@ -85,12 +86,39 @@ class WorkerCommand(Command):
         return sorted((child for child in children if child.pid in started), key=lambda child: child.pid)
 
 
+@dataclass(frozen=True)
+class Shop:
+    """One source with its simulated API.
+
+    Attributes:
+        name: of the source. Empty if it is the only one, which is then described by environment variables.
+        currency: of its orders, by which orders with the same ID differ between shops.
+        proxy: on the way of the workers to the API.
+    """
+
+    name: str
+    currency: str
+    api: "Api"
+    proxy: Proxy
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return queue_of(STREAM, self.name)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of its queue."""
+        return Keys.of(self.queue, GROUP)
+
+
 @dataclass
 class Stage:
     """All parts that can be observed or damaged.
 
     Attributes:
         home: the folder of all data and logs.
+        shops: the sources of all orders.
         workers: the worker commands that should be running.
         exits: the number of exits of worker commands by description, without commands killed as a fault.
     """
@@ -103,8 +131,7 @@ class Stage:
     processes: int
     _commands: ExitStack
     _watchdog: Watchdog
-    api: "Api" = field(init=False)
-    api_proxy: Proxy = field(init=False)
+    shops: list[Shop] = field(default_factory=list)
     workers: list[WorkerCommand] = field(default_factory=list)
     exits: Counter[str] = field(default_factory=Counter)
 
@@ -128,8 +155,8 @@ class Stage:
         self.redis_straight.lead_to(self.redis.primary.port)
         await asyncio.to_thread(self.redis_straight.cut)
 
-    def prepare(self, seed: int, features: Collection[str] = ()) -> None:
-        """Create the tables and start the API. The workers use these features."""
+    def prepare(self, seed: int, sources: int, features: Collection[str] = ()) -> None:
+        """Create the tables and start the API of each source. The workers use these features."""
         self._configure(
             {
                 **SETTINGS,
@@ -139,18 +166,42 @@ class Stage:
         )
         migrate = self._start("migrate", log="migrate")
         certificate = self._certificate() if "https" in features else None
-        of_tls = certificate.api_options() if certificate else []
-        upstream = self._start("upstream", "--port=0", f"--seed={seed}", *of_tls, log="api")
+        names = [f"shop-{number}" for number in range(1, sources + 1)] if sources > 1 else [UNNAMED]
+        settings = {name: self._open_shop(name, seed, certificate, features) for name in names}
         migrate.finish()
+        if sources > 1:
+            self._configure({"INGEST_SOURCES": str(self._sources_file(settings))})
+        else:
+            self._configure({f"INGEST_UPSTREAM_{key.upper()}": str(value) for key, value in settings[UNNAMED].items()})
+
+    def _open_shop(
+        self, name: str, seed: int, certificate: Certificate | None, features: Collection[str]
+    ) -> dict[str, str | int]:
+        """Start the API of a source, and return the settings of it."""
+        of_tls = certificate.api_options() if certificate else []
+        upstream = self._start("upstream", "--port=0", f"--seed={seed}", *of_tls, log=f"api-{name}" if name else "api")
         url = upstream.first_url()
-        self.api = Api(url.partition("/orders/")[0], certificate.authority if certificate else None)
-        self.api_proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0))
-        order_url = _by_way_of(self.api_proxy, url)
-        self._configure({"INGEST_UPSTREAM_URL": order_url})
+        currency = _CURRENCIES[len(self.shops) % len(_CURRENCIES)]
+        api = Api(url.partition("/orders/")[0], currency, certificate.authority if certificate else None)
+        shop = Shop(name, currency, api, self._commands.enter_context(Proxy(urlsplit(url).port or 0)))
+        self.shops.append(shop)
+        settings = UPSTREAM | {"url": _by_way_of(shop.proxy, url)}
         for feature in features:
-            self._configure(FEATURES[feature])
+            settings |= FEATURES[feature]
         if "bulk" in features:
-            self._configure({"INGEST_UPSTREAM_BULK_URL": order_url.replace("/{order_id}", "?ids={order_ids}")})
+            settings["bulk_url"] = str(settings["url"]).replace("/{order_id}", "?ids={order_ids}")
+        if certificate is not None:
+            settings["ca_file"] = str(certificate.authority)
+        return settings
+
+    def _sources_file(self, settings: Mapping[str, Mapping[str, str | int]]) -> Path:
+        file = self.logs / "sources.toml"
+        file.touch(mode=0o600)
+        with file.open("a") as lines:
+            for name, values in settings.items():
+                lines.write(f"[sources.{name}.upstream]\n")
+                lines.writelines(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+        return file
 
     def start_worker(self) -> WorkerCommand:
         """Start an additional worker command."""
@@ -177,12 +228,10 @@ class Stage:
             yield from events_of(log)
 
     def _certificate(self) -> Certificate:
-        """Of the API, which the workers trust."""
+        """Of all APIs, which the workers trust."""
         folder = self.home / "certificate"
         folder.mkdir(mode=0o700)
-        certificate = Certificate.issue(folder)
-        self._configure({"INGEST_UPSTREAM_CA_FILE": str(certificate.authority)})
-        return certificate
+        return Certificate.issue(folder)
 
     def _start(self, *arguments: str, log: str) -> WorkerCommand:
         command = WorkerCommand(
@@ -213,10 +262,11 @@ def events_of(log: Path) -> Iterator[dict[str, Any]]:
 
 
 class Api:
-    """Controls the simulated API and reads its counters."""
+    """Controls a simulated API and reads its counters."""
 
-    def __init__(self, url: str, ca_file: Path | None) -> None:
+    def __init__(self, url: str, currency: str, ca_file: Path | None) -> None:
         self._url = url
+        self._usual = USUAL | {"currency": currency}
         self._ca_file = ca_file
         self._session: aiohttp.ClientSession | None = None
 
@@ -231,7 +281,7 @@ class Api:
 
     async def behave(self, **changes: object) -> None:
         """Behave as on a usual day, but for these changes."""
-        await self._ask("PUT", "/behaviour", json=USUAL | changes)
+        await self._ask("PUT", "/behaviour", json=self._usual | changes)
 
     async def put(self, order_id: str, document: bytes) -> None:
         """Serve this document for an order."""

@@ -118,6 +118,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     updated_at: Annotated[
         str | None, option(_ORDERS, "The updated_at of every order, with a time zone.", metavar="RFC 3339")
     ] = None,
+    currency: Annotated[
+        str | None, option(_ORDERS, "The currency of every order. Defaults to GBP.", metavar="CODE")
+    ] = _DEFAULT.currency,
     shape: Annotated[
         str | None,
         option(

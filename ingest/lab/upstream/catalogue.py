@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from http import HTTPStatus
 from zlib import crc32
 
@@ -17,6 +16,7 @@ ORDERS = b"/orders/"
 
 # Nearly every ID. All others are checked more slowly.
 _USUAL_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_CURRENCY = b'"currency":"GBP"'  # of every sample
 _ALIKE = 100  # documents that remain with `any_bytes`
 
 
@@ -40,7 +40,6 @@ class Catalogue:
 
     def _behave(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
-        self._stamp = _stamp(behaviour.updated_at)
         # Built on request, because most tests use only a few of the ten thousand.
         self._responses: dict[bytes, Response] = {}
         self._rests: list[bytes] = []
@@ -74,7 +73,7 @@ class Catalogue:
     def _other(self, key: bytes) -> Response:
         order_id = key[len(ORDERS) :]
         if key not in self._replaced and (document := self._samples.get(order_id_of(key))) is not None:
-            self._responses[key] = made = response(HTTPStatus.OK, _stamped(document, self._stamp))
+            self._responses[key] = made = response(HTTPStatus.OK, self._adapted(document))
             return made
         is_usual = _USUAL_ID.fullmatch(order_id) is not None
         if not self._behaviour.any_id or key in self._replaced or not (is_usual or is_order_id(order_id_of(key))):
@@ -92,22 +91,19 @@ class Catalogue:
             documents = list(self._samples.values())
             if (wanted := self._behaviour.any_bytes) is not None:
                 documents = sorted(documents, key=lambda document: abs(len(document) - wanted))[:_ALIKE]
-            self._rests = [_stamped(document, self._stamp).split(b",", 1)[1] for document in documents]
+            self._rests = [self._adapted(document).split(b",", 1)[1] for document in documents]
         return self._rests[crc32(order_id) % len(self._rests)]
+
+    def _adapted(self, document: bytes) -> bytes:
+        """A sample with the currency, and the time of its last update, of these settings."""
+        if (currency := self._behaviour.currency) is not None:
+            document = document.replace(_CURRENCY, b'"currency":"%s"' % currency.encode(), 1)
+        if (updated_at := self._behaviour.updated_at) is not None:
+            head, rest = document.split(b",", 1)  # every sample begins with the ID
+            document = b'%s,"updated_at":%s,%s' % (head, msgspec.json.encode(updated_at), rest)
+        return document
 
 
 def _of_documents(behaviour: Behaviour) -> tuple[object, ...]:
     """The settings that documents depend on."""
-    return behaviour.updated_at, behaviour.any_id, behaviour.any_bytes
-
-
-def _stamp(updated_at: datetime | None) -> bytes:
-    return b"" if updated_at is None else b'"updated_at":%s,' % msgspec.json.encode(updated_at)
-
-
-def _stamped(document: bytes, stamp: bytes) -> bytes:
-    """Insert the stamp after the ID, with which every sample begins."""
-    if not stamp:
-        return document
-    head, rest = document.split(b",", 1)
-    return b"%s,%s%s" % (head, stamp, rest)
+    return behaviour.updated_at, behaviour.currency, behaviour.any_id, behaviour.any_bytes
