@@ -113,7 +113,7 @@ class QueueReading:
         entries = None
         if clock() >= idle_from:
             if clock() >= idle_from + _CLOSED_AFTER * reads.longest:
-                # Before a firewall forgets it. Whoever receives entries again soon needs it again.
+                # Before a firewall forgets it. A source that soon receives entries again needs it again.
                 await self._access.reading.close_if_idle()
             with translated():
                 streams = [lane.stream for lane in self._access.lanes]
