@@ -32,7 +32,7 @@ _LEGEND_LINE, _MARK, _LETTER = 0.19, 0.5, 0.072
 _BACKGROUND, _CARD, _EDGE, _GRID, _INK, _QUIET = "#f1f2f4", "#ffffff", "#dcdfe3", "#eceef1", "#24292e", "#6b737c"
 # Those of Grafana's colours that have names here.
 _NAMED = {
-    "green": "#56a64b", "yellow": "#e0b400", "orange": "#ff780a", "red": "#e02f44", "dark-red": "#ad0317", "blue": "#3274d9",
+    "green": "#56a64b", "light-green": "#96d98d", "yellow": "#e0b400", "orange": "#ff780a", "red": "#e02f44", "dark-red": "#ad0317", "blue": "#3274d9",
     "light-blue": "#8ab8ff", "dark-blue": "#1250b0", "purple": "#a352cc", "light-purple": "#ca95e5",
 }  # fmt: skip
 _OTHERS = ("#447ebc", "#ba43a9", "#508642", "#c15c17", "#705da0", "#0a437c", "#cca300", "#6d1f62", "#890f02", "#1f78c1")
