@@ -84,6 +84,21 @@ async def both_wait(scene: Scene) -> bool:
     return bool(await scene.redis.zcard(scene.keys.retry) == 2)
 
 
+async def test_a_database_of_the_release_before_gets_the_key_with_the_source(databases: tuple[str, str]) -> None:
+    used, direct = databases
+    await migrate(used, migrations()[:3])
+    async with connected(direct) as sql:
+        await sql.execute(INSERT_ORDER, "a")
+
+        await migrate(used, migrations())
+        await migrate(used, migrations(), contract=True)
+
+        key = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'orders_pkey'"
+        assert await sql.fetchval(key) == "PRIMARY KEY (source, order_id)"
+    async with OrderStore.open(used, "shop-de") as store:
+        assert await store.some_stored(1) == []
+
+
 async def test_a_pooler_is_recognized(site: Site) -> None:
     assert await is_behind_pooler(site.dsn) == (site.pooler is not None)
 
