@@ -19,7 +19,7 @@ from ingest.store.schema import Migration, migrate, migrations
 
 # The schema of both releases, as long as workers of the last one run.
 KNOWN = [migration for migration in migrations() if not migration.contracts]
-_LAST_RELEASE = migrations()[:3]
+_LAST_RELEASE = migrations()[: kept.last_migration()]
 # Possible schema changes of the next release. The column contains the application name from the DSN of a row's writer.
 EXPANDED = Migration(
     KNOWN[-1].version + 1,

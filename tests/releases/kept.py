@@ -17,6 +17,13 @@ def version() -> str:
     return archive().name.removeprefix("order_ingest-").removesuffix(".tar.xz")
 
 
+def last_migration() -> int:
+    """The last version of the schema that the release knows."""
+    with tarfile.open(archive()) as kept:
+        names = [Path(name) for name in kept.getnames()]
+    return max(int(name.name[:4]) for name in names if name.parent.name == "migrations" and name.suffix == ".sql")
+
+
 def unpack(folder: Path) -> dict[str, str]:
     """Unpack the release; return the variables with which `python -m ingest` runs it instead of the checkout."""
     with tarfile.open(archive()) as kept:

@@ -22,6 +22,7 @@ from ingest.lab.commands import Command
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile import reconcile
 from ingest.queue.produce.producer import Producer
+from ingest.store.schema import migrate, migrations
 
 STOP_SECONDS = 60.0
 # Seconds of work in the queue below which more orders are announced.
@@ -225,6 +226,8 @@ class Rolling:
 def run(options: Options) -> Found:
     """Set the stage, and play."""
     with stage() as on:
+        # As after an upgrade, so that workers of both releases can store orders.
+        asyncio.run(migrate(on.postgres_dsn, migrations()[: kept.last_migration()]))
         on.migrate()
         with closing(Rolling(on, options)) as rolling:
             return rolling.play()

@@ -58,15 +58,16 @@ func (s *store) close() {
 	_ = s.postgres.Close(ctx)
 }
 
-// upsert stores a batch with one statement, whose arguments are arrays.
+// upsert stores a batch with one statement, whose arguments are the source and arrays.
 func (s *store) upsert(ctx context.Context, rows []row) error {
 	_, err := s.postgres.Exec(ctx, s.upserts, arguments(rows)...)
 	return err
 }
 
-// arguments are the columns that ingest/store/orders/columns.py declares as sent, in the same order.
+// arguments are the unnamed source, and the columns that ingest/store/orders/columns.py declares as sent, in the same order.
 func arguments(rows []row) []any {
 	return []any{
+		"",
 		column(rows, func(of *row) string { return of.order.ID }),
 		column(rows, func(of *row) string { return of.order.Status }),
 		column(rows, func(of *row) string { return of.order.Currency }),
