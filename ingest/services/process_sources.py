@@ -64,6 +64,10 @@ class ProcessSources:
                 return self._opened(settings, shared)
 
             self._number, sources = self._reload.published() or (0, self._at_start())
+            # A process that was killed in this slot may have run sources that are removed now.
+            for name in self._shared_metrics.sources():
+                if name not in sources:
+                    self.remove(name)
             await SourceWorkers(opened, shutdown, on_open, self).run(sources, self._changed)
 
     def _at_start(self) -> "dict[str, Settings]":

@@ -60,8 +60,8 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
         done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, sources, listener))
     ):
         return 0
-    # An order in flight uses a connection.
-    allow_connections(settings.concurrency, "INGEST_CONCURRENCY")
+    # An order in flight uses a connection, and each source one more for its reads.
+    allow_connections(settings.concurrency + len(sources), "INGEST_CONCURRENCY")
     shared_metrics = worker_shared_metrics(settings.processes, list(sources))
     # A name that no other command uses, and that a restarted process of this one keeps, because its entries are pending under it.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"

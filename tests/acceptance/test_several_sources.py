@@ -12,6 +12,20 @@ from support import Cli, eventually
 
 from ingest.store.schema import migrate, migrations
 
+MAPPING = """
+[order]
+id = "id"
+status = "status"
+placed_at = "placed_at"
+currency = "currency"
+country = {{ value = "{country}" }}
+
+[[lines]]
+from = "lines"
+sku = "sku"
+quantity = "quantity"
+unit_price = "unit_price"
+"""
 KEEP = "def keep(order, document):\n    return order\n"
 
 
@@ -191,16 +205,23 @@ async def test_an_invalid_file_is_an_error_and_the_sources_before_continue(
     assert await command.stop() == 0
 
 
-async def test_sighup_reads_the_file_again(shops: Shops, workers: Workers) -> None:
+async def test_sighup_reads_the_file_and_the_mappings_again(shops: Shops, workers: Workers) -> None:
+    mapping = shops.file.with_name("own.toml")
+    mapping.write_text(MAPPING.format(country="NO"))
+    shops.write(a='mapping = "own.toml"')
     command = workers.start(processes=1)
     await shops["a"].enqueue(*ids(5, "a"))
     await shops.stored("a", ids(5, "a"))
+    mapping.write_text(MAPPING.format(country="SE"))
 
     command.ask(signal.SIGHUP)
 
-    await command.says("sources_reloaded")
-    assert not command.events("stopped")
-    assert not command.events("stop_requested")
+    await command.says("stopped", source="a")
+    await shops["a"].enqueue(*ids(5, "b"))
+    await shops.stored("a", ids(5, "b"))
+    found = await shops["a"].sql("SELECT DISTINCT country, left(order_id, 1) FROM orders ORDER BY 1")
+    assert [tuple(row) for row in found] == [("NO", "a"), ("SE", "b")]
+    assert not command.events("stopped", source="b")
     assert await command.stop() == 0
 
 
