@@ -128,6 +128,27 @@ async def test_a_schema_that_the_role_may_not_use_is_named(set_up: SetUp, dsn: s
     assert "lacks USAGE on the schema public" in closed
 
 
+@pytest.fixture
+def old_dsn(own_servers: EmbeddedServers) -> Iterator[str]:
+    """A new database without our tables."""
+    with database(own_servers, migrated=False) as dsn:
+        yield dsn
+
+
+async def test_a_key_that_only_the_release_before_needs_is_a_warning_until_it_is_gone(
+    set_up: SetUp, old_dsn: str
+) -> None:
+    await migrate(old_dsn, migrations()[:3])
+    await migrate(old_dsn, migrations())
+    before = await set_up.warnings(Area.POSTGRES, postgres_dsn=old_dsn)
+    await migrate(old_dsn, migrations(), contract=True)
+    after = await set_up.warnings(Area.POSTGRES, postgres_dsn=old_dsn)
+
+    assert [warning for warning in before if warning not in after] == [
+        "the tables still have a key that only the previous release needs, so they cannot store several sources"
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
