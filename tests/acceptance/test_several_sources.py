@@ -1,15 +1,19 @@
 """The real `ingest worker` with several sources: each has its own API and queue, and a failure of one does not reach the others."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from acceptance.commands import Workers
 from acceptance.several_sources import Shops
 from integration.scene import Scene, ids
+from prometheus_client.parser import text_string_to_metric_families
 from support import Cli, eventually
 
+from ingest.lab.servers.server import free_port
 from ingest.store.schema import migrate, migrations
 
 MAPPING = """
@@ -161,6 +165,46 @@ async def test_an_added_source_starts_and_a_removed_one_keeps_its_queue(shops: S
 async def has_left(scene: Scene) -> bool:
     """Whether no process is in the group any more."""
     return (await scene.state()).consumers == 0
+
+
+async def test_metrics_and_log_lines_name_the_source_and_follow_the_file(shops: Shops, workers: Workers) -> None:
+    port = free_port()
+    workers.env["INGEST_METRICS_PORT"] = str(port)
+    shops.write("a", "b")
+    shops["a"].api.delete_order("nowhere")
+    await shops["a"].enqueue("nowhere", *ids(1))
+    await shops["b"].enqueue(*ids(5))
+
+    async def shows(name: str, expected: dict[str, float], **labels: str) -> None:
+        async def equal() -> bool:
+            return await asyncio.to_thread(values_by_source, port, name, labels) == expected
+
+        await eventually(equal)
+
+    command = workers.start(processes=2, concurrency=20)
+    await shops.stored("b", ids(5))
+    await shows("ingest_orders_total", {"a": 1, "b": 5}, outcome="stored")
+    await shows("ingest_orders_total", {"a": 1, "b": 0}, outcome="dead")
+    await shows("ingest_queue_consumers", {"a": 2, "b": 2})
+    shops.write("b", "c")
+    await command.says("sources_reloaded")
+    await shows("ingest_orders_total", {"b": 5, "c": 0}, outcome="stored")
+    await shows("ingest_queue_depth", {"b": 0, "c": 0})
+
+    assert await command.stop() == 0
+    [dead] = command.events("dead_lettered")
+    assert (dead["order_id"], dead["source"]) == ("nowhere", "a")
+
+
+def values_by_source(port: int, name: str, labels: dict[str, str]) -> dict[str, float]:
+    """The samples of a worker's /metrics with these labels, by source. Nothing before it listens."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            families = text_string_to_metric_families(page.read().decode())
+    except OSError:
+        return {}
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return {sample.labels["source"]: sample.value for sample in samples if labels.items() <= sample.labels.items()}
 
 
 async def test_a_change_of_a_source_finishes_its_orders_in_flight_and_does_not_touch_the_others(
