@@ -192,14 +192,14 @@ async def test_a_client_of_a_source_uses_the_routes_of_the_source(
         async with Client.connect(api.url, key=key, source="shop-de") as client:
             await client.announce("1", origin="erp")
             await client.announce_stream(["2"])
-            await client.put("3", document("3"))
+            await client.put("SO/2026/#3", document("SO/2026/#3"))
             state = await client.queue()
         with SyncClient(api.url, key=key, source="shop-fr") as other, pytest.raises(Forbidden, match="other sources"):
             await asyncio.to_thread(other.announce, "1")
     with pytest.raises(ValueError, match="not the name of a source"):
         SyncClient(api.url, key=key, source="shop/de")
 
-    assert await ids_of(redis, queue_name, "shop-de") == ["1", "2", "3"]
+    assert await ids_of(redis, queue_name, "shop-de") == ["1", "2", "SO/2026/#3"]
     assert (await queued(redis, queue_of(queue_name, "shop-de")))[0][b"origin"] == b"key:of-shop-de:erp"
     assert state["depth"] == 3
     assert await ids_of(redis, queue_name, "shop-fr") == []

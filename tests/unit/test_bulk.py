@@ -15,7 +15,7 @@ from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
-from ingest.domain.orders.order_id import SEPARATOR
+from ingest.domain.orders.order_id import SEPARATOR, quoted_ids
 from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
@@ -239,14 +239,15 @@ async def test_calls_for_one_order_share_its_document_and_its_place() -> None:
     assert [each.body for each in fetched] == [document("a"), document("a"), document("b"), document("a")]
 
 
+@pytest.mark.parametrize("signs", [":" * 60, "é" * 30, "注" * 20])
 @virtual_time
-async def test_the_length_of_a_url_is_bounded() -> None:
+async def test_the_length_of_a_url_is_bounded(signs: str) -> None:
     api = ListApi()
-    order_ids = [f"{number:0>4}" + ":" * 60 for number in range(100)]
+    order_ids = [f"{number:0>4}{signs}" for number in range(100)]
     async with opened(api, size=1_000) as bulk:
         await asyncio.gather(*fetching(bulk, *order_ids))
 
-    assert all(sum(len(order_id) + 2 * 60 + 1 for order_id in asked) <= 8_000 for asked in api.asked)
+    assert all(len(quoted_ids(SEPARATOR.join(asked))) <= 8_000 for asked in api.asked)
     assert [order_id for asked in api.asked for order_id in asked] == order_ids
     assert len(api.asked) == 3
 

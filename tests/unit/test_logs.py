@@ -1,10 +1,13 @@
 """Logs: an event and its fields on stderr, from us and from libraries."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from odd_ids import ODD_IDS
 
 LOGGING = """
 import logging, sys
@@ -84,6 +87,30 @@ def test_console_logs_are_readable() -> None:
     assert "started" in text
     assert "careful: hot" in text
     assert "\x1b[" not in text  # no colours into a file
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_an_order_id_is_one_value_on_one_line(log_format: str) -> None:
+    program = (
+        "import sys\nfrom odd_ids import ODD_IDS\nfrom ingest.telemetry.logs import get_logger, setup_logs\n"
+        "setup_logs(sys.argv[1], 'info')\nfor each in (*ODD_IDS, 'a  [error] level=error x'):\n"
+        "    get_logger('part').info('stored', order_id=each)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, log_format],
+        capture_output=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    lines = done.stderr.decode().splitlines()
+
+    assert len(lines) == len(ODD_IDS) + 1
+    assert all(line.isprintable() for line in lines)
+    if log_format == "json":
+        assert [json.loads(line)["order_id"] for line in lines[:-1]] == [*ODD_IDS]
+    else:
+        assert lines[-1].endswith("order_id='a  [error] level=error x'")
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])

@@ -35,7 +35,9 @@ def enqueue(  # noqa: PLR0913  each parameter is one option
     Examples:
     `ingest enqueue 536365 536366` announces two orders.
 
-    `ingest enqueue --file ids.txt` takes one ID per line. Empty lines are skipped.
+    `ingest enqueue '#1001' -- -1002` quotes an ID for the shell. IDs that begin with `-` come after `--`.
+
+    `ingest enqueue --file ids.txt` takes one ID per line, as text or as a JSON string. Empty lines are skipped.
 
     `ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header. `--file
     orders.jsonl --column id` a member of each JSON object.

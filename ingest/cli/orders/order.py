@@ -55,6 +55,8 @@ def show(
     `ingest order show 536365` shows whether the order is stored, queued, in flight (in which worker, since when),
     waiting for its next attempt (when, and why), dead (with its reason) or erased. It may be several of these.
 
+    `ingest order show '#1001' -- -1002` quotes an ID for the shell. IDs that begin with `-` come after `--`.
+
     `ingest order show 536365 --source shop-de` searches one source only.
 
     `ingest order show 536365 536366 --json | jq -r 'select(.ingestion.state == "dead") | .order_id'` is for
