@@ -121,7 +121,7 @@ async def test_any_well_formed_id_is_served_if_asked_for(api: SimulatedApi, http
 
     status, body = await fetch(http, api, "made-up:1")
     again = await fetch(http, api, "made-up:1")
-    malformed, _ = await fetch(http, api, "-made-up")
+    malformed, _ = await fetch(http, api, "made-up%0A")
 
     order = json.loads(body)
     assert (status, order["id"]) == (200, "made-up:1")
