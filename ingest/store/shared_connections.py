@@ -16,10 +16,11 @@ import asyncpg
 
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 
+MOST_CONNECTIONS = 4
+"""The connections of one process. Batches take milliseconds, so that more would only help while statements wait for locks."""
+
 # As for the connection of a single source, see `ingest.store.orders.order_store`.
 _LOCK_TIMEOUT = 2.0
-# Batches take milliseconds: more connections would only help while statements wait for locks.
-_MOST_CONNECTIONS = 4
 # Seconds of a statement from which on its source counts as slow. A usual batch takes less than a tenth.
 _SLOW = 0.5
 
@@ -69,7 +70,7 @@ class SharedConnections:
     """
 
     def __init__(
-        self, dsn: str, *, pooled: bool, timeout: float, lock_timeout: float, size: int = _MOST_CONNECTIONS
+        self, dsn: str, *, pooled: bool, timeout: float, lock_timeout: float, size: int = MOST_CONNECTIONS
     ) -> None:
         self._all = [Reconnecting(dsn, pooled=pooled, timeout=timeout, lock_timeout=lock_timeout) for _ in range(size)]
         # The most recently used connection is reused first, so that few are open with few sources.

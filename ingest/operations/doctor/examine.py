@@ -24,6 +24,7 @@ from ingest.settings.names import with_names_of
 from ingest.store import inspection as store_inspection
 from ingest.store.inspection import PostgresFacts
 from ingest.store.outbox.outbox_inspection import inspect_outbox
+from ingest.store.shared_connections import MOST_CONNECTIONS
 
 _Facts = TypeVar("_Facts")
 _Problem = TypeVar("_Problem", QueueUnavailable, StoreUnavailable)
@@ -119,7 +120,9 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     return [
         *redis.findings(inspecting_redis.result(), settings, has_quota=has_quota),
         *searching.result(),
-        *postgres.findings(inspecting_postgres.result(), settings.processes),
+        *postgres.findings(
+            inspecting_postgres.result(), settings.processes * min(len(subject.configured), MOST_CONNECTIONS)
+        ),
         *outbox.findings(inspecting_outbox.result(), is_configured=settings.outbox_dsn is not None),
         *(finding for examined in examining for finding in examined.result()),
         *settings_checks.findings(settings, subject.unknown, subject.host),
