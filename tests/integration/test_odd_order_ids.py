@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
 import pytest
 import webhook_requests as made
 from http_api import Api, Key, queued, running_api
@@ -145,6 +146,38 @@ async def test_a_path_names_one_order_however_it_is_encoded(scene: Scene, api: A
         for path in ("SO%2F2026%2f12", "a%20b", "%C3%A9", "{x}", "%7Bx%7d", "%252F", "%61%20b")
     ] == ["SO/2026/12", "a b", "é", "{x}", "{x}", "%2F", "a b"]
     assert (await api.get("/v1/orders/SO/2026/12"))[0] == 404
+
+
+async def test_operators_select_orders_by_their_ids(scene: Scene, api: Api) -> None:
+    await scene.enqueue(*ODD_IDS)
+    async with scene.consumer("w") as consumer:
+        for delivery in await consumer.read(100, 1.0):
+            await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
+
+    found = [(await api.get(f"/v1/dead-letters?id={quote(each, safe='')}"))[1]["dead_letters"] for each in ODD_IDS]
+    status, replayed = await api.post("/v1/dead-letters/replay", json={"ids": [*ODD_IDS]})
+
+    assert [[letter["order_id"] for letter in letters] for letters in found] == [[each] for each in ODD_IDS]
+    assert (status, replayed["count"]) == (200, len(ODD_IDS))
+
+
+async def test_retries_are_listed_page_by_page_even_if_two_orders_had_one_entry_id(scene: Scene, api: Api) -> None:
+    longest = "\u00e9" * 127
+    await scene.enqueue(longest)
+    async with scene.consumer("w") as consumer:
+        (delivery,) = await consumer.read(1, 1.0)
+        # A server whose clock was set back gave the ID of the entry to another order before.
+        other = msgspec.msgpack.encode(["order_id", "other"])
+        await scene.redis.hset(scene.keys.retry_entries, delivery.entry.id, other)
+        await scene.redis.zadd(scene.keys.retry, {delivery.entry.id: 10**15})
+        await consumer.reschedule(delivery, 3_600.0, 2)
+
+    pages = await api.pages("/v1/retries?limit=1", "retries")
+    status, moved = await api.post("/v1/retries/dead-letter", json={"ids": [longest]})
+
+    assert [[retry["order_id"] for retry in page] for page in pages if page] == [[longest], ["other"]]
+    assert (status, moved["count"]) == (200, 1)
+    assert [letter["order_id"] for letter in await scene.dead()] == [longest]
 
 
 @pytest.mark.parametrize("text", [text for text in NO_IDS if text.isprintable() or ord(max(text)) < 0xD800])
