@@ -31,7 +31,7 @@ async def events(redis: Redis, keys: Keys) -> list[dict[str, str]]:
 
 
 async def test_an_event_says_what_has_become_of_its_order(telling: Consumer, redis: Redis, keys: Keys) -> None:
-    for order_id in ("a", "b", "c", "not valid"):
+    for order_id in ("a", "b", "c", "not valid "):
         await redis.xadd(keys.stream, {"order_id": order_id})
     a, b, c, invalid = await telling.read(4, NOW)
     split = (Result("b-1", ResultKind.CHANGED, "b"), Result("b-2", ResultKind.ERASED, "b"))
