@@ -6,6 +6,7 @@ Public: the service itself, its tests and its benches build workers here, each w
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ingest.flow.buffer_limit import BufferLimit
@@ -77,7 +78,10 @@ def build_worker(
         source.requests,
         clock=clock,
     )
-    gate = Gate(circuit, pace)
+    isolation = limits.isolation if limits else None
+    if isolation is not None:
+        isolation.add(held)
+    gate = Gate(circuit, pace, partial(isolation.is_for_another, held) if isolation is not None else None)
     scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots if limits else None)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes, limits.buffer if limits else None)
     settlement = Settlement(
@@ -91,7 +95,7 @@ def build_worker(
         pace,
         on_replaced=metrics.texts_replaced.inc,
     )
-    executor = Executor(handler, settlement, held, scheduler, gate, circuit)
+    executor = Executor(handler, settlement, held, scheduler, gate, circuit, isolation)
     reader = Reader(
         queue.reading,
         Reclaimer(queue.reading, held, metrics.redeliveries, clock=clock),

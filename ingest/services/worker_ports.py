@@ -13,6 +13,7 @@ from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import SharedClock
 from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.isolation import Isolation
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -80,10 +81,12 @@ class Limits(msgspec.Struct, frozen=True):
     Attributes:
         slots: of the orders in flight.
         buffer: of the documents between fetch and commit, and of their bytes.
+        isolation: of entries, from the other sources.
     """
 
     slots: Share
     buffer: tuple[Share, Share]
+    isolation: Isolation
 
 
 class SharedParts(msgspec.Struct, frozen=True):
@@ -96,6 +99,7 @@ class SharedParts(msgspec.Struct, frozen=True):
         slots: orders in flight.
         rows: documents between fetch and commit.
         size: bytes of these documents.
+        isolation: of entries that may kill the process.
     """
 
     queue: QueueConnections
@@ -104,6 +108,7 @@ class SharedParts(msgspec.Struct, frozen=True):
     slots: Shares
     rows: Shares
     size: Shares
+    isolation: Isolation
 
     @contextmanager
     def limits(self) -> Iterator[Limits]:
@@ -115,7 +120,7 @@ class SharedParts(msgspec.Struct, frozen=True):
                 stack.callback(shares.remove, share)
                 return share
 
-            yield Limits(share_of(self.slots), (share_of(self.rows), share_of(self.size)))
+            yield Limits(share_of(self.slots), (share_of(self.rows), share_of(self.size)), self.isolation)
 
 
 @asynccontextmanager
@@ -134,7 +139,8 @@ async def shared_parts(settings: "Settings") -> AsyncIterator[SharedParts]:
         store = await until_ready("postgres", open_connections)
         queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
         totals = (settings.concurrency, settings.batch_rows, settings.batch_bytes)
-        yield SharedParts(queue, store, SharedClock(), *map(Shares, totals))
+        slots, rows, size = map(Shares, totals)
+        yield SharedParts(queue, store, SharedClock(), slots, rows, size, Isolation())
 
 
 @asynccontextmanager

@@ -324,3 +324,27 @@ async def test_a_killed_process_leaves_no_order_of_any_source_behind(shops: Shop
     for name in "abc":
         await shops.stored(name, ids(100, name))
         await shops[name].finished()
+
+
+async def test_an_order_that_kills_its_process_does_not_count_against_orders_of_another_source(
+    shops: Shops, workers: Workers, tmp_path: Path
+) -> None:
+    (tmp_path / "code_of_a.py").write_text("import os\n\ndef kill(order, document):\n    os.kill(os.getpid(), 9)\n")
+    workers.env["PYTHONPATH"] = str(tmp_path)
+    shops.write(a='transform = "code_of_a:kill"')
+    # The order dies while those of the other source are in flight, and again when its process has started again.
+    shops["b"].api.behave(latency="1")
+    await shops["a"].enqueue("poison")
+    await shops["b"].enqueue(*ids(10, "b"))
+
+    command = workers.start(processes=1, concurrency=40, max_deliveries=7)
+
+    await shops.stored("b", ids(10, "b"), within=60)
+    await eventually(lambda: is_dead(shops["a"]))
+    assert await shops["b"].dead() == []
+    deliveries = [event["deliveries"] for event in command.events("entry_isolated", source="b")]
+    assert max(deliveries, default=0) <= 5
+
+
+async def is_dead(scene: Scene) -> bool:
+    return [letter["reason"] for letter in await scene.dead()] == ["max_deliveries"]

@@ -12,6 +12,7 @@ from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.handler import Handler
 from ingest.flow.deliver.scheduler import Scheduler, Turn
 from ingest.flow.held import Held
+from ingest.flow.isolation import Isolation
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.waiting import ended_before
@@ -21,7 +22,11 @@ _log = get_logger("executor")
 
 
 class Executor:
-    """Starts the deliveries of one process."""
+    """Starts the deliveries of one source in one process.
+
+    Args:
+        isolation: of the entries of all sources. None if there is no other source.
+    """
 
     def __init__(
         self,
@@ -31,7 +36,9 @@ class Executor:
         scheduler: Scheduler,
         gate: Gate,
         circuit: CircuitBreaker,
+        isolation: Isolation | None = None,
     ) -> None:
+        self._isolation = isolation
         self._handler = handler
         self._settlement = settlement
         self._held = held
@@ -76,6 +83,14 @@ class Executor:
         return await self._gate.admit(delivery, shutdown) or await self._handler.handle(delivery)
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:
+        if self._isolation is None:
+            return await self._when_only_one(delivery)
+        async with self._isolation.alone(self._held) as is_alone:
+            if not is_alone:
+                return Release("another source isolates an entry")
+            return await self._when_only_one(delivery)
+
+    async def _when_only_one(self, delivery: Delivery) -> Outcome:
         with self._settlement.holding_no_rows():
             await ended_before(self._held.until_at_most(1), self._circuit.opened)
         if self._circuit.is_open:

@@ -1,5 +1,7 @@
 """Whether an order may be requested now: not while the circuit is open, the external API asks to wait, or the process stops."""
 
+from collections.abc import Callable
+
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import Release
 from ingest.domain.errors import ASKED_TO_WAIT
@@ -12,11 +14,18 @@ _CHECK_EVERY = 0.25
 
 
 class Gate:
-    """The one place that admits orders."""
+    """The one place that admits orders.
 
-    def __init__(self, circuit: CircuitBreaker, pace: Pace) -> None:
+    Args:
+        circuit: while it is open, no order is requested.
+        pace: asks to wait between orders.
+        is_held_up: whether another source of this process isolates an entry, so that nothing may be read.
+    """
+
+    def __init__(self, circuit: CircuitBreaker, pace: Pace, is_held_up: Callable[[], bool] | None = None) -> None:
         self._circuit = circuit
         self._pace = pace
+        self._is_held_up = is_held_up
 
     @property
     def is_closed(self) -> bool:
@@ -25,6 +34,8 @@ class Gate:
 
     def delay(self) -> float:
         """Seconds until the next order may be requested, while the gate is open. 0 or less for now."""
+        if self._is_held_up is not None and self._is_held_up():
+            return _CHECK_EVERY
         return self._pace.delay()
 
     async def admit(self, delivery: Delivery, shutdown: Shutdown) -> Release | None:
