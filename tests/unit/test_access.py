@@ -130,7 +130,11 @@ def test_no_other_text_is_admitted(text: str) -> None:
     problem = Door().refusal(bearer(text))
 
     assert problem.status == 401
-    assert len(text) < 6 or text not in problem.detail
+    # The same whatever the text is, so that it repeats nothing of it.
+    assert problem.detail in {
+        "this is not an API key: a part is missing or mistyped",
+        "there is no such API key",
+    }
 
 
 def test_a_key_without_the_scope_is_told_which_one_it_lacks(door: Door) -> None:
