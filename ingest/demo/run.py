@@ -87,7 +87,8 @@ class _Demo:
     def prepare(self) -> str:
         """Start the API, create the tables and announce the orders concurrently. Return the API's URL."""
         commands, port = self._commands, free_port()
-        self._view.step(f"starting the simulated external API, announcing {self._plan.orders:,} orders ...")
+        noun = "order" if self._plan.orders == 1 else "orders"
+        self._view.step(f"starting the simulated external API, enqueueing {self._plan.orders:,} {noun} ...")
         commands.configure(
             {
                 "INGEST_REDIS_URL": self._servers.redis_url,
