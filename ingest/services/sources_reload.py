@@ -46,11 +46,13 @@ class SourcesReload:
 
     Args:
         file: the sources file.
+        sources: at the start.
         read_again: reads the settings.
     """
 
-    def __init__(self, file: Path, read_again: ReadAgain) -> None:
+    def __init__(self, file: Path, sources: "Mapping[str, Settings]", read_again: ReadAgain) -> None:
         self._file = file
+        self._sources = sources
         self._read_again = read_again
         self._published = SharedBytes(_CAPACITY)
         self._problem = SharedBytes(_PROBLEM)
@@ -91,7 +93,8 @@ class SourcesReload:
         )
         if not problem:
             self._logged = ""
-            _log.info("sources_reloaded", file=str(self._file))
+            before, self._sources = self._sources, unpack_settings(self._published.read()[1]).sources
+            _log.info("sources_reloaded", file=str(self._file), **_differences(before, self._sources))
             return
         self._retry_at = time.monotonic() + _RETRY_AFTER
         if problem != self._logged:
@@ -115,3 +118,11 @@ class SourcesReload:
             problem = repr(error)
         self._problem.publish(problem.encode()[:_PROBLEM])
         return 0
+
+
+def _differences(before: "Mapping[str, Settings]", now: "Mapping[str, Settings]") -> dict[str, list[str]]:
+    return {
+        "added": [name for name in now if name not in before],
+        "changed": [name for name, settings in now.items() if name in before and settings != before[name]],
+        "removed": [name for name in before if name not in now],
+    }

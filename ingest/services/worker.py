@@ -65,7 +65,7 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
     shared_metrics = worker_shared_metrics(settings.processes, list(sources))
     # A name that no other command uses, and that a restarted process of this one keeps, because its entries are pending under it.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    reload = SourcesReload(Path(settings.sources), read_again) if settings.sources is not None else None
+    reload = SourcesReload(Path(settings.sources), sources, read_again) if settings.sources is not None else None
     children = [
         Child(
             f"worker-{slot}",

@@ -144,7 +144,7 @@ async def test_an_added_source_starts_and_a_removed_one_keeps_its_queue(shops: S
 
     shops.write("b", "c")
 
-    await command.says("sources_reloaded")
+    await command.says("sources_reloaded", added=["c"], changed=[], removed=["a"])
     await shops["c"].enqueue(*ids(5, "c"))
     await shops.stored("c", ids(5, "c"))
     await eventually(lambda: has_left(shops["a"]))
