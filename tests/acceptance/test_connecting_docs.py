@@ -35,7 +35,7 @@ def shop(cli: Cli) -> Iterator[Workers]:
         template.rpartition(":")[2].lstrip("0123456789")
         == "/admin" + settings["INGEST_UPSTREAM_URL"].partition("/admin")[2]
     )
-    cli.env |= settings | {"INGEST_UPSTREAM_URL": template, "INGEST_STREAM": cli.env["INGEST_STREAM"]}
+    cli.env |= settings | {"INGEST_UPSTREAM_URL": template}
     with closing_workers(cli, cli.env) as workers:
         yield workers
 
