@@ -41,9 +41,9 @@ def test_several_sources_are_shown_with_one_line_each_and_their_total() -> None:
     ]
 
     assert list(lines_of(sources[:2], 100)) == [
-        "source   waiting  pending  retries  dead  stored  oldest                   circuit",
-        "shop-de    2,000        3        0     1       7   7 min  open in 1 of 2 processes",
-        "b              5        3        0     0       7   3.0 s                    closed",
+        "source   waiting  pending  retries  dead  stored  oldest         circuit",
+        "shop-de    2,000        3        0     1       7   7 min  open in 1 of 2",
+        "b              5        3        0     0       7   3.0 s          closed",
         "total      2,005        6        0     1      14   7 min",
         "shop-de: external API: HTTP 401 since 3 min",
         "postgres: gone",

@@ -42,7 +42,11 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
 def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
     from ingest.operations.status import totals
 
-    rows = [(each.source, *_numbers(totals([each])), _circuits(each.consumers or ())) for each in sources]
+    # "processes" would make the lines wider than 80 characters.
+    rows = [
+        (each.source, *_numbers(totals([each])), _circuits(each.consumers or ()).removesuffix(" processes"))
+        for each in sources
+    ]
     yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
     yield from _broken([f"{each.source}: {line}" for each in sources for line in _outages(each)], width)
     # The servers are the same for all sources.

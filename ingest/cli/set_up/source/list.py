@@ -51,7 +51,7 @@ def list_(*, as_json: AsJson = False) -> None:
                 print(printable_json(json.dumps(found, ensure_ascii=False)), file=stream)
             return
         rows = [_row(state, sources[state.source]) for state in states]
-        below = ["  ".join(filter(None, row[6:])) for row in rows]
+        below = [f"workers {workers}  quota {quota}  {condition}" for *_, workers, quota, condition in rows]
         stream.writelines(f"{line}\n" for line in _TABLE.lines(rows, below, width_of(stream)))
 
 
