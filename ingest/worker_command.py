@@ -64,9 +64,10 @@ def _read_again() -> bytes:
         _become_command_line(written)
     os.close(written)
     os.close(told)
-    # Few bytes, so that none of the two pipes fills while the other one is read.
     with os.fdopen(errors, encoding="utf-8", errors="replace") as lines, os.fdopen(answer, "rb") as pipe:
-        problem, data = lines.read(), pipe.read()
+        # First, because the settings of many sources do not fit into a pipe, and a few lines do.
+        data = pipe.read()
+        problem = lines.read()
     os.waitpid(pid, 0)
     if not data:
         raise ConfigError(problem.strip().removeprefix("ingest: ") or "the settings cannot be read")

@@ -63,7 +63,7 @@ class Supervisor:
         self._failed = False
 
     def run(self) -> int:
-        """Run until stopped. The exit code is 0 if every child stopped by itself after the request."""
+        """Run until stopped. The exit code is 0 if every child that is kept running stopped by itself after the request."""
         self._lifeline, self._lifeline_held = os.pipe()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
@@ -194,7 +194,7 @@ class Supervisor:
     def _ended(self, child: Child, code: int) -> None:
         pid, child.pid = child.pid, 0
         if self._stopping:
-            self._failed |= code != 0
+            self._failed |= child.is_kept and code != 0
             _log.info("process_stopped", process=child.name, pid=pid, code=code)
             return
         if not child.is_kept:

@@ -5,6 +5,7 @@ worker processes look there every second, and processes that are started later b
 logged, and the settings before stay.
 """
 
+import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -105,6 +106,8 @@ class SourcesReload:
 
     def _read(self, lifeline: int) -> int:
         del lifeline
+        # A stop does not wait for a transform whose import takes long, for example.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
         problem = ""
         try:
             data = self._read_again()

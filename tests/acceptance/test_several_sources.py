@@ -269,6 +269,35 @@ async def test_sighup_reads_the_file_and_the_mappings_again(shops: Shops, worker
     assert await command.stop() == 0
 
 
+async def test_a_file_that_is_larger_than_the_buffer_of_a_pipe_is_read_again(shops: Shops, workers: Workers) -> None:
+    long = f"upstream.body = '{{order_id}}{'x' * 100_000}'\nupstream.method = 'POST'"
+    command = workers.start(processes=1)
+    await command.says("process_started", process="worker-0")
+
+    shops.write(a=long)
+
+    await command.says("sources_reloaded", within=20)
+    await shops["b"].enqueue(*ids(5, "b"))
+    await shops.stored("b", ids(5, "b"))
+    assert await command.stop() == 0
+
+
+async def test_a_stop_does_not_wait_for_a_file_that_is_being_read_again(
+    shops: Shops, workers: Workers, tmp_path: Path
+) -> None:
+    (tmp_path / "slow_code.py").write_text("import time\n\ntime.sleep(60)\n" + KEEP)
+    workers.env["PYTHONPATH"] = str(tmp_path)
+    command = workers.start(processes=1)
+    await shops["a"].enqueue(*ids(5, "a"))
+    await shops.stored("a", ids(5, "a"))
+    shops.write(a='transform = "slow_code:keep"')
+    await command.says("process_started", process="reload")
+
+    command.ask(signal.SIGTERM)
+
+    assert await command.exit_code(within=10.0) == 0
+
+
 async def test_a_stop_while_all_sources_work_finishes_their_orders(shops: Shops, workers: Workers) -> None:
     for name in "abc":
         shops[name].api.behave(latency="0.5")
