@@ -206,14 +206,19 @@ class Machine(RuleBasedStateMachine):
             before = self.pending.get(name_of(delivery.entry))
             self.pending[name_of(delivery.entry)] = Hand(name, (before.count if before else 0) + 1)
             assert delivery.count == self.pending[name_of(delivery.entry)].count, "Redis counts"
-            if name_of(delivery.entry) in member.held and self.token(
-                member.held[name_of(delivery.entry)]
-            ) != self.token(delivery):
-                member.drop(name_of(delivery.entry))
-            if not lost and name_of(delivery.entry) not in member.held:
-                member.held[name_of(delivery.entry)] = delivery
+            entry_id, held = name_of(delivery.entry), member.held.get(name_of(delivery.entry))
+            if held is not None and self.token(held) != self.token(delivery):
+                member.drop(entry_id)
+            elif held is not None and lost:
+                # The worker finishes the delivery that it had before the group was lost, and does not know of this one. An announcement
+                # that was coalesced in between may be about a newer version.
+                self.promised[self.token(delivery)] = 0
+            if not lost:
+                # The worker drops an earlier delivery of the entry, and fetches the order again.
+                member.drop(entry_id)
+                member.held[entry_id] = delivery
                 if delivery.order_id is not None:
-                    member.rows[name_of(delivery.entry)] = self.fetch(delivery, delivery.order_id)
+                    member.rows[entry_id] = self.fetch(delivery, delivery.order_id)
 
     def fetch(self, delivery: Delivery, order_id: str) -> OrderRow:
         """The current order at the external API. It often changes, and every second order does not have a version."""
