@@ -36,17 +36,17 @@ def start_with_backends() -> "Backends":
     return Backends.of(start())
 
 
-def start_with_source(name: str | None, **overrides: Any) -> "Settings":
+def start_with_source(names: Sequence[str] | None, **overrides: Any) -> "Settings":
     """As `start`, for a command about one source. Return the settings of the named source, or of the only one.
 
     Raises:
-        ConfigError: no source has this name, or a name is needed. The message lists the names.
+        ConfigError: no source has this name, a name is needed, or there are several. The message lists the names.
     """
     from ingest.domain.source_name import chosen_source
     from ingest.settings.source_file import source_names, source_settings
 
     settings = start(**overrides)
-    chosen = chosen_source(name, source_names(settings))
+    chosen = chosen_source(_only(names), source_names(settings))
     return source_settings(settings, [chosen])[chosen]
 
 
@@ -65,14 +65,21 @@ def start_with_sources(names: Sequence[str] | None, **overrides: Any) -> "dict[s
     return {name: sources[name] for name in chosen}
 
 
-def backends_of_source(name: str | None) -> "Backends":
+def backends_of_source(names: Sequence[str] | None) -> "Backends":
     """As `start_with_source`, for a command that only needs the servers and the queue, and no secret of the source."""
     from ingest.domain.source_name import chosen_source
     from ingest.operations.backends import Backends
     from ingest.settings.source_file import source_settings_without_secrets
 
     sources = source_settings_without_secrets(start())
-    return Backends.of(sources[chosen_source(name, sources)])
+    return Backends.of(sources[chosen_source(_only(names), sources)])
+
+
+def _only(names: Sequence[str] | None) -> str | None:
+    named = dict.fromkeys(names or ())
+    if len(named) > 1:
+        raise ConfigError(f"this command takes one source: give --source once, not for {', '.join(named)}")
+    return next(iter(named), None)
 
 
 def backends_of_sources(names: Sequence[str] | None) -> "dict[str, Backends]":

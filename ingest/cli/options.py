@@ -20,7 +20,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Limit = Annotated[int, typer.Option(help="List at most N.", min=1, max=10_000)]
 OneSource = Annotated[
-    str | None, typer.Option("--source", help="The source. Defaults to the only one.", metavar="NAME")
+    # A list, because a repeated option would otherwise count only once, and the command would leave out a source.
+    list[str] | None,
+    typer.Option("--source", help="The source. Defaults to the only one.", metavar="NAME"),
 ]
 Sources = Annotated[
     list[str] | None,

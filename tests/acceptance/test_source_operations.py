@@ -191,6 +191,16 @@ def test_an_order_is_erased_in_one_source_only(dsn: str, sources: Sources, store
     assert asyncio.run(audited()) == [("shop-fr", "begun", 1), ("shop-fr", "done", 2)]
 
 
+@pytest.mark.parametrize(
+    "command", [["enqueue", "1"], ["order", "erase", "1", "--yes"], ["order", "refetch", "1"], ["remap"], ["reconcile"]]
+)
+def test_a_command_for_one_source_rejects_two_rather_than_leaving_out_one(sources: Sources, command: list[str]) -> None:
+    rejected = sources.run(*command, "--source", "shop-de", "--source", "shop-fr")
+
+    assert_one_line(rejected, 2)
+    assert "give --source once, not for shop-de, shop-fr" in rejected.stderr
+
+
 def test_reconciling_compares_the_list_with_the_orders_of_one_source(
     sources: Sources, stored: Callable[..., list[str]]
 ) -> None:

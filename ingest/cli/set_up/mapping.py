@@ -77,7 +77,7 @@ def check(
         raise typer.BadParameter("--url is for an order that is fetched, and not for --sample")
     with _naming({"INGEST_MAPPING": mapping and "--mapping", "INGEST_UPSTREAM_URL": url and "--url"}):
         # A document and a mapping of the command line need no source.
-        is_complete = source is None and mapping is not None and sample is not None
+        is_complete = not source and mapping is not None and sample is not None
         settings = (
             start(mapping=mapping) if is_complete else start_with_source(source, mapping=mapping, upstream_url=url)
         )
