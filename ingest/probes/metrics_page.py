@@ -1,5 +1,6 @@
 """Serves /metrics (a command's own metrics, and for workers the state of the queue), /healthz and /readyz."""
 
+import asyncio
 import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -109,7 +110,8 @@ async def serving(
         for collector in await further() if further is not None else ():
             registry.register(collector)
         encode, content_type = choose_encoder(accept)
-        return Response(encode(registry), content_type=content_type)
+        # The page of many sources takes seconds, in which probes are still responded to.
+        return Response(await asyncio.to_thread(encode, registry), content_type=content_type)
 
     async def healthz(_: str) -> Response:
         # Only about the processes. A process that waits for a server is healthy, and a restart would not help.

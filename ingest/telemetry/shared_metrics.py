@@ -176,7 +176,8 @@ class SharedMetrics:
             dict.fromkeys(
                 source
                 for slot in range(self.slots)
-                for source, at in self._sections(slot).items()
+                # A copy, because another thread may find further sections.
+                for source, at in list(self._sections(slot).items())
                 if self._cells[at] == _USED
             )
         )
