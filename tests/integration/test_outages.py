@@ -114,7 +114,7 @@ async def test_a_quarantined_order_that_waits_when_the_outage_begins_stops_nobod
         (delivery,) = await gone.read(1, 1.0)
         # Delivered so often that it may have killed its consumers, and released, so that any consumer may claim it.
         await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
-    scene.api.behave(latency="3", error_rate=1.0)
+    scene.api.behave(latency="5", error_rate=1.0)
     await scene.enqueue(*ids(15))
 
     async with scene.worker(claim_idle=1) as worker:
