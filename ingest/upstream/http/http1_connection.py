@@ -55,18 +55,17 @@ class Http1Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
-    async def request(self, sent: bytes, deadline: float, on_headers: OnHeaders | None) -> bytes:
-        """Send a request, and return its document. The deadline is by the loop's clock."""
-        self.heard_at, self._deadline, self._on_headers = self._loop.time(), deadline, on_headers
-        answered: asyncio.Future[bytes] = self._loop.create_future()
-        self._answered = answered
+    def request(self, sent: bytes, now: float, deadline: float, on_headers: OnHeaders | None) -> asyncio.Future[bytes]:
+        """Send a request, and return the future of its document. The times are by the loop's clock."""
+        self.heard_at, self._deadline, self._on_headers = now, deadline, on_headers
+        answered = self._answered = self._loop.create_future()
         self._transport.write(sent)
-        try:
-            return await answered
-        finally:
-            # Cancelled. The connection may have another request by now.
-            if self._answered is answered:
-                self.abort()
+        return answered
+
+    def cancel(self, answered: asyncio.Future[bytes]) -> None:
+        """Close immediately if this request is running. The connection may have another one by now."""
+        if self._answered is answered:
+            self.abort()
 
     def is_late(self, now: float, read_timeout: float) -> bool:
         """Whether a response is overdue."""

@@ -46,6 +46,7 @@ class Origin:
             raise _no_url()
         self.port = port
         self.root = f"{prefix}/"
+        self._path_at = len(prefix)
         self.is_tls = parts.scheme == "https"
         self.idle: list[Http1Connection] = []
         named = f"[{self.host}]" if ":" in self.host else self.host
@@ -67,14 +68,16 @@ class Origin:
             NoResponse: the URL cannot be requested.
             ValueError: a header contains a line break.
         """
-        target = url[len(self.root) - 1 :].partition("#")[0]
-        target = target if target.startswith("/") else f"/{target}"
-        if not (target.isascii() and target.isprintable()) or " " in target:
-            raise _no_url()
+        target = url[self._path_at :]
+        if not (target.isascii() and target.isprintable()) or " " in target or "#" in target or target[:1] != "/":
+            target = _target(target)
         if headers is not self._headers:
             self._lines, self._headers = self._lines_of(headers), headers
-        length = "" if body is None and method == "GET" else f"Content-Length: {len(body or b'')}\r\n"
-        return f"{method} {target} HTTP/1.1\r\n{self._lines}{length}\r\n".encode("latin-1") + (body or b"")
+        if body is None and method == "GET":
+            return f"GET {target} HTTP/1.1\r\n{self._lines}\r\n".encode("latin-1")
+        sent = body or b""
+        head = f"{method} {target} HTTP/1.1\r\n{self._lines}Content-Length: {len(sent)}\r\n\r\n"
+        return head.encode("latin-1") + sent
 
     def _lines_of(self, headers: Mapping[str, str]) -> str:
         sent = CIMultiDict(self._fixed)
@@ -113,6 +116,14 @@ def rotated(addresses: Sequence[AddrInfoType]) -> list[AddrInfoType]:
     alike = [address for address in addresses if address[0] == family]
     others = [address for address in addresses if address[0] != family]
     return [*alike[1:], alike[0], *others]
+
+
+def _target(path: str) -> str:
+    """Return the target of a request for the path of a URL, which may have a fragment, or none of a slash."""
+    target = path.partition("#")[0]
+    if not (target.isascii() and target.isprintable()) or " " in target:
+        raise _no_url()
+    return target if target.startswith("/") else f"/{target}"
 
 
 def _no_url() -> NoResponse:

@@ -15,6 +15,7 @@ from ingest.upstream.http.transport import NoDocument, NoResponse, TooLarge, has
 # Bytes of the head, and of the trailers, of a response.
 _HEAD_LIMIT = 64 * 1024
 _MOST_INTERIM = 10
+_USUAL_START = b"HTTP/1.1 2"
 # The lengths of the names of headers that matter.
 _LENGTHS = {len(b"content-length"), len(b"content-encoding"), len(b"transfer-encoding")}
 # Members of a gzip body, each compressed separately. Their number is limited, because the smallest have 20 bytes and no content.
@@ -48,7 +49,7 @@ class ResponseParser:
     def expect(self) -> None:
         """Expect the next response on the same connection."""
         self.is_complete = self.is_declined = self.can_continue = self.has_begun = False
-        self._in_body = self._is_chunked = False
+        self._in_body = self._is_chunked = self._is_usual = False
         self.status = self._interim = self._size = self._overhead = 0
         self._length: int | None = None
         self._coding = b""
@@ -62,7 +63,10 @@ class ResponseParser:
             Malformed: it is no response, or more than one.
             TooLarge: its body exceeds the limit.
         """
-        self.has_begun = True
+        if not self.has_begun:
+            self.has_begun = True
+            # Nearly all responses. The parser takes longer to report their version.
+            self._is_usual = data.startswith(_USUAL_START)
         size = self._size
         try:
             self._parser.feed_data(data)
@@ -117,7 +121,11 @@ class ResponseParser:
         if self._in_body:
             return  # a trailer
         self.headers.append((name, value))
-        match name.lower() if len(name) in _LENGTHS else b"":
+        if len(name) in _LENGTHS:
+            self._note(name.lower(), value)
+
+    def _note(self, name: bytes, value: bytes) -> None:
+        match name:
             case b"content-length":
                 self._length = int(value)
             case b"content-encoding":
@@ -133,10 +141,8 @@ class ResponseParser:
     def on_headers_complete(self) -> None:
         """The head has ended."""
         status = self.status = self._parser.get_status_code()
-        version = self._parser.get_http_version()
-        # Chunks from an HTTP/1.0 server are ambiguous (RFC 9112, section 6.1).
-        if version not in ("1.1", "1.0") or (version == "1.0" and self._is_chunked):
-            raise Malformed("the response is not valid HTTP/1.1")
+        if not self._is_usual:
+            self._check_version()
         if status < 200:
             if status < 100 or status == 101:
                 raise Malformed("the status of the response is not valid in HTTP, or was not requested")
@@ -168,7 +174,14 @@ class ResponseParser:
         self._interim += 1
         if self._interim > _MOST_INTERIM:
             raise Malformed("there are too many interim responses")
+        self._is_usual = False
         self.headers, self._length, self._coding, self._is_chunked = [], None, b"", False
+
+    def _check_version(self) -> None:
+        version = self._parser.get_http_version()
+        # Chunks from an HTTP/1.0 server are ambiguous (RFC 9112, section 6.1).
+        if version not in ("1.1", "1.0") or (version == "1.0" and self._is_chunked):
+            raise Malformed("the response is not valid HTTP/1.1")
 
 
 def _cause_of(error: Exception) -> BaseException:

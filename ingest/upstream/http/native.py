@@ -79,19 +79,26 @@ class NativeTransport:
         on_headers: OnHeaders | None = None,
     ) -> bytes:
         """See `Transport`."""
-        origin = self._origin_of(url)
+        origin = self._origin
+        if origin is None or not url.startswith(origin.root):
+            origin = self._origin = self._origin_of(url)
         request = origin.request(url, headers, method, body)
-        deadline = self._loop.time() + self._limits.total
-        connection = self._kept(origin.idle)
-        if connection is not None:
-            try:
-                return await connection.request(request, deadline, on_headers)
-            except ClosedEarly:
-                # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
-                if method != "GET":
-                    raise
-        connection = await self._connected(origin, deadline)
-        return await connection.request(request, deadline, on_headers)
+        now = self._loop.time()
+        deadline = now + self._limits.total
+        connection = self._kept(origin.idle, now)
+        if connection is None:
+            return await self._send_on_new(origin, request, deadline, on_headers)
+        answered = connection.request(request, now, deadline, on_headers)
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            connection.cancel(answered)
+            raise
+        except ClosedEarly:
+            # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
+            if method != "GET":
+                raise
+        return await self._send_on_new(origin, request, deadline, on_headers)
 
     async def close(self) -> None:
         """Close all connections, which ends running requests."""
@@ -106,16 +113,24 @@ class NativeTransport:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._closed.wait()
 
-    def _origin_of(self, url: str) -> Origin:
-        if self._origin is None or not url.startswith(self._origin.root):
-            known = (origin for origin in self._origins.values() if url.startswith(origin.root))
-            origin = next(known, None) or Origin(url)
-            self._origin = self._origins.setdefault(origin.root, origin)
-        return self._origin
+    async def _send_on_new(
+        self, origin: Origin, request: bytes, deadline: float, on_headers: OnHeaders | None
+    ) -> bytes:
+        connection = await self._connected(origin, deadline)
+        answered = connection.request(request, self._loop.time(), deadline, on_headers)
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            connection.cancel(answered)
+            raise
 
-    def _kept(self, idle: list[Http1Connection]) -> Http1Connection | None:
+    def _origin_of(self, url: str) -> Origin:
+        known = (origin for origin in self._origins.values() if url.startswith(origin.root))
+        origin = next(known, None) or Origin(url)
+        return self._origins.setdefault(origin.root, origin)
+
+    def _kept(self, idle: list[Http1Connection], now: float) -> Http1Connection | None:
         """Return the connection that was used last, if one can be used again."""
-        now = self._loop.time()
         while idle:
             connection = idle.pop()
             if connection.is_open and now < connection.heard_at + KEEP_ALIVE and now < connection.retires_at:
