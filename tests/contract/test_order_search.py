@@ -1,7 +1,6 @@
 """The search for orders in a queue on real servers finds an order in any place, and reports unsearched parts."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import msgspec
 import pytest
@@ -75,8 +74,7 @@ async def test_an_order_is_found_wherever_it_is(search: OrderSearch, one: Consum
     assert 3_500 < (retry.next_try_at - retry.announced_at).total_seconds() < 3_700
     assert isinstance(flying, InFlightEntry)
     assert (flying.worker, flying.deliveries, flying.lane, flying.entry_id) == ("one", 1, Lane.MAIN, held.entry.id)
-    # Redis computes the idle time from a clock that it reads at another moment.
-    assert abs(flying.renewed_at - flying.announced_at) < timedelta(minutes=1)
+    assert flying.announced_at <= flying.renewed_at
     assert isinstance(urgent, QueuedEntry)
     assert urgent.lane is Lane.EXPRESS
 

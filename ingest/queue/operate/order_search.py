@@ -120,7 +120,8 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
     attempt = whole_number(about.get(ATTEMPT), digits=6) or 1
     if about[b"state"] == b"queued":
         return QueuedEntry(entry_id, lane, announced_at, attempt)
-    renewed_at = time_of(now - int(about[b"idle"]))
+    # Redis rounds both times, so that an entry may seem to have been delivered a millisecond before it was added.
+    renewed_at = max(added_at, time_of(now - int(about[b"idle"])))
     worker = _text(about, b"worker")
     return InFlightEntry(entry_id, lane, announced_at, attempt, worker, renewed_at, int(about[b"count"]))
 
