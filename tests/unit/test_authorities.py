@@ -1,5 +1,7 @@
 """INGEST_UPSTREAM_CA_FILE: all of its certificates are trusted, or none."""
 
+from pathlib import Path
+
 import pytest
 import trustme
 
@@ -41,3 +43,16 @@ def test_transports_with_the_same_authorities_share_a_context_while_one_of_them_
     assert first is second
     assert first is not shared_context_of(TlsMaterial(SECOND))
     assert shared_context_of(None) is not first
+
+
+def test_a_context_of_the_system_is_not_shared_after_the_system_trusts_other_authorities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = shared_context_of(None)
+    (tmp_path / "authority.pem").write_bytes(FIRST)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+
+    after = shared_context_of(None)
+
+    assert after is not before
+    assert after.cert_store_stats()["x509"] == 1

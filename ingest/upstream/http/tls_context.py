@@ -66,7 +66,7 @@ class TlsMaterial:
     key: bytes | None = field(default=None, repr=False)
 
 
-_in_use: WeakValueDictionary[TlsMaterial, ssl.SSLContext] = WeakValueDictionary()
+_in_use: WeakValueDictionary[tuple[TlsMaterial | None, ssl.DefaultVerifyPaths], ssl.SSLContext] = WeakValueDictionary()
 
 
 def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
@@ -94,7 +94,7 @@ def shared_context_of(material: TlsMaterial | None) -> ssl.SSLContext:
 
     The system's authorities take 0.8 MB in each context, and a process may have a transport for each of many sources.
     """
-    key = material or TlsMaterial()
+    key = (material, ssl.get_default_verify_paths())
     context = _in_use.get(key)
     if context is None:
         context = _in_use[key] = context_of(material)
