@@ -48,14 +48,22 @@ class UpstreamSettings(Topic):
         repr=False,
         description="Credential of requests: none (bearer if a token is set), bearer, basic, header or oauth2",
     )
-    upstream_auth_header: str = Field(
-        "X-Api-Key", repr=False, description="With header: the name of the header for the token"
+    upstream_auth_header: str | None = Field(
+        None,
+        repr=False,
+        description="Name of the header for the token (default: X-Api-Key with header, Authorization with oauth2)",
     )
     upstream_user: SecretStr | None = Field(None, description="With basic: the user")
     upstream_password: SecretStr | None = Field(None, description="With basic: the password")
     upstream_oauth2_url: str | None = Field(None, description="With oauth2: URL of the token endpoint")
+    upstream_oauth2_grant: Annotated[Literal["client_credentials", "refresh_token"], BeforeValidator(lower)] = Field(
+        "client_credentials", repr=False, description="With oauth2: the grant, client_credentials or refresh_token"
+    )
     upstream_oauth2_client_id: SecretStr | None = Field(None, description="With oauth2: the client ID")
     upstream_oauth2_client_secret: SecretStr | None = Field(None, description="With oauth2: the client secret")
+    upstream_oauth2_refresh_token: SecretStr | None = Field(
+        None, description="With the grant refresh_token: the refresh token"
+    )
     upstream_oauth2_client_auth: Annotated[Literal["basic", "body"], BeforeValidator(lower)] = Field(
         "basic",
         repr=False,
@@ -130,10 +138,16 @@ class UpstreamSettings(Topic):
 
     @field_validator("upstream_auth_header")
     @classmethod
-    def _header(cls, value: str) -> str:
-        return check_header_name(value)
+    def _header(cls, value: str | None) -> str | None:
+        return check_header_name(value) if value is not None else None
 
-    @field_validator("upstream_user", "upstream_password", "upstream_oauth2_client_id", "upstream_oauth2_client_secret")
+    @field_validator(
+        "upstream_user",
+        "upstream_password",
+        "upstream_oauth2_client_id",
+        "upstream_oauth2_client_secret",
+        "upstream_oauth2_refresh_token",
+    )
     @classmethod
     def _secret(cls, value: SecretStr | None) -> SecretStr | None:
         return SecretStr(check_secret(value.get_secret_value())) if value is not None else None

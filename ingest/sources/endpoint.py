@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # The settings of each kind of credential. They have no effect with another one.
 _USED_BY: Mapping[str, tuple[AuthKind, ...]] = {
     "upstream_token": ("bearer", "header"),
+    "upstream_auth_header": ("header", "oauth2"),
     "upstream_user": ("basic",),
     "upstream_password": ("basic",),
     "upstream_oauth2_url": ("oauth2",),
@@ -28,8 +29,16 @@ _USED_BY: Mapping[str, tuple[AuthKind, ...]] = {
     "upstream_oauth2_client_secret": ("oauth2",),
     "upstream_oauth2_scope": ("oauth2",),
     "upstream_oauth2_parameters": ("oauth2",),
+    "upstream_oauth2_refresh_token": ("oauth2",),
 }
-_OPTIONAL = {"upstream_oauth2_scope", "upstream_oauth2_parameters"}
+_OPTIONAL = {
+    "upstream_auth_header",
+    "upstream_oauth2_scope",
+    "upstream_oauth2_parameters",
+    "upstream_oauth2_client_secret",
+    "upstream_oauth2_refresh_token",
+}
+_HEADERS: Mapping[AuthKind, str] = {"header": "X-Api-Key"}
 _SECRETS = {
     "headers": "upstream_headers",
     "token": "upstream_token",
@@ -38,6 +47,7 @@ _SECRETS = {
     "client_id": "upstream_oauth2_client_id",
     "client_secret": "upstream_oauth2_client_secret",
     "parameters": "upstream_oauth2_parameters",
+    "refresh_token": "upstream_oauth2_refresh_token",
 }
 
 
@@ -89,12 +99,29 @@ def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
             raise ConfigError(f"{name} is missing: {auth}={kind} needs it")
         if kind not in kinds and getattr(settings, field):
             raise ConfigError(f"{name} has no effect: set {auth}={kinds[0]}, or remove it")
+    if kind == "oauth2":
+        _check_grant(settings)
     # A file that is empty now may have headers later.
     given = {role: field for role, field in _SECRETS.items() if getattr(settings, field) or settings.file_of(field)}
     secrets = {role: _secret(settings, role, field) for role, field in given.items()}
-    access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
+    header = settings.upstream_auth_header or _HEADERS.get(kind, "Authorization")
+    access = Access(kind, secrets, header, _oauth2(settings, kind, environ), _tls(settings))
     _check_authorization(access, settings)
     return access
+
+
+def _check_grant(settings: "Settings") -> None:
+    """Check the settings of the grant. With a refresh token, a client without a secret is a public client."""
+    name = partial(setting_name, settings.source)
+    has_token, grant = settings.upstream_oauth2_refresh_token is not None, settings.upstream_oauth2_grant
+    needed = "upstream_oauth2_refresh_token" if grant == "refresh_token" else "upstream_oauth2_client_secret"
+    if getattr(settings, needed) is None:
+        raise ConfigError(f"{name(needed)} is missing: {name('upstream_oauth2_grant')}={grant} needs it")
+    if has_token and grant != "refresh_token":
+        raise ConfigError(
+            f"{name('upstream_oauth2_refresh_token')} has no effect:"
+            f" set {name('upstream_oauth2_grant')}=refresh_token, or remove it"
+        )
 
 
 def _kind(settings: "Settings") -> AuthKind:
@@ -113,7 +140,7 @@ def _check_authorization(access: Access, settings: "Settings") -> None:
     name = partial(setting_name, settings.source)
     headers = access.secrets.get("headers")
     own = {name.lower() for name in parse_headers(headers.value)} if headers is not None else set()
-    given = {"none": "", "header": access.header.lower()}.get(access.kind, "authorization")
+    given = "" if access.kind == "none" else access.header.lower()
     if given in own:
         raise ConfigError(f"{name('upstream_headers')}: {given} is set by {name('upstream_auth')}={access.kind}")
     if "@" in urlsplit(requested_url(settings)).netloc and "authorization" in {given, *own}:
@@ -127,6 +154,7 @@ def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) ->
         settings.upstream_oauth2_url,
         settings.upstream_oauth2_scope,
         settings.upstream_oauth2_client_auth,
+        settings.upstream_oauth2_grant,
         proxy_for(settings.upstream_oauth2_url, environ),
     )
 

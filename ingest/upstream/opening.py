@@ -90,7 +90,7 @@ async def open_access(
             token_limits = replace(limits, total=min(limits.total, _TOKEN_SECONDS), body=_TOKEN_BODY)
             to_authority = await tls.opened(stack, opener, oauth2.url, token_limits, oauth2.proxy)
             authority = Authority(to_authority, oauth2, lambda: secrets.values, now)
-            credential = OAuth2Credential(authority.token, headers)
+            credential = OAuth2Credential(authority.token, headers, access.header)
             stack.push_async_callback(credential.close)
         watched = [*secrets.files(credential.update), *tls.watched()]
         await stack.enter_async_context(watching(watched, CHECK_EVERY))

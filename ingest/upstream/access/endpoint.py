@@ -17,6 +17,7 @@ from ingest.upstream.responses import NO_OVERRIDES
 
 AuthKind = Literal["none", "bearer", "basic", "header", "oauth2"]
 ClientAuth = Literal["basic", "body"]
+Grant = Literal["client_credentials", "refresh_token"]
 # Sent with every request, unless the user's own headers replace it.
 HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "order-ingest"}
 
@@ -39,18 +40,20 @@ class Secret:
 
 
 class OAuth2(msgspec.Struct, frozen=True):
-    """OAuth 2.0 client credentials (RFC 6749, section 4.4).
+    """How access tokens are requested by OAuth 2.0 (RFC 6749): for client credentials (section 4.4), or a refresh token (section 6).
 
     Attributes:
         url: token endpoint of the authorization server.
         scope: the requested scope, if any.
-        client_auth: where the client's ID and secret go: HTTP Basic, or the body.
+        client_auth: where the client's ID and secret go: HTTP Basic, or the body. The ID of a client without a secret goes into the body.
+        grant: the grant that is used.
         proxy: URL of the proxy to the authorization server.
     """
 
     url: str
     scope: str | None = None
     client_auth: ClientAuth = "basic"
+    grant: Grant = "client_credentials"
     proxy: str | None = None
 
 
@@ -59,9 +62,9 @@ class Access(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: how.
-        secrets: by role: `headers`, `token`, `user`, `password`, `client_id`, `client_secret`, and `parameters`, further ones of
-            the request for a token, as in a query.
-        header: the name of the header for the kind `header`.
+        secrets: by role: `headers`, `token`, `user`, `password`, `client_id`, `client_secret`, `refresh_token`, and `parameters`,
+            further ones of the request for a token, as in a query.
+        header: the name of the header for the token.
         oauth2: for the kind `oauth2`.
         tls: files of certificates.
     """
@@ -177,6 +180,11 @@ def headers_with(own: Mapping[str, str], authorization: Mapping[str, str]) -> Ma
     for given in (HEADERS, own, authorization):
         headers |= {name.lower(): (name, value) for name, value in given.items()}
     return dict(headers.values())
+
+
+def token_in(header: str, token: str) -> Mapping[str, str]:
+    """Return the header with an access token: a bearer token in `Authorization`, and the token itself in any other header."""
+    return bearer(token) if header.lower() == "authorization" else {header: token}
 
 
 def bearer(token: str) -> Mapping[str, str]:

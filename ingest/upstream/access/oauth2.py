@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from ingest.domain.errors import Fault, TokenFault
 from ingest.telemetry.logs import get_logger
-from ingest.upstream.access.endpoint import bearer
+from ingest.upstream.access.endpoint import token_in
 from ingest.upstream.access.token_request import NoToken, Token
 
 _log = get_logger("upstream")
@@ -45,6 +45,7 @@ class OAuth2Credential:
     Args:
         request: requests a token, or raises `NoToken`.
         fixed: returns the other headers.
+        header: the name of the header for the token.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments.
     """
@@ -53,12 +54,14 @@ class OAuth2Credential:
         self,
         request: Callable[[], Awaitable[Token]],
         fixed: Callable[[], Mapping[str, str]],
+        header: str = "Authorization",
         *,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._request = request
         self._fixed = fixed
+        self._header = header
         self._clock = clock
         self._draw = draw
         self._token: Token | None = None
@@ -112,7 +115,7 @@ class OAuth2Credential:
     def update(self) -> None:
         """The other headers have changed."""
         if self._token is not None:
-            self._with_token = {**self._fixed(), **bearer(self._token.value)}
+            self._with_token = {**self._fixed(), **token_in(self._header, self._token.value)}
 
     def _usable(self) -> Mapping[str, str] | None:
         return self._with_token if self._clock() < self._expires_at else None

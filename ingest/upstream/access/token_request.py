@@ -1,4 +1,4 @@
-"""Requests access tokens from an authorization server: OAuth 2.0 client credentials (RFC 6749, section 4.4)."""
+"""Requests access tokens from an authorization server by OAuth 2.0 (RFC 6749): for client credentials, or for a refresh token."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,6 +21,8 @@ _HEADERS = {
     "User-Agent": "order-ingest",
     "Content-Type": "application/x-www-form-urlencoded",
 }
+# The types of bearer tokens, in lower case. eBay sends the last two.
+_BEARER = ("bearer", "user access token", "application access token")
 _LONGEST_LIFETIME = 86_400.0
 _SHORTEST_LIFETIME = 1.0
 # No common server accepts a header this long. A server that rejects it would reject each order.
@@ -33,10 +35,12 @@ class Token:
 
     Attributes:
         lifetime: seconds, or None if the server did not send it.
+        refresh_token: for the next request, if the server sent one.
     """
 
     value: str = field(repr=False)
     lifetime: float | None
+    refresh_token: str | None = field(default=None, repr=False)
 
 
 class NoToken(Exception):
@@ -63,7 +67,7 @@ class Authority:
 
     Args:
         transport: sends the requests. Redirects are not followed: the client's secret goes nowhere else.
-        secrets: returns the current values of `client_id` and `client_secret`, and of `parameters`, if there are any.
+        secrets: returns the current values of `client_id`, and of `client_secret`, `refresh_token` and `parameters`, if there are any.
         now: the clock, for a server that sends a time to wait for without its own time.
     """
 
@@ -103,10 +107,14 @@ class Authority:
 
     def _request(self) -> tuple[Mapping[str, str], bytes]:
         options, secrets = self._options, self._secrets()
-        client = {"client_id": secrets["client_id"], "client_secret": secrets["client_secret"]}
-        form = [("grant_type", "client_credentials"), *([("scope", options.scope)] if options.scope else [])]
+        form: list[tuple[str, str]] = [("grant_type", options.grant)]
+        if options.grant == "refresh_token":
+            form.append(("refresh_token", secrets["refresh_token"]))
+        if options.scope:
+            form.append(("scope", options.scope))
         form += parse_qsl(secrets.get("parameters", ""), keep_blank_values=True)
-        if options.client_auth == "body":
+        client = {role: secrets[role] for role in ("client_id", "client_secret") if role in secrets}
+        if options.client_auth == "body" or "client_secret" not in client:
             return _HEADERS, urlencode([*form, *client.items()]).encode()
         return {**_HEADERS, **basic_of_client(*client.values())}, urlencode(form).encode()
 
@@ -140,14 +148,18 @@ def _token_of(body: bytes) -> Token:
             kind = response.get("token_type", "bearer")
         case _:
             raise ValueError("the response has no access_token")
-    if not str(kind).lower().startswith("bearer"):
+    if not str(kind).lower().startswith(_BEARER):
         raise ValueError("the token_type is not Bearer")
     if len(value) > _LONGEST_TOKEN:
         raise ValueError(f"the access_token is longer than {_LONGEST_TOKEN:,} characters")
     try:
-        return Token(check_token(value), _lifetime(response.get("expires_in")))
+        token = check_token(value)
     except ValueError:
         raise ValueError("the access_token cannot be sent in a header") from None
+    refresh = response.get("refresh_token")
+    return Token(
+        token, _lifetime(response.get("expires_in")), refresh if isinstance(refresh, str) and refresh else None
+    )
 
 
 def _lifetime(given: object) -> float | None:

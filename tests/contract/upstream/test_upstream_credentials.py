@@ -313,6 +313,64 @@ async def test_what_a_request_for_a_token_has(connect: Connect) -> None:
     assert b"Authorization: Bearer t1\r\n" in asked[0]
 
 
+async def test_a_refresh_token_is_exchanged_and_the_access_token_goes_into_the_header_that_is_named(
+    connect: Connect,
+) -> None:
+    secrets = {**oauth2("").secrets, "refresh_token": secret("refresh", "Atzr|1/+=")}
+
+    async with (
+        authority(lambda _: issued(b'{"access_token":"Atza|t1","token_type":"bearer","expires_in":3600}')) as (
+            url,
+            received,
+        ),
+        answering(http(b"{}", "Content-Length: 2"), then_close=False) as (template, asked),
+        connect(
+            template,
+            access=Access("oauth2", secrets, "x-amz-access-token", OAuth2(url, None, "body", "refresh_token")),
+        ) as client,
+    ):
+        await delivered(client.fetch(REQUEST))
+
+    ((head, body),) = received
+    assert b"authorization" not in head.lower()
+    assert body == (
+        b"grant_type=refresh_token&refresh_token=Atzr%7C1%2F%2B%3D&client_id=shop+client&client_secret=s3cr3t%2F%2B%26%3D"
+    )
+    assert b"x-amz-access-token: Atza|t1\r\n" in asked[0]
+    assert b"authorization" not in asked[0].lower()
+
+
+async def test_a_public_client_sends_its_id_in_the_body(connect: Connect) -> None:
+    secrets = {"client_id": secret("id", "keystring"), "refresh_token": secret("refresh", "r1")}
+
+    async with (
+        authority(lambda _: issued(b'{"access_token":"t1","token_type":"User Access Token"}')) as (url, received),
+        answering(http(b"{}", "Content-Length: 2"), then_close=False) as (template, asked),
+        connect(template, access=Access("oauth2", secrets, oauth2=OAuth2(url, grant="refresh_token"))) as client,
+    ):
+        await delivered(client.fetch(REQUEST))
+
+    assert received[0][1] == b"grant_type=refresh_token&refresh_token=r1&client_id=keystring"
+    assert b"Authorization: Bearer t1\r\n" in asked[0]
+
+
+async def test_a_response_without_a_token_type_and_with_a_scope_in_commas_is_used(connect: Connect) -> None:
+    shopify = b'{"access_token":"shpat_1","scope":"read_orders,read_all_orders","expires_in":86399}'
+
+    async with (
+        authority(lambda _: issued(shopify)) as (url, received),
+        answering(http(b"{}", "Content-Length: 2"), then_close=False) as (template, asked),
+        connect(
+            template,
+            access=Access("oauth2", oauth2("").secrets, "X-Shopify-Access-Token", OAuth2(url, client_auth="body")),
+        ) as client,
+    ):
+        await delivered(client.fetch(REQUEST))
+
+    assert received[0][1].startswith(b"grant_type=client_credentials&client_id=")
+    assert b"X-Shopify-Access-Token: shpat_1\r\n" in asked[0]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
