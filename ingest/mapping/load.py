@@ -26,6 +26,8 @@ from ingest.mapping.errors import MappingError
 
 _READY_MADE = files("ingest.mapping") / "ready_made"
 _SUFFIX = ".toml"
+# Earlier names of mappings.
+_RENAMED = {"shopify": "shopify-rest"}
 # A larger file is not a mapping, and must not fill the memory.
 _LARGEST = 1024 * 1024
 
@@ -80,6 +82,7 @@ def _convert(value: Any, kind: Any, keys: Keys) -> Any:
 
 def _text_of(name: str) -> tuple[str, str]:
     if "/" not in name and not name.endswith(_SUFFIX):
+        name = _RENAMED.get(name, name)
         if name not in ready_made_names():
             known = ", ".join(ready_made_names())
             raise ConfigError(f"INGEST_MAPPING: unknown mapping {name!r}: write one of {known}, or the path of a file")

@@ -14,6 +14,7 @@ from ingest.domain.source_name import UNNAMED, InvalidSourceName, parse_source_n
 from ingest.domain.toml_errors import Keys, describe_location
 from ingest.files.regular import read_text
 from ingest.settings import PREFIX
+from ingest.settings.kinds.expansion import expand, kind_of
 from ingest.settings.names import is_of_file, key_of
 from ingest.settings.source_values import SourceValues, TableProblem, values_of, values_without_secrets
 
@@ -34,6 +35,17 @@ def source_names(settings: "Settings") -> list[str]:
     if settings.sources is None:
         return [UNNAMED]
     return list(_read_tables(settings)[2])
+
+
+def source_kinds(settings: "Settings") -> dict[str, str]:
+    """Return the kinds of the sources that are of a known kind.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    if settings.sources is None:
+        return {}
+    return {name: kind for name, table in _read_tables(settings)[2].items() if (kind := kind_of(table)) is not None}
 
 
 def source_settings(settings: "Settings", only: Collection[str] | None = None) -> "dict[str, Settings]":
@@ -68,12 +80,30 @@ def _settings_of(
     for name, table in tables.items():
         if only is None or name in only:
             with _located(file, text, ("sources", name)):
-                found = read(table, file.parent)
+                found = _values_in(table, file.parent, read)
                 own = settings.of_source(name, found.values, found.files, found.webhook)
                 sources[name] = _with_placeholder(own) if read is values_of else own
     with _located(file, text, ("sources",)):
         _require_equal_limits(sources)
     return sources
+
+
+def _values_in(table: Any, folder: Path, read: Callable[[Any, Path], SourceValues]) -> SourceValues:
+    """Return the values in a table, which may be of a known kind."""
+    expanded = expand(table)
+    try:
+        return read(expanded.table, folder)
+    except TableProblem as error:
+        keys = error.keys if _contains(table, error.keys) else expanded.origins.get(error.keys, error.keys)
+        raise TableProblem(error.problem, keys) from None
+
+
+def _contains(table: Any, keys: Keys) -> bool:
+    for key in keys:
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
 
 
 def _read_tables(settings: "Settings") -> tuple[Path, str, dict[str, Any]]:

@@ -82,6 +82,8 @@ _SECRETS = frozenset(name for name, field in _FIELDS.items() if is_secret(field)
 _SWITCHES = frozenset(name for name, field in _FIELDS.items() if get_args(field.annotation) == ("on", "off"))
 KEYS = {key_of(name): name for name in _FIELDS} | {key_of(name + _FROM_FILE): name + _FROM_FILE for name in _SECRETS}
 """The keys of the table of a source and of its table `upstream`, with the setting, or the file of a secret, that each is for."""
+TOP_KEYS = (*(keys[0] for keys in KEYS if len(keys) == 1), UPSTREAM, WEBHOOK)
+"""The keys of the table of a source itself. A kind adds more."""
 
 
 def values_of(table: Any, folder: Path) -> SourceValues:
@@ -148,7 +150,7 @@ def _unknown(keys: tuple[str, ...]) -> str:
     *above, key = keys
     if not above and (UPSTREAM, key) in KEYS:
         return f"unknown key `{key}`: it belongs into the table `{UPSTREAM}`"
-    known = [known[-1] for known in KEYS if [*known[:-1]] == above] + ([] if above else [UPSTREAM, WEBHOOK])
+    known = [keys[-1] for keys in KEYS if [*keys[:-1]] == above] if above else TOP_KEYS
     near = get_close_matches(key, known, n=1)
     return f"unknown key `{key}`" + (f"; did you mean `{near[0]}`?" if near else "")
 

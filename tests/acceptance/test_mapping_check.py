@@ -10,7 +10,9 @@ SAMPLES = Path(__file__).parents[1] / "mapping_samples"
 
 
 def test_the_row_of_a_sample_is_shown(plain: Cli) -> None:
-    done = plain.run("mapping", "check", "--sample", str(SAMPLES / "shopify.json"), env={"INGEST_MAPPING": "shopify"})
+    done = plain.run(
+        "mapping", "check", "--sample", str(SAMPLES / "shopify-rest.json"), env={"INGEST_MAPPING": "shopify"}
+    )
 
     shown = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr

@@ -80,7 +80,7 @@ def test_it_carries_what_the_service_needs_and_nothing_else(wheel: Path) -> None
         str(path.relative_to(ROOT)) for path in written
     )
     assert {"ingest/py.typed", "ingest/queue/lua/enqueue.lua", "ingest/store/migrations/0001_orders.sql"} <= carried
-    assert "ingest/mapping/ready_made/shopify.toml" in carried
+    assert {"ingest/mapping/ready_made/shopify-rest.toml", "ingest/sources/kinds/woocommerce.toml"} <= carried
     bare_loop_in_go = {".go", ".mod", ".sum"}
     assert {Path(name).suffix for name in carried} == {
         ".typed",

@@ -305,7 +305,7 @@ async def test_a_secret_can_be_rotated_while_the_api_runs(api: Api, file: Path) 
 
 
 def shopify_order(**changed: Any) -> bytes:
-    sample = json.loads((Path(__file__).parents[1] / "mapping_samples" / "shopify.json").read_text())
+    sample = json.loads((Path(__file__).parents[1] / "mapping_samples" / "shopify-rest.json").read_text())
     return json.dumps({**sample["order"], **changed}).encode()
 
 

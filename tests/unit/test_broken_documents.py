@@ -66,9 +66,9 @@ async def test_a_broken_document_is_dead_lettered_with_what_is_wrong_and_where(b
 
 
 async def test_a_large_document_is_mapped_in_a_thread_with_the_same_result() -> None:
-    document = (SAMPLES / "shopify.json").read_bytes().replace(b"9007199254740993", b"1001")
+    document = (SAMPLES / "shopify-rest.json").read_bytes().replace(b"9007199254740993", b"1001")
 
-    here, in_thread = [await outcome_of("shopify", document, large=large) for large in (1 << 20, 1)]
+    here, in_thread = [await outcome_of("shopify-rest", document, large=large) for large in (1 << 20, 1)]
 
     assert isinstance(here, Store)
     assert here == in_thread

@@ -27,7 +27,7 @@ def mapped(shop: str, order_id: str | None = None) -> Order:
 def changed(shop: str, **changes: Any) -> Order:
     """The sample with some values of the order changed. None in a change stands for null."""
     document = msgspec.json.decode(sample(shop))
-    {"shopify": document.get("order"), "amazon": document.get("payload")}.get(shop, document).update(changes)
+    {"shopify-rest": document.get("order"), "amazon": document.get("payload")}.get(shop, document).update(changes)
     return load_mapping(shop).decode(msgspec.json.encode(document), None)
 
 
@@ -39,12 +39,13 @@ def attributes(order: Order) -> Any:
     return msgspec.json.decode(order.attributes_json())
 
 
-def test_three_mappings_come_with_the_service() -> None:
-    assert ready_made_names() == ["amazon", "shopify", "woocommerce"]
+def test_the_mappings_that_come_with_the_service_and_the_earlier_name_of_one() -> None:
+    assert ready_made_names() == ["amazon", "shopify-rest", "woocommerce"]
+    assert load_mapping("shopify").decode(sample("shopify-rest"), None) == mapped("shopify-rest")
 
 
 def test_the_fields_of_a_shopify_order() -> None:
-    order = mapped("shopify", "9007199254740993")
+    order = mapped("shopify-rest", "9007199254740993")
 
     # More than a double can hold.
     assert order.id == "9007199254740993"
@@ -60,7 +61,7 @@ def test_the_fields_of_a_shopify_order() -> None:
 
 
 def test_the_lines_of_a_shopify_order_add_up_to_its_total() -> None:
-    order = mapped("shopify")
+    order = mapped("shopify-rest")
 
     assert lines(order) == [
         # Removed later on: the line stays.
@@ -79,7 +80,7 @@ def test_the_lines_of_a_shopify_order_add_up_to_its_total() -> None:
 
 
 def test_the_attributes_of_a_shopify_order() -> None:
-    assert attributes(mapped("shopify")) == {
+    assert attributes(mapped("shopify-rest")) == {
         "name": "#1001",
         "total_price": "215.80",
         "current_total_price": "20.13",
@@ -94,16 +95,16 @@ def test_the_attributes_of_a_shopify_order() -> None:
 
 
 def test_the_payload_of_a_shopify_webhook_has_no_envelope() -> None:
-    payload = msgspec.json.encode(msgspec.json.decode(sample("shopify"))["order"])
+    payload = msgspec.json.encode(msgspec.json.decode(sample("shopify-rest"))["order"])
 
-    order = load_mapping("shopify").decode(payload, "9007199254740993")
+    order = load_mapping("shopify-rest").decode(payload, "9007199254740993")
 
-    assert order == mapped("shopify")
+    assert order == mapped("shopify-rest")
 
 
 def test_shopify_orders_without_what_is_optional() -> None:
     order = changed(
-        "shopify",
+        "shopify-rest",
         customer=None,
         shipping_address=None,
         processed_at=None,
@@ -117,8 +118,8 @@ def test_shopify_orders_without_what_is_optional() -> None:
     assert order.placed_at == datetime(2025, 1, 23, 23, 10, 17, tzinfo=NEW_YORK)
     assert "TAX" not in {line.sku for line in order.lines}
     assert (order.attributes["tags"], "financial_status" in order.attributes) == ("vip, b2b", False)
-    assert changed("shopify", financial_status=None).status == "unknown/unfulfilled"
-    assert changed("shopify", shipping_address=None, billing_address=None).country is None
+    assert changed("shopify-rest", financial_status=None).status == "unknown/unfulfilled"
+    assert changed("shopify-rest", shipping_address=None, billing_address=None).country is None
 
 
 def test_the_fields_of_a_woocommerce_order() -> None:
@@ -226,7 +227,7 @@ def test_a_pending_amazon_order_has_neither_a_total_nor_prices() -> None:
     assert "line_totals" not in order.attributes
 
 
-@pytest.mark.parametrize("shop", ["amazon", "shopify", "woocommerce"])
+@pytest.mark.parametrize("shop", ["amazon", "shopify-rest", "woocommerce"])
 def test_an_order_is_of_the_id_that_was_requested(shop: str) -> None:
     with pytest.raises(InvalidDocument, match="another order"):
         mapped(shop, "1")

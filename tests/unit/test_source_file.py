@@ -112,10 +112,6 @@ def test_the_table_of_a_webhook_is_kept_for_who_receives_it(read: Read) -> None:
             "[sources.a]\nurl = 'http://s/{order_id}'",
             "line 2, sources.a.url: unknown key `url`: it belongs into the table `upstream`",
         ),
-        (
-            "[sources.a]\nkind = 'shopify'\nupstream.url = 'http://s/{order_id}'",
-            "line 2, sources.a.kind: unknown key `kind`",
-        ),
         (SHOP + "rate = '10'", "line 3, sources.shop-de.upstream.rate: input should be a valid number (got '10')"),
         (
             SHOP + "token = 's3cret key'",

@@ -56,23 +56,24 @@ def check(
     """
     from ingest.domain.source_name import chosen_sources
     from ingest.settings import load_settings
-    from ingest.settings.source_file import source_names
+    from ingest.settings.source_file import source_kinds, source_names
     from ingest.telemetry.logs import setup_logs
 
     settings = load_settings()
     # Errors are in the findings, and the log of the parts that found them would repeat them.
     setup_logs(settings.log_format, "error")
-    chosen = chosen_sources(names, source_names(settings))
+    chosen, kinds = chosen_sources(names, source_names(settings)), source_kinds(settings)
     if order_id is not None and len(chosen) > 1:
         raise typer.BadParameter("an order belongs to one source: name the source", param_hint="'--id'")
     checks = run_interruptible(_check(settings, chosen, checked_id(order_id, "--id"), timeout))
     with standard_output() as stream:
         for each in checks:
+            kind = kinds.get(each.source)
             if as_json:
-                print(printable_json(json.dumps(_report(each), ensure_ascii=False)), file=stream)
+                print(printable_json(json.dumps(_report(each, kind), ensure_ascii=False)), file=stream)
             else:
                 is_coloured = colours_on(sys.stdout)
-                stream.writelines(f"{line}\n" for line in _lines(each, width_of(stream), is_coloured=is_coloured))
+                stream.writelines(f"{line}\n" for line in _lines(each, kind, width_of(stream), is_coloured=is_coloured))
     raise typer.Exit(1 if any(each.has_failed for each in checks) else 0)
 
 
@@ -90,16 +91,16 @@ async def _check(
     return await asyncio.gather(*map(one, names))
 
 
-def _report(check: "SourceCheck") -> dict[str, Any]:
+def _report(check: "SourceCheck", kind: str | None) -> dict[str, Any]:
     findings = [asdict(each) for each in check.findings]
     row = _row(check.order) if check.order is not None else None
-    return {"source": check.source, "failed": check.has_failed, "findings": findings, "row": row}
+    return {"source": check.source, "kind": kind, "failed": check.has_failed, "findings": findings, "row": row}
 
 
-def _lines(check: "SourceCheck", width: int, *, is_coloured: bool) -> Iterator[str]:
+def _lines(check: "SourceCheck", kind: str | None, width: int, *, is_coloured: bool) -> Iterator[str]:
     """The name of the source, its findings, and below them the order."""
     if check.source:
-        yield f"source {check.source}"
+        yield f"source {check.source}" + (f", {kind}" if kind else "")
     for finding in check.findings:
         yield from lines_of(finding, width, is_coloured=is_coloured)
     if check.order is not None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ingest.operations.source_states import SourceState
     from ingest.settings import Settings
 
-_TABLE = Table(
-    ("source", "waiting", "pending", "retries", "dead", "lag", "workers", "quota", "state"), names=1, facts=6
-)
+_COLUMNS = ("waiting", "pending", "retries", "dead", "lag", "workers", "quota", "state")
+_TABLE = Table(("source", *_COLUMNS), names=1, facts=6)
+_TABLE_OF_KINDS = Table(("source", "kind", *_COLUMNS), names=2, facts=7)
 _LONGEST_ERROR = 100
 _UNNAMED = "(unnamed)"
 
@@ -38,21 +38,25 @@ def list_(*, as_json: AsJson = False) -> None:
     """
     from ingest.operations.backends import Backends
     from ingest.operations.source_states import ListedSource, read_states
-    from ingest.settings.source_file import source_settings_without_secrets
+    from ingest.settings.source_file import source_kinds, source_settings_without_secrets
     from ingest.sources.from_settings import quota_name_of
 
-    sources = source_settings_without_secrets(start())
+    settings = start()
+    sources, kinds = source_settings_without_secrets(settings), source_kinds(settings)
     listed = [ListedSource(name, Backends.of(each), quota_name_of(each)) for name, each in sources.items()]
     states = run_interruptible(read_states(listed))
     with standard_output() as stream:
         if as_json:
             for state in states:
-                found = asdict(state) | {"quota": _quota(sources[state.source])}
+                found = asdict(state) | {"kind": kinds.get(state.source), "quota": _quota(sources[state.source])}
                 print(printable_json(json.dumps(found, ensure_ascii=False)), file=stream)
             return
         rows = [_row(state, sources[state.source]) for state in states]
         below = [f"workers {workers}  quota {quota}  {condition}" for *_, workers, quota, condition in rows]
-        stream.writelines(f"{line}\n" for line in _TABLE.lines(rows, below, width_of(stream)))
+        table = _TABLE
+        if kinds:
+            table, rows = _TABLE_OF_KINDS, [(row[0], kinds.get(row[0], "-"), *row[1:]) for row in rows]
+        stream.writelines(f"{line}\n" for line in table.lines(rows, below, width_of(stream)))
 
 
 def _row(state: "SourceState", settings: "Settings") -> tuple[str, ...]:
