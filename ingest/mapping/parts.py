@@ -32,22 +32,29 @@ class PartPages:
     def __init__(self, name: str, declared: PartDeclaration) -> None:
         keys = ("parts", name)
         url = declared.url
-        if not url.startswith("/") or url.startswith("//") or url.count(_PLACEHOLDER) != 1 or " " in url:
+        is_path = url.startswith(("/", "./")) and not url.startswith("//")
+        if not is_path or url.count(_PLACEHOLDER) != 1 or " " in url:
             raise MappingError("needs a path on the server of the order, with {order_id} once", (*keys, "url"))
         if declared.next is None and declared.next_parameter is not None:
             raise MappingError("`next_parameter` needs `next`", (*keys, "next_parameter"))
+        if (declared.page_parameter is None) != (declared.page_size is None):
+            given = "page_size" if declared.page_parameter is None else "page_parameter"
+            raise MappingError("`page_parameter` and `page_size` need each other", (*keys, given))
+        if declared.page_size is not None and declared.next is not None:
+            raise MappingError("contains both `next` and `page_size`: remove one of them", (*keys, "page_size"))
         self.name = name
         self._before, self._after = url.split(_PLACEHOLDER)
         self._elements = single_path(declared.items, (*keys, "items")).steps
         self._next = None if declared.next is None else single_path(declared.next, (*keys, "next")).steps
-        self._parameter = declared.next_parameter
+        self._parameter = declared.next_parameter or declared.page_parameter
+        self._size = declared.page_size
 
     def first(self, order_id: str) -> str:
         """Return the path of the first page."""
         return self._before + quoted_ids(order_id) + self._after
 
-    def read(self, body: bytes, order_id: str) -> Page:
-        """Return the content of a page.
+    def read(self, body: bytes, order_id: str, number: int) -> Page:
+        """Return the content of the page with this number, from 1.
 
         Raises:
             TruncatedDocument: it is truncated.
@@ -55,7 +62,10 @@ class PartPages:
         """
         document = decode_json_strictly(body)
         try:
-            return Page(self._elements_of(document), self._next_of(document, order_id))
+            elements = self._elements_of(document)
+            if self._size is None:
+                return Page(elements, self._next_of(document, order_id))
+            return Page(elements, self._with_parameter(order_id, number + 1) if len(elements) >= self._size else None)
         except Mismatch as mismatch:
             raise InvalidDocument(f"part {self.name}: {mismatch.problem} - at `${mismatch.at or ''}`") from None
 
@@ -75,9 +85,12 @@ class PartPages:
             raise Mismatch(f"expected `str` or `int`, got {type_name(found)}", text_of(self._next))
         if self._parameter is None:
             return str(found)
+        return self._with_parameter(order_id, found)
+
+    def _with_parameter(self, order_id: str, value: str | int) -> str:
         first = self.first(order_id)
         between = "&" if "?" in first else "?"
-        return f"{first}{between}{quote(self._parameter, safe='')}={quote(str(found), safe='')}"
+        return f"{first}{between}{quote(self._parameter or '', safe='')}={quote(str(value), safe='')}"
 
 
 def join(body: bytes, parts: dict[str, list[Any]]) -> bytes:

@@ -96,7 +96,7 @@ class PartsClient:
             size += len(fetched.body)
             if size > self._limit:
                 raise InvalidDocument(f"part {part.name}: the order and its parts are larger than {self._limit} bytes")
-            page: Page = await _off_loop(len(fetched.body), part.read, fetched.body, request.order_id)
+            page: Page = await _off_loop(len(fetched.body), part.read, fetched.body, request.order_id, len(seen))
             elements += page.elements
             target = page.next
         return elements, size

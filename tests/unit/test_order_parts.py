@@ -24,6 +24,7 @@ BY_TOKEN = PartDeclaration(
     url="/orders/{order_id}/items", items="payload.items", next="payload.token", next_parameter="page token"
 )
 BY_URL = PartDeclaration(url="/orders/{order_id}/items?limit=2", items="items", next="links.next")
+BY_NUMBER = PartDeclaration(url="./{order_id}/items?limit=2", items="$", page_parameter="page", page_size=2)
 FIRST = "/orders/a%3A1/items"
 
 
@@ -92,6 +93,15 @@ async def test_pages_are_followed_by_url() -> None:
     fetched = await delivered(client(api, BY_URL).fetch(REQUEST))
 
     assert msgspec.json.decode(fetched.body) == {"id": "a:1", "parts": {"items": [1, 2]}}
+
+
+async def test_pages_are_followed_by_number_until_one_is_not_full() -> None:
+    first = "./a%3A1/items?limit=2"
+    api = Api({"": {"id": "a:1"}, first: [1, 2], f"{first}&page=2": [3, 4], f"{first}&page=3": []})
+
+    fetched = await delivered(client(api, BY_NUMBER).fetch(REQUEST))
+
+    assert msgspec.json.decode(fetched.body) == {"id": "a:1", "parts": {"items": [1, 2, 3, 4]}}
 
 
 async def test_a_probe_requests_the_order_once_before_anything_else() -> None:
@@ -212,6 +222,15 @@ def test_an_order_that_is_truncated_stays_so_when_it_is_joined() -> None:
         (PartDeclaration(url="/orders/items", items="a"), "needs a path on the server of the order"),
         (PartDeclaration(url="/o/{order_id}", items="a[]"), "a path with [] leads to a list of values"),
         (PartDeclaration(url="/o/{order_id}", items="a", next_parameter="n"), "`next_parameter` needs `next`"),
+        (PartDeclaration(url="/o/{order_id}", items="a", page_parameter="n"), "`page_parameter` and `page_size` need"),
+        (
+            PartDeclaration(url="/o/{order_id}", items="a", page_size=5),
+            "`page_parameter` and `page_size` need each other",
+        ),
+        (
+            PartDeclaration(url="/o/{order_id}", items="a", next="n", page_parameter="n", page_size=5),
+            "contains both `next` and `page_size`",
+        ),
     ],
 )
 def test_a_part_that_cannot_be_used_is_refused(part: PartDeclaration, error: str) -> None:

@@ -26,10 +26,10 @@ class Part(Protocol):
     name: str
 
     def first(self, order_id: str) -> str:
-        """Return the path of the first page."""
+        """Return the path of the first page, absolute or relative to the URL of the order."""
 
-    def read(self, body: bytes, order_id: str) -> Page:
-        """Return the content of a page.
+    def read(self, body: bytes, order_id: str, number: int) -> Page:
+        """Return the content of the page with this number, from 1.
 
         Raises:
             InvalidDocument: it is not a page of the list.

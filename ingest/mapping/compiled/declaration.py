@@ -108,6 +108,8 @@ class PartDeclaration(Strict, frozen=True, kw_only=True):
     items: str
     next: str | None = None
     next_parameter: str | None = None
+    page_parameter: str | None = None
+    page_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class MappingFile(Strict, frozen=True, kw_only=True):
