@@ -56,6 +56,10 @@ def woocommerce(body: bytes, secret: str = SECRET, topic: str = "order.updated")
     return {"X-WC-Webhook-Topic": topic, "X-WC-Webhook-Signature": in_base64(digest(secret.encode(), body))}
 
 
+def bigcommerce(body: bytes, secret: str = SECRET, at: float = NOW, webhook_id: str = "msg_1") -> dict[str, str]:
+    return standard(body, in_base64(secret.encode()), at, webhook_id)
+
+
 def headers(given: dict[str, str]) -> CIMultiDict[str]:
     return CIMultiDict(given)
 

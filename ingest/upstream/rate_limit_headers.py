@@ -6,6 +6,7 @@
 | draft-07 | `RateLimit: limit=100, remaining=50, reset=30` |
 | drafts up to -06 | `RateLimit-Remaining: 50`, `RateLimit-Reset: 30` |
 | custom | `X-RateLimit-Remaining: 50`, `X-RateLimit-Reset: 30`, or a Unix time in seconds or milliseconds |
+| BigCommerce | `X-Rate-Limit-Requests-Left: 50`, `X-Rate-Limit-Time-Reset-Ms: 30000` |
 
 What does not follow its form exactly is ignored: a header is a hint, and never an error.
 """
@@ -49,7 +50,12 @@ class Remaining(msgspec.Struct, frozen=True):
 
 def remaining_of(headers: Mapping[str, str], now: float) -> Remaining | None:
     """Return the rest of the quota at `now` in Unix seconds, or None without such headers. Of several quotas, the one that lasts shortest."""
-    found = [*_standard(headers), *_fields(headers, "RateLimit-", now), *_fields(headers, "X-RateLimit-", now)]
+    found = [
+        *_standard(headers),
+        *_fields(headers, "RateLimit-", now),
+        *_fields(headers, "X-RateLimit-", now),
+        *_milliseconds(headers),
+    ]
     usable = [remaining for remaining in found if 0 < remaining.seconds <= LONGEST]
     return min(usable, key=lambda remaining: (remaining.rate, -remaining.seconds), default=None)
 
@@ -83,6 +89,12 @@ def _fields(headers: Mapping[str, str], prefix: str, now: float) -> Iterator[Rem
         if seconds >= _MILLISECONDS:
             seconds /= 1000
         yield Remaining(remaining.requests, seconds - now if seconds >= _SINCE_1970 else seconds)
+
+
+def _milliseconds(headers: Mapping[str, str]) -> Iterator[Remaining]:
+    left, reset = headers.get("X-Rate-Limit-Requests-Left"), headers.get("X-Rate-Limit-Time-Reset-Ms")
+    for remaining in _remaining(left, reset):
+        yield Remaining(remaining.requests, remaining.seconds / 1000)
 
 
 def _remaining(requests: str | None, seconds: str | None) -> Iterator[Remaining]:

@@ -25,6 +25,7 @@ NOW = 1_790_000_000.0
         {"X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "1790000030"},
         {"X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "1790000030000"},
         {"x-ratelimit-remaining": " 50 ", "x-ratelimit-reset": "30"},
+        {"X-Rate-Limit-Requests-Left": "50", "X-Rate-Limit-Time-Reset-Ms": "30000"},
         {"RateLimit": '"default";r=50;t=30', "X-RateLimit-Remaining": "5000", "X-RateLimit-Reset": "30"},
     ],
 )

@@ -89,6 +89,7 @@ def test_the_page_has_a_source_of_each_profile() -> None:
     assert set(re.findall(r'profile = "([a-z]+)"', "\n".join(ON_THE_PAGE))) == {
         "shopify",
         "woocommerce",
+        "bigcommerce",
         "stripe",
         "standard",
         "hmac",

@@ -39,6 +39,31 @@ def refusal(source: Webhook, document: Any, **options: str) -> Refused:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    ("scope", "is_order"),
+    [
+        ("store/order/created", True),
+        ("store/order/updated", True),
+        ("store/order/refund/created", True),
+        ("store/order/transaction/created", False),
+        ("store/product/updated", False),
+    ],
+)
+def test_bigcommerce_announces_orders_by_the_scope_in_the_body(
+    tmp_path: Path,
+    scope: str,
+    is_order: bool,  # noqa: FBT001
+) -> None:
+    source = made.webhook(tmp_path, 'profile = "bigcommerce"')
+    body = json.dumps({"scope": scope, "data": {"type": "order", "id": 250}, "producer": "stores/abc"}).encode()
+
+    found = read_webhook(source, made.headers(made.bigcommerce(body, webhook_id="msg-7")), body, NOW)
+
+    assert (found is not None) == is_order
+    if found is not None:
+        assert found.announcement.order_id == "250"
+
+
 # -- events -----------------------------------------------------------------------------------------------------------
 
 

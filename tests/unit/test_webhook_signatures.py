@@ -289,6 +289,7 @@ SOURCES = {
     "stripe": (STRIPE, SECRET, made.stripe),
     "shopify": ('profile = "shopify"', SECRET, made.shopify),
     "woocommerce": ('profile = "woocommerce"', SECRET, made.woocommerce),
+    "bigcommerce": ('profile = "bigcommerce"', SECRET, made.bigcommerce),
 }
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ingest.domain.toml_errors import Keys
 
-Profile = Literal["standard", "shopify", "stripe", "woocommerce", "hmac"]
+Profile = Literal["standard", "shopify", "stripe", "woocommerce", "bigcommerce", "hmac"]
 
 
 class WebhookError(ValueError):

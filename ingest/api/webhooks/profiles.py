@@ -78,5 +78,17 @@ PROFILES: dict[str, Profile] = {
         delivery_id=BodyDigest(),
         ping=_WOOCOMMERCE_PING,
     ),
+    "bigcommerce": Profile(
+        # Standard Webhooks, but the key is the client secret of the API account without decoding.
+        StandardScheme(),
+        hmac_key,
+        has_timestamp=True,
+        event=PathPlace("scope", ("scope",)),
+        events=("store/order/*",),
+        # Their `data.id` is missing, or is not the ID of an order.
+        ignore=("store/order/transaction/*", "store/order/metafield/*"),
+        order_id=PathPlace("data.id", ("data", "id")),
+        delivery_id=HeaderPlace(("webhook-id",)),
+    ),
 }
 """All but `hmac`, which each webhook declares completely."""
