@@ -10,6 +10,7 @@ import typer
 import uvloop
 
 from ingest.cli.options import option
+from ingest.cli.trial.shop import ONLY_SHOPS, serve_shop
 from ingest.domain.errors import ConfigError
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import changed
@@ -24,6 +25,7 @@ _FAULTS = "Faults, as shares of all requests (0 to 1, together at most 1)"
 _LIMITS = "Limits and outages"
 _ACCESS = "Credentials and TLS"
 _ORDERS = "Orders"
+_SHOPS = "Whole shops"
 
 
 def _share(help_text: str) -> Any:
@@ -125,8 +127,8 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         str | None,
         option(
             _ORDERS,
-            "Serve orders as this shop does: path, credential, documents.",
-            metavar="shopify|woocommerce|amazon",
+            "Serve orders as this shop does: path, credential, documents. See also --orders.",
+            metavar="KIND",
         ),
     ] = _DEFAULT.shape,
     list_limit: Annotated[
@@ -141,13 +143,24 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     any_bytes: Annotated[
         int | None, option(_ORDERS, "Approximate length of their documents, in bytes.", min=1)
     ] = _DEFAULT.any_bytes,
+    orders: Annotated[
+        int | None, option(_SHOPS, "With --shape: serve a whole shop with this number of orders.", metavar="N", min=0)
+    ] = None,
+    changes_per_second: Annotated[float, option(_SHOPS, "Orders that change by themselves.", min=0)] = 0.0,
+    webhooks: Annotated[str | None, option(_SHOPS, "Send the changes to this URL.", metavar="URL")] = None,
+    webhook_share: Annotated[float, option(_SHOPS, "Share of the changes that are sent.", min=0, max=1)] = 1.0,
+    webhook_secret_file: Annotated[Path | None, option(_SHOPS, "Secret that signs webhooks.", metavar="FILE")] = None,
 ) -> None:
     """Run the simulated external API: 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.
 
     POST /orders with {"id": …} or {"ids": […]} is the same. With --shape, it serves the same orders as a shop does, one by one and
     in its lists. PUT /orders/{id} then takes documents of that shape.
 
-    Prints the URL template for INGEST_UPSTREAM_URL when it is ready, and runs until SIGTERM or Ctrl-C.
+    With --shape and --orders, it serves a whole shop, with login, lists, limits and changes. Its kinds are shopify, shopify-rest,
+    woocommerce, amazon, bigcommerce and magento. Of the other options, a shop takes those for the address, --latency, --seed,
+    --rate-limit, --rate-burst, --token, --client, --token-lifetime, --currency and certificates.
+
+    Prints the URL template for INGEST_UPSTREAM_URL when it is ready, or the URL of the shop, and runs until SIGTERM or Ctrl-C.
 
     Everything but host, port, seed and certificates can be changed while it runs: GET, PUT and PATCH /behaviour take the
     same names with underscores. GET /stats returns counts, DELETE /stats resets them. PUT /orders/{id} replaces an
@@ -164,11 +177,16 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 
     `ingest upstream --any-id` serves any number of orders, for a benchmark.
 
-    `ingest upstream --shape shopify --token shpat_1 --rate-limit 2 --rate-burst 40` is a Shopify shop.
+    `ingest upstream --shape shopify --token shpat_1 --rate-limit 2 --rate-burst 40` serves documents of a Shopify shop.
+
+    `ingest upstream --shape woocommerce --orders 200 --changes-per-second 1` is a whole WooCommerce shop.
 
     `curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage; `{"down": null}` ends it.
     """
     options = locals()
+    if orders is not None or webhooks is not None or changes_per_second or (shape is not None and shape in ONLY_SHOPS):
+        serve_shop(options)
+        return
     fields = {name: options[name] for name in Behaviour.__struct_fields__}
     try:
         behaviour = changed(_DEFAULT, fields)

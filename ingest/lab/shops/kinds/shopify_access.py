@@ -1,0 +1,91 @@
+"""What both APIs of Shopify share: IDs, the login of an app, access tokens, and webhooks."""
+
+import hmac
+from abc import abstractmethod
+from collections.abc import Iterable
+from datetime import UTC
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from ingest.lab.shops.kinds.kind import Kind, Webhook, decimal_number, hmac_base64, json_response
+from ingest.lab.shops.kinds.shopify_documents import FIRST_ID, VERSION, rest_order, updated_at_of
+from ingest.lab.shops.orders import ShopOrder
+from ingest.lab.shops.shop_state import Event
+
+_TOPICS = {"created": "orders/create", "updated": "orders/updated", "deleted": "orders/delete"}
+
+
+class ShopifyShop(Kind):
+    """A shop of Shopify, without the routes for orders."""
+
+    token = "shpat_simulated"  # noqa: S105  a default for tests
+    token_lifetime = 86_399.0
+
+    def order_id(self, number: int) -> str:
+        """See `Kind`."""
+        return str(FIRST_ID + number)
+
+    def number(self, order_id: str) -> int | None:
+        """See `Kind`."""
+        found = decimal_number(order_id)
+        return None if found is None else found - FIRST_ID
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        """See `Kind`."""
+        return (web.post("/admin/oauth/access_token", self._login), *self._order_routes())
+
+    @abstractmethod
+    def _order_routes(self) -> Iterable[web.RouteDef]: ...
+
+    def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
+        """See `Kind`. The body is the order of the REST API without its envelope."""
+        body = msgspec.json.encode({"id": FIRST_ID + order.number} if event == "deleted" else rest_order(order))
+        at = self._state.now() if event == "deleted" else updated_at_of(order)
+        headers = {
+            "X-Shopify-Topic": _TOPICS[event],
+            "X-Shopify-Hmac-Sha256": hmac_base64(secret, body),
+            "X-Shopify-Shop-Domain": "simulated.myshopify.com",
+            "X-Shopify-API-Version": VERSION,
+            "X-Shopify-Webhook-Id": str(UUID(int=(order.number << 64) + (order.revision << 8) + len(event))),
+            "X-Shopify-Event-Id": str(UUID(int=(order.number << 64) + (order.revision << 8))),
+            # The order of events within one second follows from the fraction.
+            "X-Shopify-Triggered-At": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+            + f"{order.revision % 1_000_000:06}000Z",
+        }
+        return Webhook(body, headers)
+
+    def is_allowed(self, request: web.Request) -> bool:
+        """Whether a request has a valid access token."""
+        given = request.headers.get("X-Shopify-Access-Token", "")
+        token = self._site.behaviour.token
+        if hmac.compare_digest(given.encode(), token.encode()) or self._site.is_issued(given):
+            return True
+        self._state.counts["unauthorized"] += 1
+        return False
+
+    async def _login(self, request: web.Request) -> web.Response:
+        if request.content_type == "application/json":
+            try:
+                form = msgspec.json.decode(await request.read(), type=dict[str, str])
+            except ValueError:
+                return _login_error("invalid_request")
+        else:
+            form = {name: str(value) for name, value in (await request.post()).items()}
+        if form.get("grant_type") != "client_credentials":
+            return _login_error("unsupported_grant_type")
+        if f"{form.get('client_id')}:{form.get('client_secret')}" != self._site.behaviour.client:
+            self._state.counts["unauthorized"] += 1
+            return _login_error("application_cannot_be_found")
+        token = self._site.issue_token("shpat_")
+        lifetime = int(self._site.behaviour.token_lifetime)
+        return json_response({"access_token": token, "scope": "read_orders,read_all_orders", "expires_in": lifetime})
+
+
+def _login_error(error: str) -> web.Response:
+    return json_response({"error": error}, 400)
+
+
+UNAUTHORIZED = "[API] Invalid API key or access token (unrecognized login or wrong password)"
+"""The text of Shopify's 401."""

@@ -1,0 +1,120 @@
+"""A shop of Shopify with the legacy REST Admin API: orders one by one, by IDs, and lists with cursors in Link headers."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlencode
+
+import msgspec
+from aiohttp import web
+
+from ingest.lab.shops.kinds.kind import json_response, page_number, read_time
+from ingest.lab.shops.kinds.shopify_access import UNAUTHORIZED, ShopifyShop
+from ingest.lab.shops.kinds.shopify_documents import rest_order
+from ingest.lab.shops.orders import ShopOrder
+
+_RATE, _BURST = 2.0, 40
+_API = "/admin/api/{version:[0-9]{4}-[0-9]{2}}"
+
+
+class _Cursor(msgspec.Struct):
+    """A position in a list, with the filters of the list.
+
+    Attributes:
+        after: time and number of the last order on the page before.
+        query: the filters of the first page.
+    """
+
+    after: tuple[str, int]
+    query: dict[str, str]
+
+
+class ShopifyRest(ShopifyShop):
+    """The API of the shop."""
+
+    def _order_routes(self) -> Iterable[web.RouteDef]:
+        return (
+            web.get(_API + "/orders.json", self._list),
+            web.get(_API + "/orders/count.json", self._count),
+            web.get(_API + "/orders/{id:[^/]+}.json", self._one),
+        )
+
+    async def _one(self, request: web.Request) -> web.Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        order = self._state.fetch(self.number(request.match_info["id"]))
+        if order is None:
+            return self._stamped(json_response({"errors": "Not Found"}, 404))
+        return self._stamped(json_response({"order": rest_order(order)}))
+
+    async def _count(self, request: web.Request) -> web.Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        try:
+            found = self._listed(request.query)
+        except ValueError:
+            return self._stamped(json_response({"errors": {"order": "Invalid parameter"}}, 400))
+        return self._stamped(json_response({"count": len(found)}))
+
+    async def _list(self, request: web.Request) -> web.Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        try:
+            size = page_number(request.query.get("limit"), 50, 250)
+            cursor = _read_cursor(request.query.get("page_info"))
+            query = dict(request.query) if cursor is None else cursor.query
+            found = self._listed(query)
+        except ValueError:
+            return self._stamped(json_response({"errors": {"order": "Invalid parameter"}}, 400))
+        if cursor is not None:
+            if not request.query.keys() <= {"page_info", "limit", "fields"}:
+                return self._stamped(json_response({"errors": {"page_info": "cannot be combined with filters"}}, 400))
+            found = [order for order in found if _position(order) > (read_time(cursor.after[0]), cursor.after[1])]
+        shown = found[:size]
+        response = json_response({"orders": [rest_order(order) for order in shown]})
+        if len(found) > size:
+            last = shown[-1]
+            page_info = _write_cursor(_Cursor((last.updated_at.isoformat(), last.number), query))
+            parameters = urlencode({"limit": size, "page_info": page_info})
+            response.headers["Link"] = f'<{self._site.base_url}{request.path}?{parameters}>; rel="next"'
+        self._site.page_served(shown)
+        return self._stamped(response)
+
+    def _listed(self, query: Mapping[str, str]) -> list[ShopOrder]:
+        if "ids" in query:
+            numbers = {self.number(order_id) for order_id in query["ids"].split(",")}
+            found = [order for order in self._state.listed(None) if order.number in numbers]
+            return [order for order in found if self._state.fetch(order.number)]
+        found = self._state.listed(read_time(query.get("updated_at_min")), read_time(query.get("updated_at_max")))
+        placed, until = read_time(query.get("created_at_min")), read_time(query.get("created_at_max"))
+        found = [order for order in found if placed is None or order.placed_at >= placed]
+        found = [order for order in found if until is None or order.placed_at <= until]
+        # Without `status`, closed and cancelled orders are missing.
+        if query.get("status", "open") == "open":
+            return [order for order in found if order.status != "cancelled"]
+        return found
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if not self.is_allowed(request):
+            return json_response({"errors": UNAUTHORIZED}, 401)
+        if not self._site.takes(self._site.bucket("requests", _RATE, _BURST)):
+            text = "Exceeded 2 calls per second for api client. Reduce request rates to resume uninterrupted service."
+            return self._stamped(json_response({"errors": text}, 429, {"Retry-After": "2.0"}))
+        return None
+
+    def _stamped(self, response: web.Response) -> web.Response:
+        bucket = self._site.bucket("requests", _RATE, _BURST)
+        used = bucket.size - bucket.available
+        response.headers["X-Shopify-Shop-Api-Call-Limit"] = f"{max(1, round(used))}/{round(bucket.size)}"
+        return response
+
+
+def _position(order: ShopOrder) -> tuple[object, int]:
+    return order.updated_at, order.number
+
+
+def _write_cursor(cursor: _Cursor) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(cursor)).decode()
+
+
+def _read_cursor(text: str | None) -> _Cursor | None:
+    return None if text is None else msgspec.json.decode(urlsafe_b64decode(text), type=_Cursor)

@@ -1,0 +1,158 @@
+"""Starts and stops a simulated shop in any running event loop."""
+
+import asyncio
+import secrets
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from random import Random
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from ingest.domain.errors import UserError
+from ingest.lab.shops.kinds.kind import Kind
+from ingest.lab.shops.kinds.shopify_rest import ShopifyRest
+from ingest.lab.shops.kinds.woocommerce import WooCommerce
+from ingest.lab.shops.making import OrderMaker
+from ingest.lab.shops.shop_behaviour import ShopBehaviour, changed
+from ingest.lab.shops.shop_control import CONTROL_PATHS, ShopControl
+from ingest.lab.shops.shop_site import ShopSite
+from ingest.lab.shops.shop_state import ShopState
+from ingest.lab.shops.webhook_sender import WebhookSender
+from ingest.lab.upstream.behaviour import parse_latency
+
+KINDS: Mapping[str, type[Kind]] = MappingProxyType({"shopify-rest": ShopifyRest, "woocommerce": WooCommerce})
+"""The kinds of shops by the value of `--shape`."""
+
+DEFAULT_ORDERS = 1_000
+_TICK = 0.1
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class SimulatedShop:
+    """A whole shop with state.
+
+    ```python
+    async with SimulatedShop("woocommerce", orders=200) as shop:
+        ...                              # use shop.base_url
+        shop.state.change(shop.state.random_orders(1)[0])
+    ```
+
+    Args:
+        name: kind of the shop.
+        orders: number of initial orders.
+        changes: fields of the behaviour that differ from those of the kind.
+        currency: of all orders.
+        host: address to listen on.
+        port: to listen on, or 0 for any free one.
+        seed: of the random generator. The same seed makes the same orders and changes.
+        webhook_secret: signs webhooks.
+        tls: serves HTTPS.
+
+    Attributes:
+        kind: the API of the shop.
+        site: its behaviour, tokens and limits.
+        state: its orders.
+        base_url: scheme, host and port, set at the start.
+    """
+
+    def __init__(  # noqa: PLR0913  a test chooses any of them
+        self,
+        name: str,
+        *,
+        orders: int = DEFAULT_ORDERS,
+        changes: Mapping[str, object] = MappingProxyType({}),
+        currency: str = "EUR",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        seed: int | None = None,
+        webhook_secret: bytes = b"simulated-webhook-secret",
+        tls: ssl.SSLContext | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        kind = KINDS[name]
+        self.seed = secrets.randbits(32) if seed is None else seed
+        self._random = Random(self.seed)
+        maker = OrderMaker(self.seed, currency, fractional=kind.fractional)
+        self.state = ShopState(maker, orders, Random(self.seed), clock)
+        usual = ShopBehaviour(token=kind.token, client=kind.client, token_lifetime=kind.token_lifetime)
+        self.site = ShopSite(self.state, changed(usual, changes))
+        self.kind = kind(self.site)
+        self._control = ShopControl(self.site, self.kind, name)
+        self._sender = WebhookSender(self.site, self.kind, webhook_secret, self._random)
+        self.state.on_event = self._sender.on_event
+        self._host, self._port, self._tls = host, port, tls
+
+    async def __aenter__(self) -> Self:
+        """Listen.
+
+        Raises:
+            UserError: the shop cannot listen on the address.
+        """
+        application = web.Application(middlewares=[self._behave])
+        application.add_routes([*self._control.routes(), *self.kind.routes()])
+        async with AsyncExitStack() as starting:
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
+            await runner.setup()
+            starting.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, self._host, self._port, ssl_context=self._tls)
+            try:
+                await site.start()
+            except OSError as error:
+                raise UserError(f"cannot listen on {self._host}, port {self._port}: {error.strerror}") from error
+            host, port, *_ = runner.addresses[0]
+            scheme = "http" if self._tls is None else "https"
+            self.base_url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+            self.site.base_url = self.base_url
+            self._tasks = [asyncio.create_task(self._sender.run()), asyncio.create_task(self._change())]
+            starting.push_async_callback(self._stop_tasks)
+            self._running = starting.pop_all()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self._running.aclose()
+
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _change(self) -> None:
+        """Change orders by themselves at the configured rate."""
+        owed, before = 0.0, time.monotonic()
+        while True:
+            await asyncio.sleep(_TICK)
+            now = time.monotonic()
+            behaviour = self.site.behaviour
+            owed += behaviour.changes_per_second * (now - before)
+            before = now
+            while owed >= 1:
+                owed -= 1
+                self._change_one(behaviour)
+
+    def _change_one(self, behaviour: ShopBehaviour) -> None:
+        late = behaviour.late if self._random.random() < behaviour.late_share else 0.0
+        if self._random.random() < 0.1 or not len(self.state):
+            self.state.create(late=late)
+        else:
+            self.state.change(self.state.random_orders(1)[0], late=late)
+
+    @web.middleware
+    async def _behave(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.path.startswith(CONTROL_PATHS):
+            return await handler(request)
+        behaviour = self.site.behaviour
+        self.state.counts["requests"] += 1
+        draw = parse_latency(behaviour.latency)
+        if draw is not None:
+            await asyncio.sleep(draw(self._random))
+        if behaviour.down:
+            return web.Response(status=503, text="Service Unavailable")
+        return await handler(request)
