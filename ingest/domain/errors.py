@@ -137,6 +137,13 @@ class PermanentFault(Fault):
         self.is_configured = is_configured
 
 
+class ListFault(Fault):
+    """A response is no page of the list of orders in the configuration. No order is to blame.
+
+    The shop may send other pages later, or the operator has to correct the description of the list.
+    """
+
+
 class TransformFailed(Exception):
     """A user's function failed for one order. The message contains the error and its location, but no value of the order."""
 

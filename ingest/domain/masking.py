@@ -5,6 +5,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 PLACEHOLDER = "{order_id}"
 BULK_PLACEHOLDER = "{order_ids}"
+LIST_PLACEHOLDERS = ("{since}", "{until}", "{cursor}")
 MASK = "***"
 # Options in the URLs of Redis and PostgreSQL that are not secret. All others are masked.
 _SHOWN_OPTIONS = frozenset({
@@ -12,12 +13,12 @@ _SHOWN_OPTIONS = frozenset({
     "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile", "sslcert", "sslcrl", "sslkey", "sslmode",
     "sslnegotiation", "sslrootcert", "target_session_attrs", "user", "username",
 })  # fmt: skip
-_PLACEHOLDERS = re.compile(f"({re.escape(PLACEHOLDER)}|{re.escape(BULK_PLACEHOLDER)})")
+_PLACEHOLDERS = re.compile(f"({'|'.join(map(re.escape, (PLACEHOLDER, BULK_PLACEHOLDER, *LIST_PLACEHOLDERS)))})")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def mask_url(url: str) -> str:
-    """Return the URL with passwords and query values, except `{order_id}` and `{order_ids}`, replaced by `***`.
+    """Return the URL with passwords and query values, except placeholders, replaced by `***`.
 
     In the URL of the external API, the whole user part is masked, because it may contain an API key as the user name.
 

@@ -17,6 +17,7 @@ from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.settings import PREFIX
 from ingest.settings.api import ApiSettings
 from ingest.settings.connections import ConnectionSettings
+from ingest.settings.lists import ListSettings
 from ingest.settings.names import describes_source
 from ingest.settings.problems import problem_of
 from ingest.settings.processing import ProcessingSettings
@@ -31,6 +32,7 @@ class Settings(
     TelemetrySettings,
     WorkerSettings,
     ProcessingSettings,
+    ListSettings,
     UpstreamSettings,
     ConnectionSettings,
 ):

@@ -1,5 +1,6 @@
 """Shows the values of settings, with secrets masked."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,18 @@ def set_by_source(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def _masked(name: str, value: Any) -> Any:
+    if name == "order_list" and value and value.lstrip().startswith("{"):
+        return _masked_list(value)
     if isinstance(value, SecretStr):
         value = value.get_secret_value() if name.endswith(URLS) else MASK
     return mask_url(value) if name.endswith(URLS) and value else value
+
+
+def _masked_list(text: str) -> str:
+    """Return the description of a list with its URL masked."""
+    try:
+        table = json.loads(text)
+        table["url"] = mask_url(table["url"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return MASK  # another part reports the problem
+    return json.dumps(table)

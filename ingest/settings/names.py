@@ -10,7 +10,7 @@ from ingest.settings import PREFIX
 
 UPSTREAM = "upstream"
 _UPSTREAM_FIELD = f"{UPSTREAM}_"
-# The settings of the processing. All others that describe a source begin with `upstream_`.
+# The settings of the processing and of the list of orders. All others that describe a source begin with `upstream_`.
 _PROCESSING = (
     "mapping",
     "transform",
@@ -20,7 +20,11 @@ _PROCESSING = (
     "keep_document",
     "results",
     "results_age",
+    "order_list",
+    "poll",
 )
+# Keys with another name than their setting, because a list without an owner means nothing among the variables.
+_KEYS = {"order_list": "list"}
 _VARIABLE = re.compile(
     rf"\b{PREFIX}(?:UPSTREAM_[A-Z0-9_]*|{'|'.join(map(str.upper, reversed(_PROCESSING)))})(?![A-Z0-9_])"
 )
@@ -40,7 +44,7 @@ def key_of(field: str) -> tuple[str, ...]:
     """Return the keys of a setting within the table of its source: `("upstream", "token")` for `upstream_token`."""
     if field.startswith(_UPSTREAM_FIELD):
         return UPSTREAM, field.removeprefix(_UPSTREAM_FIELD)
-    return (field,)
+    return (_KEYS.get(field, field),)
 
 
 def keys_in_file(source: str, field: str) -> Keys:

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ingest.domain.durations import parse_duration
 from ingest.domain.toml_errors import Keys
+from ingest.settings.lists import ListSettings
 from ingest.settings.names import UPSTREAM, key_of
 from ingest.settings.problems import is_secret, problem_of
 from ingest.settings.processing import ProcessingSettings
@@ -20,9 +21,10 @@ from ingest.settings.variables import read_value
 
 WEBHOOK = "webhook"
 _DURATIONS = frozenset({
-    "upstream_connect_timeout", "upstream_read_timeout", "upstream_timeout", "transform_timeout", "results_age", "coalesce",
+    "upstream_connect_timeout", "upstream_read_timeout", "upstream_timeout", "transform_timeout", "results_age", "coalesce", "poll",
 })  # fmt: skip
 _PATHS = frozenset({"upstream_ca_file", "upstream_cert_file", "upstream_key_file"})
+_TABLES = frozenset({"upstream_headers", "order_list"})
 _FROM_FILE = "_file"
 
 
@@ -54,7 +56,7 @@ class SourceValues(NamedTuple):
     webhook: Mapping[str, Any] | None
 
 
-class _SourceModel(UpstreamSettings, ProcessingSettings):
+class _SourceModel(UpstreamSettings, ProcessingSettings, ListSettings):
     """The settings that describe a source. They come from its table only."""
 
     upstream_url: str
@@ -165,8 +167,8 @@ def _converted(name: str, value: Any, folder: Path) -> Any:
     """Return a value of TOML in the form of a setting."""
     if name in _SWITCHES and isinstance(value, bool):
         return "on" if value else "off"
-    if name == "upstream_headers" and isinstance(value, dict):
-        return json.dumps(value)
+    if name in _TABLES and isinstance(value, dict):
+        return _as_json(name, value)
     if not isinstance(value, str):
         return value
     if name in _DURATIONS:
@@ -174,8 +176,17 @@ def _converted(name: str, value: Any, folder: Path) -> Any:
             return parse_duration(value)
         except ValueError as error:
             raise TableProblem(f"{error} (got {value[:64]!r})", key_of(name)) from None
-    is_file = name in _PATHS or (name == "mapping" and ("/" in value or value.endswith(".toml")))
+    is_file = (
+        name in _PATHS or name == "order_list" or (name == "mapping" and ("/" in value or value.endswith(".toml")))
+    )
     return str(folder / value) if is_file and value else value
+
+
+def _as_json(name: str, table: dict[str, Any]) -> str:
+    try:
+        return json.dumps(table)
+    except TypeError:
+        raise TableProblem("must not contain dates and times of TOML: write texts", key_of(name)) from None
 
 
 def _problem_in(problem: Any, files: Mapping[str, Path]) -> TableProblem:

@@ -11,12 +11,14 @@ from ingest.settings.names import naming_keys_of, with_names_of
 from ingest.sources.documents import mapping_of
 from ingest.sources.endpoint import endpoint_of, requested_url
 from ingest.sources.source import Source, TransformOptions
+from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.bulk.bulk import BulkOptions
 from ingest.upstream.http.tls_context import UnusableFile
 from ingest.upstream.http.transport import UpstreamLimits
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
+    from ingest.upstream.lists.order_list import ListOptions
 
 # The default burst as a share of the requests of one second, which makes up for short delays. The rate is reduced by the same share, so
 # that no more than the rate is granted within any second.
@@ -40,9 +42,10 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         body=document if bulk is None else min(bulk.size * document, max(document, settings.batch_bytes)),
         tries=settings.upstream_tries,
     )
+    endpoint = endpoint_of(settings, environ)
     return Source(
         name=settings.source,
-        endpoint=endpoint_of(settings, environ),
+        endpoint=endpoint,
         limits=limits,
         quota_name=quota_name_of(settings),
         quota=_quota(settings),
@@ -54,6 +57,8 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         transform=transform_of(settings),
         keeps_documents=settings.keep_document == "on",
         results_age=settings.results_age if settings.results == "on" else 0.0,
+        order_list=_list(settings, endpoint, limits, environ),
+        poll=settings.poll,
     )
 
 
@@ -90,6 +95,16 @@ def _bulk(settings: "Settings") -> BulkOptions | None:
         path=settings.upstream_bulk_path,
         id_path=settings.upstream_bulk_id,
     )
+
+
+def _list(
+    settings: "Settings", endpoint: Endpoint, limits: UpstreamLimits, environ: Mapping[str, str]
+) -> "ListOptions | None":
+    if settings.order_list is None and settings.poll is None:
+        return None
+    from ingest.sources.order_lists import list_of  # noqa: PLC0415  only some need it
+
+    return list_of(settings, endpoint, limits, environ)
 
 
 def quota_name_of(settings: "Settings") -> str:

@@ -12,6 +12,7 @@ from ingest.upstream.http.transport import UpstreamLimits
 
 if TYPE_CHECKING:
     from ingest.mapping.compiled.mapping import CompiledMapping
+    from ingest.upstream.lists.order_list import ListOptions
 
 
 class TransformOptions(msgspec.Struct, frozen=True):
@@ -47,6 +48,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         transform: called for each order. None for none.
         keeps_documents: whether the raw document is stored with each order.
         results_age: seconds for which results are kept. 0 if none are written.
+        order_list: how its list of orders is read. None without a list.
+        poll: seconds between two readings of the list for changed orders. None if it is not polled.
     """
 
     name: str = UNNAMED
@@ -62,6 +65,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     transform: TransformOptions | None
     keeps_documents: bool
     results_age: float
+    order_list: "ListOptions | None" = None
+    poll: float | None = None
 
     @property
     def orders_per_request(self) -> int:

@@ -20,12 +20,13 @@ from ingest.domain.orders.clean_json import ignored
 from ingest.domain.orders.order_id import quoted_ids
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint, media_type_of
+from ingest.upstream.attempts import Attempts
 from ingest.upstream.body_template import BodyTemplate
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
 from ingest.upstream.opening import OpenTransport, open_access
 from ingest.upstream.quota.quota import FleetQuota
-from ingest.upstream.session import ApiSession, Attempts, utc_now
+from ingest.upstream.session import ApiSession, utc_now
 
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1

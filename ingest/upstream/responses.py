@@ -131,16 +131,17 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     value = value.strip()
     if _SECONDS.fullmatch(value):
         return min(float(value), LONGEST_WAIT)
-    until = _http_date(value)
+    until = http_date(value)
     return min(max(0.0, (until - now).total_seconds()), LONGEST_WAIT) if until is not None else None
 
 
 def api_time(headers: Mapping[str, str], now: datetime) -> datetime:
     """Return the time by the API's clock, from the response's Date header, or else `now`."""
-    return _http_date(headers.get("Date")) or now
+    return http_date(headers.get("Date")) or now
 
 
-def _http_date(value: str | None) -> datetime | None:
+def http_date(value: str | None) -> datetime | None:
+    """Return the time of a header such as Date, or None if it is missing or invalid."""
     if value is None:
         return None
     try:

@@ -5,10 +5,9 @@ redirects within the origin, counts the request, and returns a document or a `Fa
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
@@ -17,32 +16,16 @@ from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Credential, Endpoint, FixedCredential, headers_with
+from ingest.upstream.attempts import Attempts, observed
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
-from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, TooLarge
+from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, OnHeaders, TooLarge
 from ingest.upstream.responses import code_of, fault_of, is_truncated
 
 if TYPE_CHECKING:
     from ingest.upstream.quota.quota import FleetQuota
 
 Requests = tuple[FetchRequest, ...]
-_OVERLOADED = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
-
-
-class Attempts(Protocol):
-    """Observes attempts. An attempt is one HTTP request, and times are in monotonic seconds. One end follows each start."""
-
-    def record_start(self) -> None:
-        """An attempt begins."""
-
-    def record_document(self, started_at: float, ended_at: float) -> None:
-        """It has brought a document."""
-
-    def record_overload(self, started_at: float) -> None:
-        """It was rejected because the API is overloaded, or timed out."""
-
-    def record_end(self) -> None:
-        """It has ended in another way, or was cancelled."""
 
 
 def utc_now() -> datetime:
@@ -89,11 +72,26 @@ class ApiSession:
         self._attempts = attempts
 
     async def send(
-        self, requests: Requests, url: str, body: bytes | None = None, method: Method | None = None
+        self,
+        requests: Requests,
+        url: str,
+        body: bytes | None = None,
+        method: Method | None = None,
+        *,
+        on_headers: OnHeaders | None = None,
+        empty_status: int | None = None,
     ) -> Fetched | Failed:
         """Send a request for these orders, and once more after a redirect or with a renewed credential.
 
-        Return the response with the start time of its request, or the reason why there is no whole document. The URL is percent-encoded.
+        Return the response with the start time of its request, or the reason why there is no whole document.
+
+        Args:
+            requests: for orders. One without an ID for a request that belongs to no order.
+            url: percent-encoded.
+            body: of a POST.
+            method: of the request, if it is not the endpoint's.
+            on_headers: called with the headers of a response with a document.
+            empty_status: a status that means an empty document, and is no fault.
         """
         exchange = Exchange(requests, time.monotonic())
         method = method or self._method
@@ -103,9 +101,13 @@ class ApiSession:
                 # Before the clocks are read, because the request begins when it may be sent.
                 headers = await (self.headers() if self._quota is None else self._admitted(self._quota))
                 requested_at, exchange = self._now(), Exchange(requests, time.monotonic())
-                response = await self._exchange(exchange, url, headers, method, body)
+                response = await self._exchange(exchange, url, headers, method, body, on_headers)
                 if isinstance(response, bytes):
                     return Fetched(clean_json(response, self._on_replaced), requested_at, exchange)
+                if response.status == empty_status:
+                    if on_headers is not None:
+                        on_headers(response.headers)
+                    return Fetched(b"", requested_at, exchange)
                 target = _target(url, response)
                 if target is not None:
                     if not redirects:
@@ -146,7 +148,13 @@ class ApiSession:
             raise
 
     async def _exchange(
-        self, exchange: Exchange, url: str, headers: Mapping[str, str], method: Method, body: bytes | None
+        self,
+        exchange: Exchange,
+        url: str,
+        headers: Mapping[str, str],
+        method: Method,
+        body: bytes | None,
+        on_headers: OnHeaders | None,
     ) -> bytes | NoDocument:
         """Send one request, and return a whole document or a response without one.
 
@@ -158,8 +166,8 @@ class ApiSession:
         if traceparent is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
         try:
-            request = send(url, headers, method, body, quota and quota.observe)
-            document = await (request if self._attempts is None else _observed(self._attempts, request))
+            request = send(url, headers, method, body, _both(None if quota is None else quota.observe, on_headers))
+            document = await (request if self._attempts is None else observed(self._attempts, request))
         except NoDocument as response:
             code = code_of(response.status)
             return response
@@ -193,31 +201,20 @@ class ApiSession:
         return TransientFault(text, reached=reason.reached, reason=retry)
 
 
+def _both(first: OnHeaders | None, second: OnHeaders | None) -> OnHeaders | None:
+    if first is None or second is None:
+        return first or second
+
+    def both(headers: Mapping[str, str]) -> None:
+        first(headers)
+        second(headers)
+
+    return both
+
+
 def _target(url: str, response: NoDocument) -> str | None:
     """Return the target of a redirect, or None if the response is none."""
     try:
         return redirect_target(url, response.status, response.headers.get("Location"))
     except RefusedRedirect as refused:
         raise TransientFault(f"HTTP {response.status}: the redirect is not followed: it {refused}") from None
-
-
-async def _observed(attempts: Attempts, request: Awaitable[bytes]) -> bytes:
-    """Await a request of a transport, and report it."""
-    attempts.record_start()
-    started_at = time.monotonic()
-    try:
-        document = await request
-    except BaseException as error:
-        if _is_overload(error):
-            attempts.record_overload(started_at)
-        else:
-            attempts.record_end()
-        raise
-    attempts.record_document(started_at, time.monotonic())
-    return document
-
-
-def _is_overload(error: BaseException) -> bool:
-    if isinstance(error, NoDocument):
-        return error.status in _OVERLOADED
-    return isinstance(error, NoResponse) and error.timed_out

@@ -9,6 +9,7 @@ import pytest
 
 from ingest.domain.errors import ConfigError
 from ingest.settings import Settings, load_settings
+from ingest.settings.lists import ListSettings
 from ingest.settings.loading import Settings as EverySetting
 from ingest.settings.masked_values import effective, effective_source, set_by_source
 from ingest.settings.names import describes_source, naming_keys_of, setting_name
@@ -223,7 +224,8 @@ def test_sources_that_share_a_quota_have_the_same_limits(read: Read) -> None:
 
 
 def test_the_settings_of_a_source_are_those_of_its_topics() -> None:
-    of_source = UpstreamSettings.model_fields.keys() | ProcessingSettings.model_fields.keys()
+    topics = (UpstreamSettings, ProcessingSettings, ListSettings)
+    of_source = {name for topic in topics for name in topic.model_fields}
 
     assert {name for name in EverySetting.model_fields if describes_source(name)} == of_source
     assert setting_name("", "upstream_token") == "INGEST_UPSTREAM_TOKEN"

@@ -1,0 +1,111 @@
+"""Makes the list of orders of a source from the settings."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ingest.domain.durations import parse_duration
+from ingest.domain.errors import ConfigError
+from ingest.domain.toml_errors import Keys, describe_error, dotted
+from ingest.files.regular import read_text
+from ingest.settings.names import key_of, setting_name
+from ingest.settings.source_file import problem_in_source
+from ingest.upstream.access.endpoint import Endpoint
+from ingest.upstream.http.proxy import proxy_for
+from ingest.upstream.http.transport import UpstreamLimits
+from ingest.upstream.lists.declaration import ListDeclaration, ListProblem
+from ingest.upstream.lists.order_list import ListOptions
+from ingest.upstream.lists.page_reading import PageReader
+from ingest.upstream.lists.requests import ListRequests
+from ingest.upstream.lists.times import ListTimes
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+_FIELD = "order_list"
+_LARGEST_FILE = 1024 * 1024
+# A page may contain hundreds of whole documents. One page is read at a time.
+_LARGEST_PAGE = 32 * 1024 * 1024
+_LONGEST_OVERLAP = 7 * 86_400.0
+
+
+def list_of(
+    settings: "Settings", endpoint: Endpoint, limits: UpstreamLimits, environ: Mapping[str, str]
+) -> ListOptions | None:
+    """Return the list that the settings describe, or None without one.
+
+    Args:
+        settings: of the source.
+        endpoint: for single orders, with the credential.
+        limits: of requests for orders.
+        environ: the environment of the process, with proxies.
+
+    Raises:
+        ConfigError: the description cannot be used. The message contains the path of the key.
+    """
+    if settings.order_list is None:
+        if settings.poll is not None:
+            name = setting_name(settings.source, _FIELD)
+            raise ConfigError(f"{setting_name(settings.source, 'poll')} is set without {name}, the list to poll")
+        return None
+    try:
+        declared = _declared(settings.order_list)
+        requests = ListRequests(declared)
+        PageReader(declared, ListTimes(declared.time, declared.zone))
+        overlap = _overlap(declared.overlap)
+    except ListProblem as problem:
+        raise _error(settings, problem) from None
+    return ListOptions(
+        msgspec.structs.replace(
+            endpoint,
+            url=requests.url,
+            method=requests.method,
+            body=None if declared.body is None else "{}",
+            proxy=proxy_for(requests.url, environ),
+        ),
+        declared,
+        replace(limits, body=max(limits.body, _LARGEST_PAGE)),
+        overlap,
+    )
+
+
+def _declared(text: str) -> ListDeclaration:
+    table = _table(text)
+    try:
+        return msgspec.convert(table, ListDeclaration)
+    except msgspec.ValidationError as error:
+        problem, keys = describe_error(str(error), (), lambda _: ListDeclaration.__struct_encode_fields__)
+        raise ListProblem(problem, *keys) from None
+
+
+def _table(text: str) -> Any:
+    """Return the table of a JSON object, or of the TOML file at a path."""
+    try:
+        if text.lstrip().startswith("{"):
+            return json.loads(text)
+        return tomllib.loads(read_text(Path(text), _LARGEST_FILE, "a description of a list"))
+    except (ValueError, RecursionError) as error:
+        raise ListProblem(f"neither a JSON object nor a TOML file: {error}") from None
+
+
+def _overlap(given: str | float) -> timedelta:
+    try:
+        seconds = parse_duration(given) if isinstance(given, str) else float(given)
+    except ValueError as error:
+        raise ListProblem(f"{error} (got {given!r})", "overlap") from None
+    if not 0 <= seconds <= _LONGEST_OVERLAP:
+        raise ListProblem("must be from 0 to 7 days", "overlap")
+    return timedelta(seconds=seconds)
+
+
+def _error(settings: "Settings", problem: ListProblem) -> ConfigError:
+    keys: Keys = problem.keys
+    if settings.source:
+        return problem_in_source(settings, problem.problem, (*key_of(_FIELD), *keys))
+    return ConfigError(": ".join([setting_name("", _FIELD), *([dotted(keys)] if keys else []), problem.problem]))

@@ -1,0 +1,1 @@
+"""The lists of orders of an external API."""

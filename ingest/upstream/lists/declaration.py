@@ -1,0 +1,73 @@
+"""The description of a list of orders in the configuration, and its problems."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from ingest.domain.toml_errors import Keys
+
+LINK, PAGE, OFFSET = "link", "page", "offset"
+
+
+class ListProblem(ValueError):
+    """A description that cannot be used.
+
+    Attributes:
+        problem: the error.
+        keys: the location in the table.
+    """
+
+    def __init__(self, problem: str, *keys: str | int) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.keys: Keys = keys
+
+
+class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A list of orders in the configuration. A path is names of members, separated by dots.
+
+    Attributes:
+        url: template with `{since}`, `{until}` and `{cursor}`.
+        method: of the requests.
+        body: JSON template of a POST, a text or a table.
+        items: path of the array in the body. By default, the body itself or its only array.
+        id: path of the order ID in an element.
+        updated_at: path of the time of the last change in an element. Empty if there is none.
+        next: where the next page is: `link`, `page`, `offset`, or a path in the body. Empty for a list of one page.
+        more: path of a boolean that is false on the last page.
+        size: elements of a full page. A shorter page is the last one.
+        total: path of the number of elements on all pages.
+        total_pages: path of the number of pages.
+        first_page: number of the first page.
+        ascending: whether the list is sorted by the time of the last change, oldest first.
+        time: format of the times in requests.
+        zone: time zone of times without one.
+        overlap: how far a poll reads again before the last one.
+        complete: whether the elements are whole documents.
+        remove_prefix: text before the IDs that is removed.
+    """
+
+    url: str
+    method: Literal["GET", "POST"] | None = None
+    body: str | dict[str, Any] | None = None
+    items: str = ""
+    id: str = "id"
+    updated_at: str = "updated_at"
+    next: str = ""
+    more: str = ""
+    size: int = 0
+    total: str = ""
+    total_pages: str = ""
+    first_page: int = 1
+    ascending: bool = False
+    time: str = "iso"
+    zone: str = "UTC"
+    overlap: str | float = "5m"
+    complete: bool = False
+    remove_prefix: str = ""
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether cursors are numbers that count up."""
+        return self.next in (PAGE, OFFSET)
