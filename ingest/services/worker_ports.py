@@ -207,7 +207,7 @@ async def open_ports(
             )
         )
         fetching = await stack.enter_async_context(fetching_by(client, source, pace))
-        decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics.transform))
+        decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics))
         fleet_parts = [part for part in (quota, fetching.bulk) if part is not None]
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
         yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.order import Order, decode_order, document_id
 from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.deliver.decoding import OrderDecoder
@@ -11,7 +12,7 @@ from ingest.flow.ports import Decode, Upstream
 from ingest.mapping.transforms.functions import load_function
 from ingest.mapping.transforms.process_pool import ProcessPool
 from ingest.mapping.transforms.transform import InLoop, Transform
-from ingest.telemetry.shared_metrics import Histogram
+from ingest.telemetry.metrics import WorkerMetrics
 from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
@@ -23,24 +24,46 @@ if TYPE_CHECKING:
 _LARGE_TO_MAP = 256 * 1024
 
 
+class CountedDecoder:
+    """Implements the port `Decode` for documents with a mapping, and counts their peculiarities."""
+
+    def __init__(self, mapping: "CompiledMapping", metrics: WorkerMetrics) -> None:
+        self._decoder = OrderDecoder(mapping.read, _LARGE_TO_MAP)
+        self._metrics = metrics
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+        """Return the order in a document, as `OrderDecoder` does."""
+        (mapped,) = await self._decoder.decode(body, request)
+        if mapped.total_difference is not None:
+            self._metrics.total_differences.inc()
+        if mapped.omitted:
+            self._metrics.values_omitted.inc(len(mapped.omitted))
+        return (mapped.order,)
+
+    async def check(self, body: bytes, request: FetchRequest) -> None:
+        """Decode the document without counting."""
+        await self._decoder.check(body, request)
+
+
 @asynccontextmanager
 async def open_decode(
-    mapping: "CompiledMapping | None", transform: "TransformOptions | None", seconds: Histogram
+    mapping: "CompiledMapping | None", transform: "TransformOptions | None", metrics: WorkerMetrics
 ) -> AsyncIterator[Decode]:
-    """Open the decoding of documents. `seconds` observes the calls of the transform.
+    """Open the decoding of documents.
 
     Raises:
         ConfigError: if the transform cannot be used.
     """
-    decode = decoder_of(mapping)
     if transform is None:
-        yield OrderDecoder(decode_plain) if mapping is None else decode
-    elif not transform.processes:
-        yield Transform(decode, InLoop(load_function(transform.function), transform.timeout), seconds)
+        yield OrderDecoder(decode_plain) if mapping is None else CountedDecoder(mapping, metrics)
+        return
+    decoder = OrderDecoder(decode_order) if mapping is None else CountedDecoder(mapping, metrics)
+    if not transform.processes:
+        yield Transform(decoder, InLoop(load_function(transform.function), transform.timeout), metrics.transform)
     else:
         opening = ProcessPool.open(transform.function, transform.processes, transform.timeout, transform.memory)
         async with opening as pool:
-            yield Transform(decode, pool, seconds)
+            yield Transform(decoder, pool, metrics.transform)
 
 
 def identify_of(mapping: "CompiledMapping | None") -> Callable[[bytes], str | None]:

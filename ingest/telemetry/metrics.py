@@ -42,6 +42,12 @@ DOCUMENTS_NOT_KEPT = _by_source(
 TEXTS_REPLACED = _by_source(
     "ingest_texts_replaced_total", "counter", "Documents in which U+FFFD replaced characters that PostgreSQL cannot store.",
 )  # fmt: skip
+TOTAL_DIFFERENCES = _by_source(
+    "ingest_total_differences_total", "counter", "Documents whose lines do not add up to the document's own total.",
+)  # fmt: skip
+VALUES_OMITTED = _by_source(
+    "ingest_values_omitted_total", "counter", "Optional values of documents that were left out because they do not fit the mapping.",
+)  # fmt: skip
 VERSIONS_AHEAD = _by_source(
     "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is more than a day ahead of the clock.",
 )  # fmt: skip
@@ -123,6 +129,8 @@ class WorkerMetrics(ProcessMetrics, frozen=True):
     transform: Annotated[Histogram, TRANSFORM]
     documents_not_kept: Annotated[Counter, DOCUMENTS_NOT_KEPT]
     texts_replaced: Annotated[Counter, TEXTS_REPLACED]
+    total_differences: Annotated[Counter, TOTAL_DIFFERENCES]
+    values_omitted: Annotated[Counter, VALUES_OMITTED]
     versions_ahead: Annotated[Counter, VERSIONS_AHEAD]
     store: Annotated[Histogram, STORE]
     store_rows: Annotated[Histogram, STORE_ROWS]

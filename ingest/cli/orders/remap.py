@@ -87,10 +87,10 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
     from ingest.sources.from_settings import transform_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
-    seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).transform
+    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     dsn = settings.postgres_dsn.get_secret_value()
     mapping = mapping_of(settings)
-    async with open_decode(mapping, transform_of(settings), seconds) as decode:
+    async with open_decode(mapping, transform_of(settings), metrics) as decode:
         with ProgressDisplay("remapping") as display:
             await run(
                 *(dsn, settings.source, decode, selection, report),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import start, start_with_source
+from ingest.cli.invocation import say, start, start_with_source
 from ingest.cli.options import AsJson, OneSource, checked_id
 from ingest.cli.terminal.input import read_document
 from ingest.cli.terminal.output import standard_output
@@ -88,18 +88,23 @@ def check(
             limit = settings.upstream_body_limit
             body = clean_json(read_document(sample, limit, "document", "INGEST_UPSTREAM_BODY_LIMIT"))
     try:
-        order = compiled.decode(body, order_id)
+        mapped = compiled.read(body, order_id)
     except InvalidDocument as error:
         if as_json:
             typer.echo(json.dumps({"fits": False, "error": str(error)}))
             raise typer.Exit(1) from None
         raise UserError(f"the document does not fit the mapping: {error}") from None
-    row = row_of(order)
+    row = row_of(mapped.order)
     if as_json:
+        result = {"fits": True, "row": row, "total_difference": mapped.total_difference, "omitted": mapped.omitted}
         with standard_output() as stream:
-            print(printable_json(json.dumps({"fits": True, "row": row}, ensure_ascii=False)), file=stream)
-    else:
-        _print(row)
+            print(printable_json(json.dumps(result, ensure_ascii=False)), file=stream)
+        return
+    _print(row)
+    for omitted in mapped.omitted:
+        say(f"left out: {printable(omitted)}")
+    if mapped.total_difference is not None:
+        say(f"the lines do not add up to the document's total: it is {mapped.total_difference} more")
 
 
 @contextmanager

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.plain_order import StorableOrder
 
 # Decoding takes about 20 ms for each MB. Larger documents are decoded in a thread, one after the other, to keep the event loop free.
 _LARGE = 1024 * 1024
 
-Decoded = TypeVar("Decoded", bound=StorableOrder)
+Decoded = TypeVar("Decoded")
 
 
 class OrderDecoder(Generic[Decoded]):

@@ -6,11 +6,14 @@ stands for a number that a decimal cannot represent.
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from fractions import Fraction
+from functools import reduce
 from typing import Any
 
+from ingest.domain.orders.order import EXACT
 from ingest.mapping.errors import Mismatch, type_name
 
 Convert = Callable[[Any], Any]
@@ -173,7 +176,7 @@ def negated(number: Any) -> Any:
     """Return the number with the opposite sign, except for zero."""
     if not number:
         return number
-    return -number if number.__class__ is int else number.copy_negate()
+    return number.copy_negate() if number.__class__ is Decimal else -number
 
 
 def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
@@ -188,6 +191,25 @@ def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
     except ArithmeticError:
         raise Mismatch("an amount out of range") from None
     return quotient
+
+
+def fraction(number: Decimal, divisor: Decimal) -> Fraction:
+    """Return a quotient exactly."""
+    for operand in (number, divisor):
+        # Fractions of such numbers take too long.
+        if abs(operand.adjusted()) > MAX_MAGNITUDE or len(operand.as_tuple().digits) > MAX_MAGNITUDE:
+            raise Mismatch("an amount out of range")
+    if not divisor:
+        raise Mismatch("a division by zero")
+    return Fraction(number) / Fraction(divisor)
+
+
+def added(amounts: Iterable[Decimal]) -> Decimal:
+    """Return the exact sum of amounts."""
+    try:
+        return reduce(EXACT.add, amounts)
+    except ArithmeticError:
+        raise Mismatch("an amount out of range") from None
 
 
 def _is_not(wanted: str, value: Any) -> str:

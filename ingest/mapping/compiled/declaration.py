@@ -22,7 +22,7 @@ class Condition(Strict, frozen=True, kw_only=True):
 
 
 class Field(Strict, frozen=True, kw_only=True):
-    """The source of one value (exactly one of the first seven keys), and its conversions."""
+    """The source of one value (exactly one of the first eight keys), and its conversions."""
 
     path: str | None = None
     jmespath: str | None = None
@@ -30,6 +30,7 @@ class Field(Strict, frozen=True, kw_only=True):
     first: list["str | Field"] | None = None
     concat: list["str | Field"] | None = None
     cases: list["Field"] | None = None
+    sum: list["str | Field"] | None = None
     requested: bool = False
 
     type: Type | None = None
@@ -53,7 +54,7 @@ class Field(Strict, frozen=True, kw_only=True):
     zone: str | None = None
 
 
-SOURCES = ("path", "jmespath", "value", "first", "concat", "cases", "requested")
+SOURCES = ("path", "jmespath", "value", "first", "concat", "cases", "sum", "requested")
 """The keys of a field that define the source of its value."""
 
 OPTIONS: dict[str, tuple[Type, ...]] = {
@@ -86,6 +87,7 @@ class OrderFields(Strict, frozen=True, kw_only=True):
     updated_at: Declared | None = None
     customer_id: Declared | None = None
     country: Declared | None = None
+    total: Declared | None = None
 
 
 class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
@@ -99,6 +101,8 @@ class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
     jmespath: str | None = None
     where: Condition | list[Condition] | None = None
     optional: bool = False
+    omit_zero: bool = False
+    toward_total: bool = False
 
 
 class PartDeclaration(Strict, frozen=True, kw_only=True):

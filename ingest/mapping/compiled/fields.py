@@ -6,6 +6,7 @@ import msgspec
 
 from ingest.domain.toml_errors import Keys
 from ingest.mapping.compiled.conditions import compile_conditions, excluding
+from ingest.mapping.compiled.conversions import added
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of
 from ingest.mapping.compiled.paths import Read, checked_path, compile_path, parse_path, place_of, single_path
@@ -72,6 +73,8 @@ def _implied_kind(field: Field) -> Type:
     implied = [kinds[0] for name, kinds in OPTIONS.items() if _is_given(getattr(field, name))]
     if implied:
         return implied[0]
+    if field.sum is not None:
+        return "decimal"
     return "json" if field.concat is None else "text"
 
 
@@ -92,6 +95,8 @@ def _source(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> Rea
         return compile_expression(field.jmespath, keys[:-1])
     if field.concat is not None:
         return _concat([_text_or_child(child, (*keys, index), scope) for index, child in enumerate(field.concat)])
+    if field.sum is not None:
+        return _sum([_amount(child, (*keys, index), scope) for index, child in enumerate(field.sum)], keys)
     if field.requested:
         raise MappingError("`requested` is only for `id` of [order]", keys)
     constant = _constant(field.value, kind, keys)
@@ -160,6 +165,32 @@ def _concat(each: list[Read]) -> Read:
         return None if None in texts else "".join(texts)
 
     return read_all
+
+
+def _amount(declared: Declared, keys: Keys, scope: EvaluationScope) -> Read:
+    field = _as_field(declared)
+    if divisors_of(field):
+        raise MappingError("`divide_by` is for the whole sum", (*keys, "divide_by"))
+    return compile_field(field, "decimal", keys, EvaluationScope(scope.currency))
+
+
+def _sum(each: list[Read], keys: Keys) -> Read:
+    if not each:
+        raise MappingError("needs at least one field", keys)
+
+    def read_all(value: Any, order: Any) -> Any:
+        amounts = [amount for read in each if (amount := read(value, order)) is not None]
+        return added(amounts) if amounts else None
+
+    return read_all
+
+
+def divisors_of(declared: Declared) -> list[Field]:
+    """Return the fields that divide, among a field and the fields within it."""
+    field = _as_field(declared)
+    within = [*(field.first or ()), *(field.cases or ()), *(field.sum or ())]
+    found = [divisor for child in within for divisor in divisors_of(child)]
+    return [field, *found] if field.divide_by is not None else found
 
 
 def _constant(value: Any, kind: Type, keys: Keys) -> Any:

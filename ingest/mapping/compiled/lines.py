@@ -9,29 +9,39 @@ from ingest.mapping.compiled.conditions import compile_conditions
 from ingest.mapping.compiled.declaration import LineFields, Type
 from ingest.mapping.compiled.expressions import compile_expression, result_of
 from ingest.mapping.compiled.fields import compile_field
-from ingest.mapping.compiled.paths import Read, checked_path, compile_path, place_of
+from ingest.mapping.compiled.notes import Notes
+from ingest.mapping.compiled.paths import Read, checked_path, compile_path, list_in, place_of
 from ingest.mapping.compiled.pipelines import EvaluationScope
+from ingest.mapping.compiled.remainders import compile_remainder
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
-ReadLines = Callable[[Any], list[OrderLine]]
-"""Takes the whole order."""
+ReadLines = Callable[[Any, Notes], list[OrderLine]]
+"""Takes the whole order, and the notes to which it adds."""
 
 
-def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope) -> ReadLines:
-    """Compile one table of `[[lines]]`."""
+def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope, *, has_total: bool = False) -> ReadLines:
+    """Compile one table of `[[lines]]`, of a mapping with or without a total."""
     elements, at = _elements(declared, keys), _location(declared, keys)
     where = compile_conditions(declared.where, (*keys, "where"))
-    sku, quantity, unit_price, description = _fields(declared, keys, scope)
+    sku, quantity, unit_price = _fields(declared, keys, scope)
+    description = _description(declared, keys, scope)
+    remainder = compile_remainder(declared.unit_price, (*keys, "unit_price"), scope) if has_total else None
+    omit_zero = declared.omit_zero
 
-    def read_lines(order: Any) -> list[OrderLine]:
+    def read_lines(order: Any, notes: Notes) -> list[OrderLine]:
         found = elements(order, order)
         lines = []
         index = 0
         try:
             for index, each in enumerate(found):  # noqa: B007  the index is for errors
                 if where is None or where(each, order):
-                    values = sku(each, order), quantity(each, order), unit_price(each, order), description(each, order)
-                    lines.append(OrderLine(*values))
+                    name, pieces, price = sku(each, order), quantity(each, order), unit_price(each, order)
+                    if omit_zero and not price:
+                        continue
+                    line = OrderLine(name, pieces, price, description(each, order, notes))
+                    lines.append(line)
+                    if remainder is not None and (rest := remainder(line, each, order)):
+                        notes.remainders.append(rest)
         except Mismatch as mismatch:
             raise mismatch.below(f"{at}[{index}]" if at else "") from None
         return lines
@@ -44,17 +54,27 @@ def _location(declared: LineFields, keys: Keys) -> str:
 
 
 def _fields(declared: LineFields, keys: Keys, scope: EvaluationScope) -> list[Read]:
-    def needed(name: str, kind: Type) -> Read:
-        return compile_field(getattr(declared, name), kind, (*keys, name), scope, needed=name)
+    def compiled(name: str, kind: Type, needed: str = "") -> Read:
+        return compile_field(getattr(declared, name), kind, (*keys, name), scope, needed=needed)
 
-    description: Read = _nothing
-    if declared.description is not None:
-        description = compile_field(declared.description, "text", (*keys, "description"), scope)
-    return [needed("sku", "text"), needed("quantity", "quantity"), needed("unit_price", "decimal"), description]
+    # A line that has no price is omitted like one whose price is zero.
+    price = compiled("unit_price", "decimal", "" if declared.omit_zero else "unit_price")
+    return [compiled("sku", "text", "sku"), compiled("quantity", "quantity", "quantity"), price]
 
 
-def _nothing(_line: Any, _order: Any) -> None:
-    pass
+def _description(declared: LineFields, keys: Keys, scope: EvaluationScope) -> Callable[[Any, Any, Notes], str | None]:
+    if declared.description is None:
+        return lambda _line, _order, _notes: None
+    read = compile_field(declared.description, "text", (*keys, "description"), scope)
+
+    def read_description(line: Any, order: Any, notes: Notes) -> Any:
+        try:
+            return read(line, order)
+        except Mismatch as mismatch:
+            notes.omitted.append(("description", mismatch))
+            return None
+
+    return read_description
 
 
 def _elements(declared: LineFields, keys: Keys) -> Read:
@@ -76,6 +96,8 @@ def _elements(declared: LineFields, keys: Keys) -> Read:
             raise mismatch.with_path(at) from None
         if found.__class__ is list:
             return found
+        if (lines := list_in(found)) is not None:
+            return lines
         if found is None and declared.optional:
             return []
         raise Mismatch("no value for `lines`" if found is None else f"expected `array`, got {type_name(found)}", at)

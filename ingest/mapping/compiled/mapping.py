@@ -2,12 +2,17 @@
 
 from typing import Any
 
+import msgspec
+
 from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, check_order
 from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields, Type
 from ingest.mapping.compiled.fields import compile_field
-from ingest.mapping.compiled.lines import compile_lines
+from ingest.mapping.compiled.lines import ReadLines, compile_lines
+from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.paths import Read, single_path, text_of, walk
 from ingest.mapping.compiled.pipelines import EvaluationScope
+from ingest.mapping.compiled.totals import ATTRIBUTE as DIFFERENCE
+from ingest.mapping.compiled.totals import TotalComparison
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.parts import KEY, PartPages
@@ -22,6 +27,20 @@ _KINDS: dict[str, Type] = {
     "country": "text",
 }
 _NEEDED = {"currency", "status", "placed_at"}
+# A value that does not fit is left out. Without `updated_at`, the order would have another version.
+_OPTIONAL = {"customer_id", "country"}
+
+
+class MappedDocument(msgspec.Struct, frozen=True, gc=False):
+    """The order in a document, with the field and the problem of each optional value that was left out."""
+
+    order: Order
+    omitted: list[str] = []
+
+    @property
+    def total_difference(self) -> str | None:
+        """The document's total minus the sum of the lines, or None if they are equal or were not compared."""
+        return self.order.attributes.get(DIFFERENCE)
 
 
 class CompiledMapping:
@@ -36,14 +55,15 @@ class CompiledMapping:
         self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
         self._is_optional = file.envelope_optional
         self._fields: dict[str, Read] = {}
+        self._optional: list[tuple[str, Read]] = []
         scope = self._compile_order(file.order)
-        if not file.lines:
-            raise MappingError("needs at least one [[lines]]", ("lines",))
-        self._lines = [compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)]
+        self._lines, self._total = _compile_lines(file, scope)
         scope = EvaluationScope(scope.currency, is_attribute=True)
         self._attributes = [
             (name, compile_field(field, "json", ("attributes", name), scope)) for name, field in file.attributes.items()
         ]
+        if self._total is not None and DIFFERENCE in file.attributes:
+            raise MappingError("the name of the difference from `total`: choose another", ("attributes", DIFFERENCE))
 
     def _compile_order(self, fields: OrderFields) -> EvaluationScope:
         is_requested = isinstance(fields.id, Field) and fields.id.requested
@@ -53,13 +73,21 @@ class CompiledMapping:
         for name, kind in _KINDS.items():
             if (declared := getattr(fields, name)) is not None:
                 needed = name if name in _NEEDED else ""
-                self._fields[name] = compile_field(declared, kind, ("order", name), scope, needed=needed)
+                read = compile_field(declared, kind, ("order", name), scope, needed=needed)
+                if name in _OPTIONAL:
+                    self._optional.append((name, read))
+                else:
+                    self._fields[name] = read
                 scope = EvaluationScope(self._fields["currency"])
         self._id_at = f".{fields.id}" if isinstance(fields.id, str) else f".{fields.id.path or ''}".rstrip(".")
         self._id = None if is_requested else compile_field(fields.id, "text", ("order", "id"), scope, needed="id")
         return scope
 
     def decode(self, body: bytes, order_id: str | None) -> Order:
+        """Return the order in a document, as `read` does."""
+        return self.read(body, order_id).order
+
+    def read(self, body: bytes, order_id: str | None) -> MappedDocument:
         """Map the document of the order `order_id`, or of any order with None.
 
         Raises:
@@ -72,14 +100,17 @@ class CompiledMapping:
         try:
             if envelope:
                 document, envelope = self._unwrapped(document, envelope)
-            order = self._mapped(document, order_id)
+            notes = Notes()
+            order = self._mapped(document, order_id, notes)
         except Mismatch as mismatch:
             raise InvalidDocument(_message(mismatch, text_of(envelope))) from None
         try:
             check_order(order, body)
         except InvalidDocument as error:
             raise InvalidDocument(f"the mapped order: {error}") from None
-        return order
+        if not notes.omitted:
+            return MappedDocument(order)
+        return MappedDocument(order, [f"{name}: {_message(each, text_of(envelope))}" for name, each in notes.omitted])
 
     def identify(self, body: bytes) -> str | None:
         """Return the order ID in a document, with or without its envelope, or None without an ID."""
@@ -100,7 +131,7 @@ class CompiledMapping:
             raise Mismatch("no value for the order")
         return document, ()
 
-    def _mapped(self, document: Any, order_id: str | None) -> Order:
+    def _mapped(self, document: Any, order_id: str | None, notes: Notes) -> Order:
         if document.__class__ is not dict:
             raise Mismatch(f"expected `object`, got {type_name(document)}")
         mapped_id = order_id if self._id is None else self._id(document, document)
@@ -108,14 +139,38 @@ class CompiledMapping:
             raise Mismatch("the document belongs to another order", self._id_at)
         lines: list[OrderLine] = []
         for read in self._lines:
-            lines += read(document)
+            lines += read(document, notes)
         attributes = {}
         for name, read_attribute in self._attributes:
-            value = read_attribute(document, document)
+            try:
+                value = read_attribute(document, document)
+            except Mismatch as mismatch:
+                notes.omitted.append((name, mismatch))
+                continue
             if value is not None:
                 attributes[name] = value
+        if self._total is not None and (difference := self._total.complete(lines, document, notes)):
+            attributes[DIFFERENCE] = f"{difference:f}"
         values = {name: read_field(document, document) for name, read_field in self._fields.items()}
+        for name, read_optional in self._optional:
+            values[name] = notes.optional(name, read_optional, document, document)
         return Order(id=mapped_id or "", lines=tuple(lines), attributes=attributes, **values)
+
+
+def _compile_lines(file: MappingFile, scope: EvaluationScope) -> tuple[list[ReadLines], TotalComparison | None]:
+    if not file.lines:
+        raise MappingError("needs at least one [[lines]]", ("lines",))
+    has_total = file.order.total is not None
+    always: list[ReadLines] = []
+    toward: list[ReadLines] = []
+    for index, lines in enumerate(file.lines):
+        if lines.toward_total and not has_total:
+            raise MappingError("`toward_total` needs `total` in [order]", ("lines", index, "toward_total"))
+        compiled = compile_lines(lines, ("lines", index), scope, has_total=has_total)
+        (toward if lines.toward_total else always).append(compiled)
+    if file.order.total is None:
+        return always, None
+    return always, TotalComparison(compile_field(file.order.total, "decimal", ("order", "total"), scope), toward)
 
 
 def _message(mismatch: Mismatch, envelope: str) -> str:

@@ -1,7 +1,8 @@
 """Compiles paths of keys, indexes, and `[]` for each element of a list, such as `customer.addresses[0].country`.
 
 Paths do not support wildcards or expressions, so that their cost is known. If a step is missing or null, the path yields
-no value. An empty list in place of an object, as PHP encodes it, also yields no value.
+no value. An empty list in place of an object, as PHP encodes it, also yields no value. An object in place of a list yields its
+values if its keys are integers, because PHP encodes a list with gaps in this way.
 """
 
 import re
@@ -120,12 +121,21 @@ def walk(value: Any, steps: tuple[str | int, ...]) -> Any:
                 raise Mismatch(f"expected `object`, got {type_name(value)}", text_of(steps[:position]))
             value = value.get(step)
             continue
-        if not isinstance(value, list):
+        elements = value if value.__class__ is list else list_in(value)
+        if elements is None:
             raise Mismatch(f"expected `array`, got {type_name(value)}", text_of(steps[:position]))
         if step == EACH:
-            return _each(value, steps[:position], steps[position + 1 :])
-        value = value[step] if step < len(value) else None
+            return _each(elements, steps[:position], steps[position + 1 :])
+        value = elements[step] if step < len(elements) else None
     return value
+
+
+def list_in(value: Any) -> list[Any] | None:
+    """Return a list, or the values of an object whose keys are integers. Return None for any other value."""
+    if isinstance(value, list):
+        return value
+    is_list = isinstance(value, dict) and value and all(key.isdecimal() and key.isascii() for key in value)
+    return list(value.values()) if is_list else None
 
 
 def _each(elements: list[Any], before: tuple[str | int, ...], rest: tuple[str | int, ...]) -> list[Any]:

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -12,7 +15,8 @@ from ingest.mapping.compiled.declaration import NO_VALUE, Field, Type
 from ingest.mapping.compiled.paths import Read, compile_path, single_path
 from ingest.mapping.errors import MappingError, Mismatch
 
-_DIGITS = 6
+DIGITS = 6
+"""The decimal places to which a quotient is rounded by default."""
 _OFFSET_LENGTH = len("+00:00")
 
 
@@ -23,14 +27,18 @@ class EvaluationScope:
     Attributes:
         currency: reads the order's currency, or None before it is compiled.
         is_attribute: whether the field may be of any type, and its path may lead to a list of values.
+        is_exact: whether quotients are fractions instead of rounded decimals.
     """
 
     currency: Read | None = None
     is_attribute: bool = False
+    is_exact: bool = False
 
 
 Step = Callable[[Any, Any, Any], Any]
 """Takes a value, its source (an order, or one of its lines), and the whole order. Returns the converted value."""
+
+Divide = Callable[[Decimal, Decimal], Decimal | Fraction]
 
 _BASES: dict[Type, conversions.Convert] = {
     "text": conversions.to_text,
@@ -130,7 +138,10 @@ def _decimal_steps(field: Field, keys: Keys, scope: EvaluationScope) -> list[Ste
         case int() as digits:
             steps.append(_simple(lambda value: conversions.shifted(value, digits)))
     if field.divide_by is not None:
-        steps.append(_division(field.divide_by, _DIGITS if field.digits is None else field.digits, keys))
+        divide: Divide = conversions.fraction
+        if not scope.is_exact:
+            divide = partial(conversions.divided, digits=DIGITS if field.digits is None else field.digits)
+        steps.append(_division(field.divide_by, divide, keys))
     elif field.digits is not None:
         raise MappingError("`digits` needs `divide_by`", (*keys, "digits"))
     return steps + _negation(field)
@@ -144,14 +155,14 @@ def _by_currency(keys: Keys, scope: EvaluationScope) -> Step:
     return lambda value, _source, order: conversions.in_major_units(value, currency(order, order))
 
 
-def _division(path: str, digits: int, keys: Keys) -> Step:
+def _division(path: str, divide: Divide, keys: Keys) -> Step:
     read = compile_path(single_path(path, (*keys, "divide_by")))
 
     def convert(value: Any, source: Any, order: Any) -> Any:
         divisor = read(source, order)
         if divisor is None:
             raise Mismatch("a missing divisor")
-        return conversions.divided(value, conversions.to_decimal(divisor), digits)
+        return divide(value, conversions.to_decimal(divisor))
 
     return convert
 
