@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ingest.domain.fetch.pages import Page
+from ingest.domain.fetch.pages import Page, PageRequest
 from ingest.domain.orders.order import InvalidDocument
 from ingest.domain.orders.order_id import quoted_ids
 from ingest.mapping.compiled.declaration import PartDeclaration
@@ -31,10 +31,13 @@ class PartPages:
 
     def __init__(self, name: str, declared: PartDeclaration) -> None:
         keys = ("parts", name)
-        url = declared.url
+        url = declared.url or ""
         is_path = url.startswith(("/", "./")) and not url.startswith("//")
         if not is_path or url.count(_PLACEHOLDER) != 1 or " " in url:
             raise MappingError("needs a path on the server of the order, with {order_id} once", (*keys, "url"))
+        if declared.in_order or declared.more is not None:
+            key = "in_order" if declared.in_order else "more"
+            raise MappingError(f"`{key}` needs `body`", (*keys, key))
         if declared.next is None and declared.next_parameter is not None:
             raise MappingError("`next_parameter` needs `next`", (*keys, "next_parameter"))
         if (declared.page_parameter is None) != (declared.page_size is None):
@@ -49,9 +52,13 @@ class PartPages:
         self._parameter = declared.next_parameter or declared.page_parameter
         self._size = declared.page_size
 
-    def first(self, order_id: str) -> str:
-        """Return the path of the first page."""
-        return self._before + quoted_ids(order_id) + self._after
+    def within(self, body: bytes, order_id: str) -> None:
+        """The document of the order contains none of the pages."""
+        del body, order_id
+
+    def first(self, order_id: str) -> PageRequest:
+        """Return the request for the first page."""
+        return PageRequest(self._before + quoted_ids(order_id) + self._after)
 
     def read(self, body: bytes, order_id: str, number: int) -> Page:
         """Return the content of the page with this number, from 1.
@@ -62,35 +69,49 @@ class PartPages:
         """
         document = decode_json_strictly(body)
         try:
-            elements = self._elements_of(document)
+            elements = elements_of(document, self._elements)
             if self._size is None:
                 return Page(elements, self._next_of(document, order_id))
             return Page(elements, self._with_parameter(order_id, number + 1) if len(elements) >= self._size else None)
         except Mismatch as mismatch:
             raise InvalidDocument(f"part {self.name}: {mismatch.problem} - at `${mismatch.at or ''}`") from None
 
-    def _elements_of(self, document: Any) -> list[Any]:
-        elements = walk(document, self._elements)
-        if not isinstance(elements, list):
-            raise Mismatch(f"expected `array`, got {type_name(elements)}", text_of(self._elements))
-        return elements
-
-    def _next_of(self, document: Any, order_id: str) -> str | None:
-        if self._next is None:
+    def _next_of(self, document: Any, order_id: str) -> PageRequest | None:
+        found = None if self._next is None else cursor_of(document, self._next)
+        if found is None:
             return None
-        found = walk(document, self._next)
-        if found is None or found == "":
-            return None
-        if found.__class__ not in {str, int}:
-            raise Mismatch(f"expected `str` or `int`, got {type_name(found)}", text_of(self._next))
-        if self._parameter is None:
-            return str(found)
-        return self._with_parameter(order_id, found)
+        return PageRequest(str(found)) if self._parameter is None else self._with_parameter(order_id, found)
 
-    def _with_parameter(self, order_id: str, value: str | int) -> str:
-        first = self.first(order_id)
+    def _with_parameter(self, order_id: str, value: str | int) -> PageRequest:
+        first = self.first(order_id).target
         between = "&" if "?" in first else "?"
-        return f"{first}{between}{quote(self._parameter or '', safe='')}={quote(str(value), safe='')}"
+        return PageRequest(f"{first}{between}{quote(self._parameter or '', safe='')}={quote(str(value), safe='')}")
+
+
+def elements_of(document: Any, steps: tuple[str | int, ...]) -> list[Any]:
+    """Return the list at a path.
+
+    Raises:
+        Mismatch: it is not a list.
+    """
+    elements = walk(document, steps)
+    if not isinstance(elements, list):
+        raise Mismatch(f"expected `array`, got {type_name(elements)}", text_of(steps))
+    return elements
+
+
+def cursor_of(document: Any, steps: tuple[str | int, ...]) -> str | int | None:
+    """Return the value that leads to the next page, or None without one.
+
+    Raises:
+        Mismatch: it is neither text nor a number.
+    """
+    found: Any = walk(document, steps)
+    if found is None or found == "":
+        return None
+    if found.__class__ not in {str, int}:
+        raise Mismatch(f"expected `str` or `int`, got {type_name(found)}", text_of(steps))
+    return found  # type: ignore[no-any-return]  checked above
 
 
 def join(body: bytes, parts: dict[str, list[Any]]) -> bytes:

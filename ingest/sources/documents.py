@@ -88,7 +88,7 @@ def with_parts(
     from ingest.mapping.parts import join  # noqa: PLC0415  only some need it
     from ingest.upstream.parts import PartsClient  # noqa: PLC0415  as above
 
-    return PartsClient(upstream, client.fetch_at, mapping.parts, join, body_limit)
+    return PartsClient(upstream, client.fetch_page, mapping.parts, join, body_limit)
 
 
 def mapping_of(settings: "Settings") -> "CompiledMapping | None":

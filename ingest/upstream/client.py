@@ -14,6 +14,7 @@ from typing import Self, assert_never
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import ASKED_TO_WAIT, Fault, NotSent, PermanentFault, TokenFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.pages import PageRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.masking import PLACEHOLDER
 from ingest.domain.orders.clean_json import ignored
@@ -113,17 +114,19 @@ class UpstreamClient:
         """Fetch with a single try, for probing while the API is unavailable."""
         return await self._session.send((request,), self._url(request.order_id), self._body_of(request))
 
-    async def fetch_at(self, request: FetchRequest, target: str) -> Fetched | Failed:
+    async def fetch_page(self, request: FetchRequest, page: PageRequest) -> Fetched | Failed:
         """Fetch another document of an order, at a path of the API or at a URL that it has sent.
 
         It fails if the URL leads to another origin, which must not receive the credential.
         """
+        url = self._url(request.order_id)
         try:
-            url = redirect_target(self._url(request.order_id), 307, target) or ""
+            if page.target:
+                url = redirect_target(url, 307, page.target) or ""
         except RefusedRedirect as refused:
             fault = PermanentFault(DeadReason.INVALID_ORDER, f"a page of the order {refused}")
             return Failed(fault, Exchange((request,), time.monotonic()))
-        return await self._with_tries(request, url, None, "GET")
+        return await self._with_tries(request, url, page.body, "GET" if page.body is None else "POST")
 
     async def _with_tries(
         self, request: FetchRequest, url: str, body: bytes | None, method: Method | None = None

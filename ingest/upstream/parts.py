@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import PermanentFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
-from ingest.domain.fetch.pages import Join, Page, Part
+from ingest.domain.fetch.pages import Join, Page, PageRequest, Part
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 
@@ -37,20 +37,20 @@ class PartsClient:
 
     Args:
         upstream: fetches the orders themselves, one or several per request.
-        fetch_at: fetches a page from a path or URL of the API.
+        fetch_page: fetches a page.
         limit: bytes of all responses for one order together.
     """
 
     def __init__(
         self,
         upstream: Fetches,
-        fetch_at: Callable[[FetchRequest, str], Awaitable[Fetched | Failed]],
+        fetch_page: Callable[[FetchRequest, PageRequest], Awaitable[Fetched | Failed]],
         parts: Sequence[Part],
         join: Join,
         limit: int,
     ) -> None:
         self._upstream = upstream
-        self._fetch_at = fetch_at
+        self._fetch_page = fetch_page
         self._parts = parts
         self._join = join
         self._limit = limit
@@ -70,10 +70,16 @@ class PartsClient:
         try:
             parts: dict[str, list[Any]] = {}
             for part in self._parts:
-                pages = await self._all_pages(part, request, size)
+                within: Page | None = await _off_loop(len(fetched.body), part.within, fetched.body, request.order_id)
+                first = part.first(request.order_id) if within is None else within.next
+                if first is None:
+                    continue
+                pages = await self._pages_from(first, part, request, size)
                 if isinstance(pages, Failed):
                     return pages
                 parts[part.name], size = pages
+            if not parts:
+                return fetched
             body = await _off_loop(size, self._join, fetched.body, parts)
         except TruncatedDocument as error:
             return Failed(TransientFault(str(error), reason=RetryReason.TRUNCATED), exchange)
@@ -81,16 +87,18 @@ class PartsClient:
             return Failed(PermanentFault(DeadReason.INVALID_ORDER, str(error)), exchange)
         return Fetched(body, fetched.requested_at, fetched.exchange)
 
-    async def _all_pages(self, part: Part, request: FetchRequest, size: int) -> tuple[list[Any], int] | Failed:
-        """Return the elements of all pages, and `size` with their bytes added."""
+    async def _pages_from(
+        self, first: PageRequest, part: Part, request: FetchRequest, size: int
+    ) -> tuple[list[Any], int] | Failed:
+        """Return the elements of this page and all that follow, and `size` with their bytes added."""
         elements: list[Any] = []
-        target: str | None = part.first(request.order_id)
-        seen: set[str] = set()
+        target: PageRequest | None = first
+        seen: set[PageRequest] = set()
         while target is not None:
             if target in seen or len(seen) == _MOST_PAGES:
                 raise InvalidDocument(f"part {part.name}: its pages repeat, or are more than {_MOST_PAGES}")
             seen.add(target)
-            fetched = await self._fetch_at(request, target)
+            fetched = await self._fetch_page(request, target)
             if isinstance(fetched, Failed):
                 return _named(fetched, part)
             size += len(fetched.body)

