@@ -80,7 +80,7 @@ class KeyValues:
                 return key.values.get(given, given)
             if key.default is None and not key.is_optional:
                 raise TableProblem(f"needs the key `{name}`{_such_as(key)}")
-            default = key.default or ""
+            default = (_BASE_URL in self._table and key.default_with_base_url) or key.default or ""
             return _PLACEHOLDER.sub(value, key.values.get(default, default))
 
         return _PLACEHOLDER.sub(value, text)
