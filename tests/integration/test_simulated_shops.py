@@ -76,6 +76,172 @@ async def test_orders_of_shopify_rest_add_up_and_come_by_cursor(http: aiohttp.Cl
             assert total(*prices, *taxes, *extras) - total(*discounts) == total(order["total_price"])
 
 
+async def amazon_login(http: aiohttp.ClientSession, shop: SimulatedShop, **changes: str) -> tuple[int, dict[str, Any]]:
+    form = {
+        "grant_type": "refresh_token",
+        "refresh_token": "Atzr|simulated",
+        "client_id": "simulated-client",
+        "client_secret": "simulated-secret",
+    }
+    async with http.post(f"{shop.base_url}/auth/o2/token", data=form | changes) as response:
+        return response.status, await response.json()
+
+
+async def amazon_headers(http: aiohttp.ClientSession, shop: SimulatedShop) -> dict[str, str]:
+    status, token = await amazon_login(http, shop)
+    assert (status, token["token_type"], token["expires_in"]) == (200, "bearer", 3600)
+    return {"x-amz-access-token": token["access_token"]}
+
+
+async def test_orders_of_amazon_add_up_and_come_by_token(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("amazon", orders=ORDERS, seed=1) as shop:
+        headers = await amazon_headers(http, shop)
+        url, seen, token = f"{shop.base_url}/orders/2026-01-01/orders", [], ""
+        while True:
+            query = {"lastUpdatedAfter": SINCE + "Z", "includedData": "PROCEEDS,FULFILLMENT", "maxResultsPerPage": "50"}
+            page = await get(http, url, headers, **query, paginationToken=token)
+            seen += page["orders"]
+            token = page.get("pagination", {}).get("nextToken")
+            if not token:
+                break
+
+        assert len({order["orderId"] for order in seen}) == ORDERS
+        paid = [order for order in seen if order["fulfillment"]["fulfillmentStatus"] != "PENDING"]
+        assert 0 < len(paid) < ORDERS
+        for order in paid:
+            breakdowns = [each for item in order["orderItems"] for each in item["proceeds"]["breakdowns"]]
+            amounts = [each["subtotal"]["amount"] for each in breakdowns]
+            assert total(*amounts) == total(order["proceeds"]["grandTotal"]["amount"])
+
+
+async def test_items_of_amazon_v0_come_page_by_page_and_add_up(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("amazon", orders=ORDERS, seed=1, changes={"rate_limit": 1000}) as shop:
+        headers = await amazon_headers(http, shop)
+        for number in range(41, 61):
+            url = f"{shop.base_url}/orders/v0/orders/{shop.kind.order_id(number)}"
+            order, items, query = (await get(http, url, headers))["payload"], [], {}
+            while True:
+                page = (await get(http, f"{url}/orderItems", headers, **query))["payload"]
+                items += page["OrderItems"]
+                if "NextToken" not in page:
+                    break
+                query = {"NextToken": page["NextToken"]}
+            if order["OrderStatus"] == "Pending":
+                assert "OrderTotal" not in order
+                continue
+            charges = [
+                item[name]["Amount"]
+                for item in items
+                for name in ("ItemPrice", "ShippingPrice", "CODFee")
+                if name in item
+            ]
+            wrapping = [item["BuyerInfo"]["GiftWrapPrice"]["Amount"] for item in items if "BuyerInfo" in item]
+            discounts = [
+                item[name]["Amount"]
+                for item in items
+                for name in ("PromotionDiscount", "ShippingDiscount")
+                if name in item
+            ]
+            assert total(*charges, *wrapping) - total(*discounts) == total(order["OrderTotal"]["Amount"])
+
+
+async def test_amazon_rejects_a_wrong_login_and_a_period_that_ends_now(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("amazon", orders=3) as shop:
+        assert await amazon_login(http, shop, refresh_token="other") == (
+            400,
+            {"error": "invalid_grant", "error_description": "The request has an invalid grant"},
+        )
+        assert (await amazon_login(http, shop, client_secret="other"))[0] == 401
+        query = {"lastUpdatedAfter": SINCE + "Z", "lastUpdatedBefore": f"{shop.state.now():%Y-%m-%dT%H:%M:%SZ}"}
+        headers = await amazon_headers(http, shop)
+
+        async with http.get(f"{shop.base_url}/orders/2026-01-01/orders", headers=headers, params=query) as response:
+            assert response.status == 400
+            assert (await response.json())["errors"][0]["code"] == "InvalidInput"
+
+
+async def test_each_operation_of_amazon_has_its_own_limit(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("amazon", orders=3) as shop:
+        headers = await amazon_headers(http, shop)
+        order_id = shop.kind.order_id(1)
+        one, items = (f"{shop.base_url}/orders/{path}" for path in (f"2026-01-01/orders/{order_id}", "v0/orders"))
+        statuses = []
+        for _ in range(31):
+            async with http.get(one, headers=headers) as response:
+                statuses.append((response.status, response.headers.get("x-amzn-RateLimit-Limit")))
+                body = await response.json()
+
+        assert statuses == [(200, "0.5")] * 30 + [(429, None)]
+        assert body["errors"][0]["code"] == "QuotaExceeded"
+        query = {"MarketplaceIds": "A1PA6795UKMFR9", "LastUpdatedAfter": SINCE + "Z"}
+        assert len((await get(http, items, headers, **query))["payload"]["Orders"]) == 3
+
+
+async def test_orders_of_bigcommerce_add_up_and_an_empty_list_is_a_204(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("bigcommerce", orders=ORDERS, seed=1, changes={"rate_limit": 1000}) as shop:
+        headers = {"X-Auth-Token": "simulated-token"}
+        url = f"{shop.base_url}/stores/simulated/v2/orders"
+        query = {"min_date_modified": "Wed, 01 Jan 2020 00:00:00 +0000", "sort": "date_modified:asc", "include": "fees"}
+        seen = [
+            order for page in ("1", "2", "3") for order in await get(http, url, headers, page=page, limit="50", **query)
+        ]
+        async with http.get(url, headers=headers, params={"page": "4", **query}) as response:
+            assert (response.status, await response.read()) == (204, b"")
+
+        assert len({order["id"] for order in seen}) == ORDERS
+        for order in seen:
+            products = await get(http, f"{url}/{order['id']}/products", headers, limit="250")
+            if len(products) == 250:
+                products += await get(http, f"{url}/{order['id']}/products", headers, limit="250", page="2")
+            amounts = [product["total_inc_tax"] for product in products] + [
+                fee["cost_inc_tax"] for fee in order["fees"]
+            ]
+            amounts += [order[f"{name}_cost_inc_tax"] for name in ("shipping", "handling", "wrapping")]
+            discounts = total(order["discount_amount"], order["coupon_discount"])
+            assert total(*amounts) - discounts == total(order["total_inc_tax"])
+
+
+async def test_orders_of_magento_add_up_and_the_last_page_repeats(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("magento", orders=ORDERS, seed=1) as shop:
+        headers = {"Authorization": "Bearer simulated-token"}
+        url, found = f"{shop.base_url}/rest/V1/orders", "searchCriteria[filter_groups][0][filters][0]"
+        query = {
+            f"{found}[field]": "updated_at",
+            f"{found}[value]": "2020-01-01 00:00:00",
+            f"{found}[condition_type]": "gteq",
+            "searchCriteria[sortOrders][0][field]": "updated_at",
+            "searchCriteria[sortOrders][0][direction]": "ASC",
+            "searchCriteria[pageSize]": "50",
+        }
+        pages = [
+            await get(http, url, headers, **query, **{"searchCriteria[currentPage]": str(page)})
+            for page in (1, 2, 3, 4)
+        ]
+        seen = [order for page in pages[:3] for order in page["items"]]
+
+        assert pages[3]["items"] == pages[2]["items"]
+        assert {page["total_count"] for page in pages} == {ORDERS}
+        assert len({order["entity_id"] for order in seen}) == ORDERS
+        assert any(item["is_qty_decimal"] for order in seen for item in order["items"] if "parent_item_id" not in item)
+        for order in seen:
+            parents = [item for item in order["items"] if "parent_item_id" not in item]
+            amounts = [item[name] for item in parents for name in ("row_total", "weee_tax_applied_row_amount")]
+            names = ("shipping_amount", "discount_amount", "tax_amount", "discount_tax_compensation_amount")
+            amounts += [order[name] for name in (*names, "shipping_discount_tax_compensation_amount")]
+            assert total(*amounts, order["extension_attributes"]["gw_price"]) == total(order["grand_total"])
+
+
+async def test_magento_finds_orders_by_their_ids(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("magento", orders=9) as shop:
+        found = "searchCriteria[filter_groups][0][filters][0]"
+        query = {f"{found}[field]": "entity_id", f"{found}[value]": "2,5,99", f"{found}[condition_type]": "in"}
+        headers = {"Authorization": "Bearer simulated-token"}
+
+        page = await get(http, f"{shop.base_url}/rest/V1/orders", headers, **query)
+
+        assert [order["entity_id"] for order in page["items"]] == [2, 5]
+
+
 async def test_an_app_logs_in_to_shopify_and_its_token_can_be_revoked(http: aiohttp.ClientSession) -> None:
     async with SimulatedShop("shopify-rest", orders=1) as shop:
         order_url = f"{shop.base_url}/admin/api/2026-07/orders/{shop.kind.order_id(1)}.json"

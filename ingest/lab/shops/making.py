@@ -1,6 +1,7 @@
 """Makes the orders of a simulated shop from the bundled samples. The same seed makes the same orders."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -22,19 +23,34 @@ _MANY_EVERY = 50  # every fiftieth order keeps its many lines, so that lines com
 _RATES = (Decimal("0.19"), Decimal("0.20"), Decimal("0.07"), ZERO)
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Which orders a kind of shop can have.
+
+    Attributes:
+        fractional: whether some quantities are fractions.
+        taxes_included: whether prices include tax, or None for both.
+        duties: whether some orders contain import duty.
+    """
+
+    fractional: bool = False
+    taxes_included: bool | None = None
+    duties: bool = True
+
+
 class OrderMaker:
     """Makes one order after the other.
 
     Args:
         seed: of the random generator.
         currency: of all orders.
-        fractional: whether some quantities are fractions.
+        traits: of the kind of shop.
     """
 
-    def __init__(self, seed: int, currency: str, *, fractional: bool = False) -> None:
+    def __init__(self, seed: int, currency: str, traits: Traits) -> None:
         self._random = Random(seed)
         self._currency = currency
-        self._fractional = fractional
+        self._traits = traits
         self._samples = _samples()
 
     def initial(self, count: int, until: datetime) -> Iterator[ShopOrder]:
@@ -54,6 +70,7 @@ class OrderMaker:
         limit = _MANY_LINES if number % _MANY_EVERY == 0 else _USUAL_LINES
         customer = sample["customer_id"]
         shipping = random.choice((ZERO, Decimal("4.90"), Decimal("12.50")))
+        traits, either = self._traits, random.random() < 0.5
         return ShopOrder(
             number=number,
             placed_at=placed_at,
@@ -62,19 +79,19 @@ class OrderMaker:
             customer=int(customer) if customer and customer.isdecimal() else None,
             country=_COUNTRIES.get(sample["country"] or ""),
             lines=tuple(self._line(line) for line in islice(sample["lines"], limit)),
-            taxes_included=random.random() < 0.5,
+            taxes_included=either if traits.taxes_included is None else traits.taxes_included,
             tax_rate=random.choice(_RATES),
             shipping=shipping,
             shipping_discount=random.choice((ZERO, ZERO, shipping)),
             fee=random.choice((ZERO, ZERO, ZERO, Decimal("1.28"))),
-            duty=random.choice((ZERO, ZERO, ZERO, Decimal("7.35"))),
+            duty=random.choice((ZERO, ZERO, ZERO, Decimal("7.35") * traits.duties)),
             gift_wrap=random.choice((ZERO, ZERO, ZERO, Decimal("2.99"))),
         )
 
     def _line(self, line: dict[str, Any]) -> Line:
         random = self._random
         quantity = Decimal(line["quantity"])
-        if self._fractional and random.random() < 0.1:
+        if self._traits.fractional and random.random() < 0.1:
             quantity += Decimal("0.5")
         price = cents(Decimal(line["unit_price"]))
         share = Decimal(random.choice(("0", "0", "0", "0.10", "0.333")))

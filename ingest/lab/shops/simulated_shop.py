@@ -14,7 +14,10 @@ from typing import Self
 from aiohttp import web
 
 from ingest.domain.errors import UserError
+from ingest.lab.shops.kinds.amazon import Amazon
+from ingest.lab.shops.kinds.bigcommerce import BigCommerce
 from ingest.lab.shops.kinds.kind import Kind
+from ingest.lab.shops.kinds.magento import Magento
 from ingest.lab.shops.kinds.shopify_rest import ShopifyRest
 from ingest.lab.shops.kinds.woocommerce import WooCommerce
 from ingest.lab.shops.making import OrderMaker
@@ -25,7 +28,15 @@ from ingest.lab.shops.shop_state import ShopState
 from ingest.lab.shops.webhook_sender import WebhookSender
 from ingest.lab.upstream.behaviour import parse_latency
 
-KINDS: Mapping[str, type[Kind]] = MappingProxyType({"shopify-rest": ShopifyRest, "woocommerce": WooCommerce})
+KINDS: Mapping[str, type[Kind]] = MappingProxyType(
+    {
+        "shopify-rest": ShopifyRest,
+        "woocommerce": WooCommerce,
+        "amazon": Amazon,
+        "bigcommerce": BigCommerce,
+        "magento": Magento,
+    }
+)
 """The kinds of shops by the value of `--shape`."""
 
 DEFAULT_ORDERS = 1_000
@@ -77,7 +88,7 @@ class SimulatedShop:
         kind = KINDS[name]
         self.seed = secrets.randbits(32) if seed is None else seed
         self._random = Random(self.seed)
-        maker = OrderMaker(self.seed, currency, fractional=kind.fractional)
+        maker = OrderMaker(self.seed, currency, kind.traits)
         self.state = ShopState(maker, orders, Random(self.seed), clock)
         usual = ShopBehaviour(token=kind.token, client=kind.client, token_lifetime=kind.token_lifetime)
         self.site = ShopSite(self.state, changed(usual, changes))

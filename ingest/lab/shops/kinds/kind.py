@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 from aiohttp import web
 
+from ingest.lab.shops.making import Traits
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_site import ShopSite
 from ingest.lab.shops.shop_state import Event
@@ -39,13 +40,13 @@ class Kind(ABC):
         token: the shop's credential unless another one is chosen.
         client: `ID:SECRET` unless another one is chosen.
         token_lifetime: seconds that an access token lasts.
-        fractional: whether quantities can be fractions.
+        traits: of its orders.
     """
 
     token: ClassVar[str] = "simulated-token"  # noqa: S105  a default for tests
     client: ClassVar[str] = "simulated-client:simulated-secret"
     token_lifetime: ClassVar[float] = 3600.0
-    fractional: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits()
 
     def __init__(self, site: ShopSite) -> None:
         self._site = site
