@@ -103,6 +103,7 @@ class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
     optional: bool = False
     omit_zero: bool = False
     toward_total: bool = False
+    unrounded_price: Declared | None = None
 
 
 class PartDeclaration(Strict, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from ingest.mapping.compiled.fields import compile_field
 from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.paths import Read, checked_path, compile_path, list_in, place_of
 from ingest.mapping.compiled.pipelines import EvaluationScope
-from ingest.mapping.compiled.remainders import compile_remainder
+from ingest.mapping.compiled.remainders import Unrounded, compile_remainder, compile_unrounded
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
 ReadLines = Callable[[Any, Notes], list[OrderLine]]
@@ -26,6 +26,9 @@ def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope, *, h
     sku, quantity, unit_price = _fields(declared, keys, scope)
     description = _description(declared, keys, scope)
     remainder = compile_remainder(declared.unit_price, (*keys, "unit_price"), scope) if has_total else None
+    unrounded: Unrounded | None = None
+    if declared.unrounded_price is not None:
+        unrounded = compile_unrounded(declared.unrounded_price, (*keys, "unrounded_price"), scope)
     omit_zero = declared.omit_zero
 
     def read_lines(order: Any, notes: Notes) -> list[OrderLine]:
@@ -40,8 +43,11 @@ def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope, *, h
                         continue
                     line = OrderLine(name, pieces, price, description(each, order, notes))
                     lines.append(line)
-                    if remainder is not None and (rest := remainder(line, each, order)):
+                    rest = None if remainder is None else remainder(line, each, order)
+                    if rest:
                         notes.remainders.append(rest)
+                    if unrounded is not None and (lost := unrounded(line, rest, each, order)):
+                        notes.unrounded.append(lost)
         except Mismatch as mismatch:
             raise mismatch.below(f"{at}[{index}]" if at else "") from None
         return lines

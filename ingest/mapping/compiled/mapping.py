@@ -12,7 +12,7 @@ from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.paths import Read, single_path, text_of, walk
 from ingest.mapping.compiled.pipelines import EvaluationScope
 from ingest.mapping.compiled.totals import ATTRIBUTE as DIFFERENCE
-from ingest.mapping.compiled.totals import TotalComparison
+from ingest.mapping.compiled.totals import MOST_TOWARD, TotalComparison
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.parts import KEY
@@ -165,10 +165,13 @@ def _compile_lines(file: MappingFile, scope: EvaluationScope) -> tuple[list[Read
     always: list[ReadLines] = []
     toward: list[ReadLines] = []
     for index, lines in enumerate(file.lines):
-        if lines.toward_total and not has_total:
-            raise MappingError("`toward_total` needs `total` in [order]", ("lines", index, "toward_total"))
+        for name in ("toward_total", "unrounded_price"):
+            if getattr(lines, name) and not has_total:
+                raise MappingError(f"`{name}` needs `total` in [order]", ("lines", index, name))
         compiled = compile_lines(lines, ("lines", index), scope, has_total=has_total)
         (toward if lines.toward_total else always).append(compiled)
+    if len(toward) > MOST_TOWARD:
+        raise MappingError(f"`toward_total` is for at most {MOST_TOWARD} tables", ("lines",))
     if file.order.total is None:
         return always, None
     return always, TotalComparison(compile_field(file.order.total, "decimal", ("order", "total"), scope), toward)

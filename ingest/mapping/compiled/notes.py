@@ -17,10 +17,11 @@ class Notes:
         omitted: the field and the problem of each optional value that does not fit.
     """
 
-    __slots__ = ("omitted", "remainders")
+    __slots__ = ("omitted", "remainders", "unrounded")
 
     def __init__(self) -> None:
         self.remainders: list[Decimal] = []
+        self.unrounded: list[Decimal] = []
         self.omitted: list[tuple[str, Mismatch]] = []
 
     def optional(self, name: str, read: Read, value: Any, order: Any) -> Any:

@@ -1,4 +1,8 @@
-"""Finds the part of a line's total that rounding its unit price loses: 3 times 3.333333 is 0.000001 less than 10."""
+"""Finds the amounts that rounding has lost.
+
+The mapping itself rounds prices that are quotients: 3 times 3.333333 is 0.000001 less than 10. A shop may round the amounts of lines
+before it writes them, and round their exact sum again.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +19,9 @@ from ingest.mapping.errors import Mismatch
 
 Remainder = Callable[[OrderLine, Any, Any], Decimal | None]
 """Takes a line, its element and the whole order."""
+
+Unrounded = Callable[[OrderLine, Decimal | None, Any, Any], Decimal | None]
+"""Takes a line, the remainder of its price, its element and the whole order."""
 
 
 def compile_remainder(unit_price: Declared, keys: Keys, scope: EvaluationScope) -> Remainder | None:
@@ -37,3 +44,20 @@ def compile_remainder(unit_price: Declared, keys: Keys, scope: EvaluationScope) 
             return None  # the amount of the line has no end either, or is out of range
 
     return remainder
+
+
+def compile_unrounded(unrounded_price: Declared, keys: Keys, scope: EvaluationScope) -> Unrounded:
+    """Compile the amount by which a shop has rounded a line, from its price before rounding."""
+    read = compile_field(unrounded_price, "decimal", keys, scope)
+
+    def unrounded(line: OrderLine, rest: Decimal | None, element: Any, order: Any) -> Decimal | None:
+        try:
+            price = read(element, order)
+            if price is None:
+                return None
+            lost = EXACT.multiply(EXACT.subtract(price, line.unit_price), Decimal(line.quantity))
+            return EXACT.subtract(lost, rest) if rest else lost
+        except (Mismatch, DecimalException):
+            return None  # then the rounding is unknown
+
+    return unrounded

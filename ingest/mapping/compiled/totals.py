@@ -1,8 +1,9 @@
 """Compares the sum of an order's lines with the document's own total."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Context, Decimal, DecimalException
 from functools import reduce
+from itertools import combinations
 from typing import Any
 
 from ingest.domain.orders.order import OrderLine
@@ -13,6 +14,8 @@ from ingest.mapping.errors import Mismatch
 
 ATTRIBUTE = "total_difference"
 """The attribute with the document's total minus the sum of the lines."""
+MOST_TOWARD = 8
+"""Tables of lines that depend on the total. All their combinations are tried."""
 _ROUNDING = "ROUNDING"
 # As for the amounts of an order.
 _MAX_MAGNITUDE = 30
@@ -26,7 +29,7 @@ class TotalComparison:
 
     Args:
         read: reads the total from the order.
-        toward: lines that are added if they bring the sum closer to the total.
+        toward: tables of lines that are added only if the order then adds up to its total.
     """
 
     def __init__(self, read: Read, toward: list[ReadLines]) -> None:
@@ -34,20 +37,27 @@ class TotalComparison:
         self._toward = toward
 
     def complete(self, lines: list[OrderLine], order: Any, notes: Notes) -> Decimal | None:
-        """Append the lines that depend on the total, and one for the remainders of rounded prices.
+        """Append the lines that depend on the total, and one for rounding.
 
         Returns:
             The total minus the sum of the lines, or None if they are equal or cannot be compared.
         """
         total = notes.optional("total", self._total_of, order, order)
-        own = Notes()
-        further = [line for read in self._toward for line in read(order, own)]
-        if further and _brings_closer(total, [*lines, *_rounding(notes)], [*further, *_rounding(own)]):
-            lines += further
-            notes.remainders += own.remainders
-        notes.omitted += own.omitted
-        lines += _rounding(notes)
-        return None if total is None else _difference(total, lines)
+        try:
+            lines += _rounding(reduce(_WIDE.add, notes.remainders, Decimal(0)))
+            if total is None:
+                return None
+            difference = _WIDE.subtract(total, _sum(lines))
+            if difference and self._toward:
+                added = self._combination_of(difference, order, notes)
+                lines += added
+                difference = _WIDE.subtract(difference, _sum(added))
+            if difference and _is_rounding(difference, total, notes.unrounded):
+                lines += _rounding(difference)
+                return None
+            return _shown(difference, total) if difference else None
+        except DecimalException:
+            return None  # the order is rejected because of its amounts
 
     def _total_of(self, order: Any, _: Any) -> Decimal | None:
         total: Decimal | None = self._read(order, order)
@@ -55,26 +65,47 @@ class TotalComparison:
             raise Mismatch("an amount out of range")
         return total
 
-
-def _difference(total: Decimal, lines: Iterable[OrderLine]) -> Decimal | None:
-    try:
-        return _WIDE.subtract(total, _sum(lines)) or None
-    except DecimalException:
-        return None  # the order is rejected because of its amounts
-
-
-def _brings_closer(total: Decimal | None, lines: list[OrderLine], further: list[OrderLine]) -> bool:
-    if total is None:
-        return True
-    try:
-        short = _WIDE.subtract(total, _sum(lines))
-        return _WIDE.subtract(short, _sum(further)).copy_abs() < short.copy_abs()
-    except DecimalException:
-        return True
+    def _combination_of(self, difference: Decimal, order: Any, notes: Notes) -> list[OrderLine]:
+        """Return the lines of the fewest tables that make up the difference, or none."""
+        for tables in _combinations([lines for read in self._toward if (lines := _read(read, order, notes))]):
+            added = [line for lines in tables for line in lines]
+            if _sum(added) == difference:
+                return added
+        return []
 
 
-def _rounding(notes: Notes) -> list[OrderLine]:
-    amount = reduce(_WIDE.add, notes.remainders, Decimal(0))
+def _read(read: ReadLines, order: Any, notes: Notes) -> list[OrderLine]:
+    own = Notes()
+    lines = read(order, own)
+    notes.omitted += own.omitted
+    return lines + _rounding(reduce(_WIDE.add, own.remainders, Decimal(0)))
+
+
+def _combinations(tables: list[list[OrderLine]]) -> Iterator[tuple[list[OrderLine], ...]]:
+    for count in range(1, len(tables) + 1):
+        yield from combinations(tables, count)
+
+
+def _is_rounding(difference: Decimal, total: Decimal, unrounded: list[Decimal]) -> bool:
+    """Return whether the shop's own rounding explains a difference.
+
+    The total is the sum of exact amounts, rounded to its own decimal places, while the amounts of the lines were rounded before.
+    """
+    exponent = total.as_tuple().exponent
+    if not unrounded or not isinstance(exponent, int):
+        return False
+    rest = _WIDE.subtract(difference, reduce(_WIDE.add, unrounded))
+    # Half a unit of the last place. Prices that a shop computes as binary fractions are themselves not quite exact.
+    return rest.copy_abs() <= _WIDE.scaleb(Decimal("0.500001"), exponent)
+
+
+def _shown(amount: Decimal, total: Decimal) -> Decimal:
+    """Return an amount with as many decimal places as the total, or more if it needs them."""
+    exponent = min(int(amount.normalize(_WIDE).as_tuple().exponent), int(total.as_tuple().exponent), 0)
+    return amount.quantize(Decimal((0, (1,), exponent)), context=_WIDE)
+
+
+def _rounding(amount: Decimal) -> list[OrderLine]:
     return [OrderLine(_ROUNDING, 1, amount)] if amount else []
 
 
