@@ -76,6 +76,133 @@ async def test_orders_of_shopify_rest_add_up_and_come_by_cursor(http: aiohttp.Cl
             assert total(*prices, *taxes, *extras) - total(*discounts) == total(order["total_price"])
 
 
+async def query(http: aiohttp.ClientSession, shop: SimulatedShop, text: str, **variables: Any) -> dict[str, Any]:
+    body = {"query": text, "variables": variables}
+    url = f"{shop.base_url}/admin/api/2026-07/graphql.json"
+    async with http.post(url, json=body, headers=SHOPIFY) as response:
+        assert response.status == 200
+        return await response.json()  # type: ignore[no-any-return]
+
+
+LINES = """
+lineItems(first: $first, after: $after) {
+  nodes { quantity originalUnitPriceSet { ...money } discountAllocations { allocatedAmountSet { ...money } } }
+  pageInfo { hasNextPage endCursor }
+}
+"""
+MONEY = "fragment money on MoneyBag { shopMoney { amount } }"
+
+
+async def test_orders_of_shopify_add_up_over_pages_of_lines(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("shopify", orders=ORDERS, seed=1, changes={"rate_limit": 1e6}) as shop:
+        whole = """
+        query($id: ID!, $first: Int = 20, $after: String) {
+          order(id: $id) {
+            taxesIncluded
+            totalPriceSet { ...money }
+            totalTaxSet { ...money }
+            originalTotalDutiesSet { ...money }
+            additionalFees { price { ...money } }
+            shippingLines(first: 5) {
+              edges { node { originalPriceSet { ...money } discountAllocations { allocatedAmountSet { ...money } } } }
+            }
+        """
+        pages = set()
+        for number in (*range(41, 61), 100):
+            gid, after, lines = f"gid://shopify/Order/{shop.kind.order_id(number)}", None, []
+            while True:
+                result = await query(http, shop, f"{whole}{LINES} }} }} {MONEY}", id=gid, after=after)
+                order = result["data"]["order"]
+                lines += order["lineItems"]["nodes"]
+                if not order["lineItems"]["pageInfo"]["hasNextPage"]:
+                    break
+                after = order["lineItems"]["pageInfo"]["endCursor"]
+            pages.add(after)
+
+            def amount(money: dict[str, Any] | None) -> Decimal:
+                return Decimal(money["shopMoney"]["amount"]) if money else Decimal(0)
+
+            shipping = [edge["node"] for edge in order["shippingLines"]["edges"]]
+            charges = [amount(line["originalUnitPriceSet"]) * line["quantity"] for line in lines]
+            charges += [amount(line["originalPriceSet"]) for line in shipping]
+            charges += [amount(fee["price"]) for fee in order["additionalFees"]]
+            charges += [amount(order["originalTotalDutiesSet"])]
+            charges += [] if order["taxesIncluded"] else [amount(order["totalTaxSet"])]
+            discounts = [
+                amount(each["allocatedAmountSet"]) for line in lines + shipping for each in line["discountAllocations"]
+            ]
+            assert sum(charges) - sum(discounts) == amount(order["totalPriceSet"])
+        assert len(pages) > 1
+
+
+async def test_the_list_of_shopify_continues_after_a_cursor_while_it_shifts(http: aiohttp.ClientSession) -> None:
+    async with SimulatedShop("shopify", orders=ORDERS, changes={"rate_limit": 1e6, "shifts": 2}) as shop:
+        text = """
+        query($after: String) {
+          orders(first: 50, after: $after, sortKey: UPDATED_AT, query: "updated_at:>='2020-01-01T00:00:00Z'") {
+            nodes { legacyResourceId updatedAt }
+            pageInfo { hasNextPage endCursor }
+          }
+        }
+        """
+        seen, after = [], None
+        while True:
+            page = (await query(http, shop, text, after=after))["data"]["orders"]
+            seen += page["nodes"]
+            if not page["pageInfo"]["hasNextPage"]:
+                break
+            after = page["pageInfo"]["endCursor"]
+
+        assert len({order["legacyResourceId"] for order in seen}) == ORDERS
+        assert len(seen) == ORDERS + 2
+        assert [order["updatedAt"] for order in seen] == sorted(order["updatedAt"] for order in seen)
+
+
+async def test_shopify_counts_points_and_throttles_as_a_200(http: aiohttp.ClientSession) -> None:
+    text = "query($id: ID!) { order(id: $id) { id customer { id } lineItems(first: 10) { nodes { sku } } } }"
+    limits = {"rate_limit": 0.001, "rate_burst": 25}
+    async with SimulatedShop("shopify", orders=1, seed=3, changes=limits) as shop:
+        missing = await query(http, shop, text, id="gid://shopify/Order/1")
+        assert missing["data"] == {"order": None}
+        cost = missing["extensions"]["cost"]
+        assert (cost["requestedQueryCost"], cost["actualQueryCost"]) == (14, 0)
+
+        gid = f"gid://shopify/Order/{shop.kind.order_id(1)}"
+        first = (await query(http, shop, text, id=gid))["extensions"]["cost"]
+        throttled = [await query(http, shop, text, id=gid) for _ in range(3)][-1]
+
+        assert first["throttleStatus"] == {
+            "maximumAvailable": 25,
+            "currentlyAvailable": 25 - first["actualQueryCost"],
+            "restoreRate": 0.001,
+        }
+        assert "data" not in throttled
+        assert throttled["errors"][0]["extensions"]["code"] == "THROTTLED"
+        assert throttled["extensions"]["cost"]["actualQueryCost"] is None
+        assert (await get(http, f"{shop.base_url}/stats", {}))["used"]["points"] <= 25
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{ order(id: "gid://shopify/Order/6200407290001") { colour } }', "undefinedField"),
+        ("{ orders { nodes { id } } }", "BAD_REQUEST"),
+        ('{ order(id: "1") { id } }', "argumentLiteralsIncompatible"),
+        ("{ order(id: ", "parseError"),
+        ("mutation { orderDelete }", "parseError"),
+        (
+            "{ orders(first: 250) { nodes { lineItems(first: 250) { nodes { a { b { c } d { e } f { g } h { i } j { k } l { m } } } } } } }",
+            "MAX_COST_EXCEEDED",
+        ),
+    ],
+)
+async def test_shopify_rejects_a_wrong_query_in_a_200(http: aiohttp.ClientSession, text: str, code: str) -> None:
+    async with SimulatedShop("shopify", orders=1) as shop:
+        result = await query(http, shop, text)
+
+        assert result["errors"][0]["extensions"]["code"] == code
+
+
 async def amazon_login(http: aiohttp.ClientSession, shop: SimulatedShop, **changes: str) -> tuple[int, dict[str, Any]]:
     form = {
         "grant_type": "refresh_token",

@@ -18,6 +18,7 @@ from ingest.lab.shops.kinds.amazon import Amazon
 from ingest.lab.shops.kinds.bigcommerce import BigCommerce
 from ingest.lab.shops.kinds.kind import Kind
 from ingest.lab.shops.kinds.magento import Magento
+from ingest.lab.shops.kinds.shopify import Shopify
 from ingest.lab.shops.kinds.shopify_rest import ShopifyRest
 from ingest.lab.shops.kinds.woocommerce import WooCommerce
 from ingest.lab.shops.making import OrderMaker
@@ -30,6 +31,7 @@ from ingest.lab.upstream.behaviour import parse_latency
 
 KINDS: Mapping[str, type[Kind]] = MappingProxyType(
     {
+        "shopify": Shopify,
         "shopify-rest": ShopifyRest,
         "woocommerce": WooCommerce,
         "amazon": Amazon,

@@ -102,8 +102,8 @@ class Amazon(Kind):
             shown, token = _page(found, query.get("paginationToken"), query.get("maxResultsPerPage"))
         except ValueError as error:
             return self._stamped(_SEARCH, _error(400, "InvalidInput", str(error)))
-        self._site.page_served(shown)
         body: Document = {"orders": [order_2026(order, included) for order in shown]}
+        self._site.page_served(shown)
         if token:
             body["pagination"] = {"nextToken": token}
         body["lastUpdatedBefore"] = query.get("lastUpdatedBefore", f"{self._state.now() - _FRESH:%Y-%m-%dT%H:%M:%SZ}")
@@ -146,8 +146,8 @@ class Amazon(Kind):
             shown, token = _page(found, query.get("NextToken"), query.get("MaxResultsPerPage"))
         except ValueError as error:
             return self._stamped(_GET_ORDERS, _error(400, "InvalidInput", str(error)))
-        self._site.page_served(shown)
         payload: Document = {"Orders": [order_v0(order) for order in shown]}
+        self._site.page_served(shown)
         if token:
             payload["NextToken"] = token
         payload["LastUpdatedBefore"] = f"{self._state.now() - _FRESH:%Y-%m-%dT%H:%M:%SZ}"

@@ -118,8 +118,8 @@ class BigCommerce(Kind):
             return self._stamped(_error(400, "The field is invalid."))
         with_fees = _includes_fees(query)
         shown = _slice(found, query)
-        self._site.page_served(shown)
         documents = [self._document(order, with_fees=with_fees) for order in shown]
+        self._site.page_served(shown)
         return self._stamped(json_response(documents) if documents else web.Response(status=204))
 
     def _page(self, documents: list[Document], query: Mapping[str, str]) -> web.Response:

@@ -85,9 +85,9 @@ class Magento(Kind):
         shown = found[(page - 1) * size : page * size]
         if any(value == "entity_id" for value in query.values()):
             shown = [order for order in shown if self._state.fetch(order.number)]
-        self._site.page_served(shown)
         criteria = {"filter_groups": [], "page_size": size, "current_page": page}
         items = [self._document(order) for order in shown]
+        self._site.page_served(shown)
         return json_response({"items": items, "search_criteria": criteria, "total_count": len(found)})
 
     def _found(self, query: Mapping[str, str]) -> list[ShopOrder]:
