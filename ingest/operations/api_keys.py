@@ -32,7 +32,7 @@ from ingest.domain.api_key import (
 from ingest.domain.errors import ConfigError, UserError
 from ingest.domain.source_name import InvalidSourceName, parse_source_name
 from ingest.files.regular import NotRegular, open_regular
-from ingest.operations.replaced_file import SymbolicLink, locked_folder, replace_file
+from ingest.files.replacement import SymbolicLink, locked_folder, replace_file
 
 SETTING = "INGEST_API_KEYS_FILE"
 MOST_KEYS = 2_000
