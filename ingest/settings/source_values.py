@@ -177,7 +177,10 @@ def _converted(name: str, value: Any, folder: Path) -> Any:
         except ValueError as error:
             raise TableProblem(f"{error} (got {value[:64]!r})", key_of(name)) from None
     is_file = (
-        name in _PATHS or name == "order_list" or (name == "mapping" and ("/" in value or value.endswith(".toml")))
+        name in _PATHS
+        or name == "order_list"
+        or (name == "mapping" and ("/" in value or value.endswith(".toml")))
+        or (name == "upstream_oauth2_refresh_store" and value != "postgresql")
     )
     return str(folder / value) if is_file and value else value
 

@@ -64,6 +64,13 @@ class UpstreamSettings(Topic):
     upstream_oauth2_refresh_token: SecretStr | None = Field(
         None, description="With the grant refresh_token: the refresh token"
     )
+    upstream_oauth2_refresh_store: str | None = Field(
+        None,
+        description="With the grant refresh_token: where all processes share tokens, postgresql or the path of a file",
+    )
+    upstream_oauth2_store_key: SecretStr | None = Field(
+        None, description="Key that encrypts the shared tokens: 32 bytes in base64, or several keys in lines"
+    )
     upstream_oauth2_client_auth: Annotated[Literal["basic", "body"], BeforeValidator(lower)] = Field(
         "basic",
         repr=False,

@@ -11,7 +11,9 @@ from ingest.domain.fetch.request_headers import check_secret, check_token, parse
 from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
 from ingest.settings.names import file_setting, setting_name
-from ingest.upstream.access.endpoint import Access, AuthKind, Endpoint, OAuth2, Secret
+from ingest.sources.oauth2 import check_grant, oauth2_of
+from ingest.upstream.access.endpoint import Access, AuthKind, Endpoint, Secret
+from ingest.upstream.access.sealing import check_keys
 from ingest.upstream.http.proxy import proxy_for
 from ingest.upstream.http.tls_context import TlsFiles
 
@@ -30,6 +32,8 @@ _USED_BY: Mapping[str, tuple[AuthKind, ...]] = {
     "upstream_oauth2_scope": ("oauth2",),
     "upstream_oauth2_parameters": ("oauth2",),
     "upstream_oauth2_refresh_token": ("oauth2",),
+    "upstream_oauth2_refresh_store": ("oauth2",),
+    "upstream_oauth2_store_key": ("oauth2",),
 }
 _OPTIONAL = {
     "upstream_auth_header",
@@ -37,6 +41,8 @@ _OPTIONAL = {
     "upstream_oauth2_parameters",
     "upstream_oauth2_client_secret",
     "upstream_oauth2_refresh_token",
+    "upstream_oauth2_refresh_store",
+    "upstream_oauth2_store_key",
 }
 _HEADERS: Mapping[AuthKind, str] = {"header": "X-Api-Key"}
 _SECRETS = {
@@ -48,6 +54,7 @@ _SECRETS = {
     "client_secret": "upstream_oauth2_client_secret",
     "parameters": "upstream_oauth2_parameters",
     "refresh_token": "upstream_oauth2_refresh_token",
+    "store_key": "upstream_oauth2_store_key",
 }
 
 
@@ -56,7 +63,11 @@ def _check_headers(text: str) -> str:
     return text
 
 
-_CHECKS: Mapping[str, Callable[[str], str]] = {"token": check_token, "headers": _check_headers}
+_CHECKS: Mapping[str, Callable[[str], str]] = {
+    "token": check_token,
+    "headers": _check_headers,
+    "store_key": check_keys,
+}
 
 
 def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
@@ -100,28 +111,14 @@ def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
         if kind not in kinds and getattr(settings, field):
             raise ConfigError(f"{name} has no effect: set {auth}={kinds[0]}, or remove it")
     if kind == "oauth2":
-        _check_grant(settings)
+        check_grant(settings)
     # A file that is empty now may have headers later.
     given = {role: field for role, field in _SECRETS.items() if getattr(settings, field) or settings.file_of(field)}
     secrets = {role: _secret(settings, role, field) for role, field in given.items()}
     header = settings.upstream_auth_header or _HEADERS.get(kind, "Authorization")
-    access = Access(kind, secrets, header, _oauth2(settings, kind, environ), _tls(settings))
+    access = Access(kind, secrets, header, oauth2_of(settings, environ) if kind == "oauth2" else None, _tls(settings))
     _check_authorization(access, settings)
     return access
-
-
-def _check_grant(settings: "Settings") -> None:
-    """Check the settings of the grant. With a refresh token, a client without a secret is a public client."""
-    name = partial(setting_name, settings.source)
-    has_token, grant = settings.upstream_oauth2_refresh_token is not None, settings.upstream_oauth2_grant
-    needed = "upstream_oauth2_refresh_token" if grant == "refresh_token" else "upstream_oauth2_client_secret"
-    if getattr(settings, needed) is None:
-        raise ConfigError(f"{name(needed)} is missing: {name('upstream_oauth2_grant')}={grant} needs it")
-    if has_token and grant != "refresh_token":
-        raise ConfigError(
-            f"{name('upstream_oauth2_refresh_token')} has no effect:"
-            f" set {name('upstream_oauth2_grant')}=refresh_token, or remove it"
-        )
 
 
 def _kind(settings: "Settings") -> AuthKind:
@@ -145,18 +142,6 @@ def _check_authorization(access: Access, settings: "Settings") -> None:
         raise ConfigError(f"{name('upstream_headers')}: {given} is set by {name('upstream_auth')}={access.kind}")
     if "@" in urlsplit(requested_url(settings)).netloc and "authorization" in {given, *own}:
         raise ConfigError(f"{name('upstream_url')}: contains a user, which is another credential: remove one of them")
-
-
-def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:
-    if kind != "oauth2" or settings.upstream_oauth2_url is None:
-        return None
-    return OAuth2(
-        settings.upstream_oauth2_url,
-        settings.upstream_oauth2_scope,
-        settings.upstream_oauth2_client_auth,
-        settings.upstream_oauth2_grant,
-        proxy_for(settings.upstream_oauth2_url, environ),
-    )
 
 
 def _tls(settings: "Settings") -> TlsFiles:

@@ -12,6 +12,7 @@ RUNTIME_PRIVILEGES = (
     ("SELECT", "order_lines"),
     ("SELECT", "erased_orders"),
     ("SELECT", "schema_migrations"),
+    ("SELECT, INSERT, UPDATE", "credentials"),
 )
 # Privileges of the HTTP API's role: read, erase, and add to the audit log.
 API_PRIVILEGES = (

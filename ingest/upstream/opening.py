@@ -7,10 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from ingest.domain.errors import ConfigError
+from ingest.domain.fetch.token_store import LONGEST_EXCHANGE
 from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
-from ingest.upstream.access.endpoint import Credential, Endpoint, FixedCredential, fixed_headers
+from ingest.upstream.access.endpoint import Access, Credential, Endpoint, FixedCredential, fixed_headers
 from ingest.upstream.access.oauth2 import OAuth2Credential
+from ingest.upstream.access.sealing import Sealing
 from ingest.upstream.access.secrets import Secrets
+from ingest.upstream.access.shared_token import Memory, SharedToken
+from ingest.upstream.access.token_file import TokenFile
 from ingest.upstream.access.token_request import Authority
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
@@ -18,8 +22,6 @@ from ingest.upstream.http.transport import Options, Transport, UpstreamLimits
 
 # The response of an authorization server, in bytes.
 _TOKEN_BODY = 256 * 1024
-# A request for a token takes no longer than this, as every order waits for it.
-_TOKEN_SECONDS = 10.0
 
 OpenTransport = Callable[[Options], AbstractAsyncContextManager[Transport]]
 
@@ -87,11 +89,30 @@ async def open_access(
         if (oauth2 := access.oauth2) is None:
             credential = FixedCredential(headers)
         else:
-            token_limits = replace(limits, total=min(limits.total, _TOKEN_SECONDS), body=_TOKEN_BODY)
+            token_limits = replace(limits, total=min(limits.total, LONGEST_EXCHANGE), body=_TOKEN_BODY)
             to_authority = await tls.opened(stack, opener, oauth2.url, token_limits, oauth2.proxy)
             authority = Authority(to_authority, oauth2, lambda: secrets.values, now)
-            credential = OAuth2Credential(authority.token, headers, access.header)
+            credential = _oauth2_credential(authority, access, secrets, headers, now)
             stack.push_async_callback(credential.close)
         watched = [*secrets.files(credential.update), *tls.watched()]
         await stack.enter_async_context(watching(watched, CHECK_EVERY))
         yield transport, credential
+
+
+def _oauth2_credential(
+    authority: Authority,
+    access: Access,
+    secrets: Secrets,
+    headers: Callable[[], Mapping[str, str]],
+    now: Callable[[], datetime],
+) -> OAuth2Credential:
+    oauth2 = access.oauth2
+    if oauth2 is None or oauth2.grant != "refresh_token":
+        return OAuth2Credential(authority.token, headers, access.header)
+    shared = SharedToken(
+        authority.token,
+        lambda: secrets.values["refresh_token"],
+        oauth2.store or Memory(now),
+        Sealing(lambda: secrets.values.get("store_key", ""), accepts_plain=isinstance(oauth2.store, TokenFile)),
+    )
+    return OAuth2Credential(shared.token, headers, access.header, finish=LONGEST_EXCHANGE)

@@ -21,6 +21,8 @@ OAUTH2 = {
     "OAUTH2_CLIENT_SECRET": SECRET,
 }
 
+REFRESH = {**OAUTH2, "OAUTH2_GRANT": "refresh_token", "OAUTH2_REFRESH_TOKEN": "r0"}
+
 
 def given(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
     for name, value in variables.items():
@@ -108,6 +110,16 @@ def without(name: str) -> dict[str, str]:
         (without("OAUTH2_CLIENT_SECRET"), "UPSTREAM_OAUTH2_CLIENT_SECRET is missing"),
         ({**OAUTH2, "OAUTH2_GRANT": "refresh_token"}, "UPSTREAM_OAUTH2_REFRESH_TOKEN is missing"),
         ({**OAUTH2, "OAUTH2_REFRESH_TOKEN": SECRET}, "REFRESH_TOKEN has no effect: set INGEST_UPSTREAM_OAUTH2_GRANT"),
+        (
+            {**REFRESH, "OAUTH2_REFRESH_STORE": "postgresql"},
+            "OAUTH2_STORE_KEY_FILE is missing: INGEST_UPSTREAM_OAUTH2_REFRESH_STORE=postgresql needs a key",
+        ),
+        ({**REFRESH, "OAUTH2_STORE_KEY": SECRET}, "OAUTH2_STORE_KEY has no effect: set INGEST_UPSTREAM_OAUTH2_REFRESH"),
+        (
+            {**REFRESH, "OAUTH2_REFRESH_STORE": "tokens", "OAUTH2_STORE_KEY": SECRET},
+            "OAUTH2_STORE_KEY: a key is not 32 bytes in base64",
+        ),
+        ({**OAUTH2, "OAUTH2_REFRESH_STORE": "tokens"}, "REFRESH_STORE has no effect: set INGEST_UPSTREAM_OAUTH2_GRANT"),
         ({"TOKEN": "t", "AUTH_HEADER": "X-Key"}, "UPSTREAM_AUTH_HEADER has no effect: set INGEST_UPSTREAM_AUTH=header"),
         ({**OAUTH2, "AUTH_HEADER": "X-Key", "HEADERS": "x-key: 1"}, "UPSTREAM_HEADERS: x-key is set by"),
         ({"PASSWORD": SECRET}, "UPSTREAM_PASSWORD has no effect: set INGEST_UPSTREAM_AUTH=basic, or remove it"),

@@ -11,6 +11,7 @@ import msgspec
 
 from ingest.domain.fetch.request_headers import parse_headers
 from ingest.domain.fetch.status_overrides import StatusOverride
+from ingest.domain.fetch.token_store import TokenStore
 from ingest.upstream.http.tls_context import TlsFiles
 from ingest.upstream.http.transport import Kind, Method
 from ingest.upstream.responses import NO_OVERRIDES
@@ -47,6 +48,7 @@ class OAuth2(msgspec.Struct, frozen=True):
         scope: the requested scope, if any.
         client_auth: where the client's ID and secret go: HTTP Basic, or the body. The ID of a client without a secret goes into the body.
         grant: the grant that is used.
+        store: shared by the processes of the source, for a server that replaces refresh tokens.
         proxy: URL of the proxy to the authorization server.
     """
 
@@ -55,6 +57,7 @@ class OAuth2(msgspec.Struct, frozen=True):
     client_auth: ClientAuth = "basic"
     grant: Grant = "client_credentials"
     proxy: str | None = None
+    store: TokenStore | None = None
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -62,8 +65,8 @@ class Access(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: how.
-        secrets: by role: `headers`, `token`, `user`, `password`, `client_id`, `client_secret`, `refresh_token`, and `parameters`,
-            further ones of the request for a token, as in a query.
+        secrets: by role: `headers`, `token`, `user`, `password`, `client_id`, `client_secret`, `refresh_token`, `store_key`, and
+            `parameters`, further ones of the request for a token, as in a query.
         header: the name of the header for the token.
         oauth2: for the kind `oauth2`.
         tls: files of certificates.

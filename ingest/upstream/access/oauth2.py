@@ -5,7 +5,7 @@ one, and no order waits for it. If the API rejects a token, another one is reque
 token until then, because the API may reject only that order. While the authorization server is unavailable, orders without a token fail
 with `TokenFault`, which uses up no attempt, and requests for a token are paused.
 
-Everything is in memory. A process that restarts requests a new token.
+A token for client credentials is in memory, and a process that restarts requests a new one. For a refresh token, see `shared_token`.
 """
 
 import asyncio
@@ -46,6 +46,7 @@ class OAuth2Credential:
         request: requests a token, or raises `NoToken`.
         fixed: returns the other headers.
         header: the name of the header for the token.
+        finish: seconds that `close` waits for a pending request. Its response may contain the only valid refresh token.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments.
     """
@@ -56,12 +57,14 @@ class OAuth2Credential:
         fixed: Callable[[], Mapping[str, str]],
         header: str = "Authorization",
         *,
+        finish: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._request = request
         self._fixed = fixed
         self._header = header
+        self._finish = finish
         self._clock = clock
         self._draw = draw
         self._token: Token | None = None
@@ -74,11 +77,16 @@ class OAuth2Credential:
         self._failure: NoToken | None = None
 
     async def close(self) -> None:
-        """Cancel a pending request for a token."""
-        if self._requesting is not None:
-            self._requesting.cancel()
+        """Cancel a pending request for a token, or wait for its response if it must not be lost."""
+        if (requesting := self._requesting) is None:
+            return
+        try:
+            if self._finish:
+                await asyncio.wait({requesting}, timeout=self._finish)
+        finally:
+            requesting.cancel()
             with suppress(asyncio.CancelledError):
-                await self._requesting
+                await requesting
 
     @property
     def headers(self) -> Mapping[str, str] | None:
@@ -152,7 +160,7 @@ class OAuth2Credential:
         if self._failures:
             _log.info("token_available", failures=self._failures)
         self._failures, self._failure, self._paused_until = 0, None, 0.0
-        self._token, self._requested_at = token, requested_at
+        self._token, self._requested_at = token, requested_at - token.age
         self.update()
         if token.lifetime is None:
             self._renews_at = self._expires_at = math.inf

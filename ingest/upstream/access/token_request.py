@@ -34,13 +34,15 @@ class Token:
     """An access token.
 
     Attributes:
-        lifetime: seconds, or None if the server did not send it.
+        lifetime: seconds that are left, or None if the server did not send it.
         refresh_token: for the next request, if the server sent one.
+        age: seconds since it was requested, if another process has requested it.
     """
 
     value: str = field(repr=False)
     lifetime: float | None
     refresh_token: str | None = field(default=None, repr=False)
+    age: float = 0.0
 
 
 class NoToken(Exception):
@@ -48,14 +50,21 @@ class NoToken(Exception):
 
     Attributes:
         after: seconds to wait, if the server requested it.
+        is_declined: whether the server has declined the request, so that a request with another refresh token may help.
     """
 
     def __init__(
-        self, error: str, fault: type[TokenFault] | type[TokenRefused] = TokenFault, after: float | None = None
+        self,
+        error: str,
+        fault: type[TokenFault] | type[TokenRefused] = TokenFault,
+        after: float | None = None,
+        *,
+        is_declined: bool = False,
     ) -> None:
         super().__init__(error)
         self._fault = fault
         self.after = after
+        self.is_declined = is_declined
 
     def fault(self) -> Fault:
         """Return the fault of an order. Each order needs its own instance."""
@@ -67,7 +76,7 @@ class Authority:
 
     Args:
         transport: sends the requests. Redirects are not followed: the client's secret goes nowhere else.
-        secrets: returns the current values of `client_id`, and of `client_secret`, `refresh_token` and `parameters`, if there are any.
+        secrets: returns the current values of `client_id`, and of `client_secret` and `parameters`, if there are any.
         now: the clock, for a server that sends a time to wait for without its own time.
     """
 
@@ -83,13 +92,13 @@ class Authority:
         self._secrets = secrets
         self._now = now
 
-    async def token(self) -> Token:
-        """Request a token.
+    async def token(self, refresh_token: str | None = None) -> Token:
+        """Request a token, for the refresh token if the grant needs one.
 
         Raises:
             NoToken: there is none.
         """
-        headers, body = self._request()
+        headers, body = self._request(refresh_token)
         send = self._transport.send
         try:
             return _token_of(await send(self._options.url, headers, "POST", body))
@@ -105,11 +114,11 @@ class Authority:
             await self._transport.replace(send, bug)
             raise _unavailable(f"our HTTP client failed: {type(bug).__name__}") from bug
 
-    def _request(self) -> tuple[Mapping[str, str], bytes]:
+    def _request(self, refresh_token: str | None) -> tuple[Mapping[str, str], bytes]:
         options, secrets = self._options, self._secrets()
         form: list[tuple[str, str]] = [("grant_type", options.grant)]
-        if options.grant == "refresh_token":
-            form.append(("refresh_token", secrets["refresh_token"]))
+        if refresh_token is not None:
+            form.append(("refresh_token", refresh_token))
         if options.scope:
             form.append(("scope", options.scope))
         form += parse_qsl(secrets.get("parameters", ""), keep_blank_values=True)
@@ -126,7 +135,8 @@ def _declined(response: NoDocument, now: datetime) -> NoToken:
     if status in {408, 421, 425, 429} or status >= 500:
         after = retry_after(response.headers.get("Retry-After"), api_time(response.headers, now))
         return _unavailable(f"HTTP {status}", after)
-    return NoToken(f"the authorization server does not issue a token: HTTP {status}", TokenRefused)
+    error = f"the authorization server does not issue a token: HTTP {status}"
+    return NoToken(error, TokenRefused, is_declined=status in {400, 401, 403})
 
 
 def _unavailable(error: str, after: float | None = None) -> NoToken:

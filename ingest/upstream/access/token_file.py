@@ -1,0 +1,102 @@
+"""Stores the tokens of a source in a file. Implements `ingest.domain.fetch.token_store`.
+
+The file is replaced atomically, so that a process that dies here leaves the old or the new content. The lock is on a second file, because
+a lock on the file itself would be lost when that is replaced. The operating system releases it when the process dies.
+"""
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from ingest.domain.fetch.token_store import Stored, TokenStoreUnavailable
+from ingest.files.replacement import replace_file
+
+_LARGEST = 1024 * 1024
+
+
+class TokenFile:
+    """A file, which may be on a volume that several hosts mount.
+
+    Args:
+        path: of the file. Its folder must exist, and this process must be allowed to write to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def read(self) -> Stored:
+        """See `TokenStore`."""
+        with _translated(self._path):
+            return await asyncio.to_thread(_read, self._target())
+
+    @asynccontextmanager
+    async def lock(self) -> AsyncIterator["HeldFile | None"]:
+        """See `TokenStore`."""
+        path = self._target()
+        with _translated(path):
+            descriptor = await asyncio.to_thread(_locked, path.with_name(f".{path.name}.lock"))
+        if descriptor is None:
+            yield None
+            return
+        try:
+            with _translated(path):
+                stored = await asyncio.to_thread(_read, path)
+            yield HeldFile(path, stored)
+        finally:
+            os.close(descriptor)
+
+    def _target(self) -> Path:
+        # A symbolic link stays, and the file that it leads to is replaced.
+        return Path(os.path.realpath(self._path))
+
+
+class HeldFile:
+    """The file, locked by this process. Implements `HeldStore`."""
+
+    def __init__(self, path: Path, stored: Stored) -> None:
+        self._path = path
+        self.stored = stored
+
+    async def mark(self, content: bytes) -> None:
+        """See `HeldStore`."""
+        await self.put(content)
+
+    async def put(self, content: bytes) -> None:
+        """See `HeldStore`."""
+        with _translated(self._path):
+            await asyncio.to_thread(replace_file, self._path, content)
+        self.stored = Stored(content, time.time())
+
+
+def _read(path: Path) -> Stored:
+    try:
+        with path.open("rb") as file:
+            return Stored(file.read(_LARGEST) or None, time.time())
+    except FileNotFoundError:
+        return Stored(None, time.time())
+
+
+def _locked(path: Path) -> int | None:
+    """Return the descriptor that holds the lock until it is closed, or None if another process holds the lock."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TokenStoreUnavailable(f"{path}: {error.strerror}") from error
