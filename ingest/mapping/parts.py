@@ -106,12 +106,12 @@ def cursor_of(document: Any, steps: tuple[str | int, ...]) -> str | int | None:
     Raises:
         Mismatch: it is neither text nor a number.
     """
-    found: Any = walk(document, steps)
+    found = walk(document, steps)
     if found is None or found == "":
         return None
-    if found.__class__ not in {str, int}:
+    if not isinstance(found, str | int) or isinstance(found, bool):
         raise Mismatch(f"expected `str` or `int`, got {type_name(found)}", text_of(steps))
-    return found  # type: ignore[no-any-return]  checked above
+    return found
 
 
 def join(body: bytes, parts: dict[str, list[Any]]) -> bytes:
