@@ -24,7 +24,7 @@ _DURATIONS = frozenset({
     "upstream_connect_timeout", "upstream_read_timeout", "upstream_timeout", "transform_timeout", "results_age", "coalesce", "poll",
 })  # fmt: skip
 _PATHS = frozenset({"upstream_ca_file", "upstream_cert_file", "upstream_key_file"})
-_TABLES = frozenset({"upstream_headers", "order_list"})
+_TABLES = frozenset({"upstream_headers", "upstream_body", "order_list"})
 _FROM_FILE = "_file"
 
 

@@ -120,6 +120,10 @@ class UpstreamSettings(Topic):
     upstream_rate: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = Field(
         0.0, description="Requests per second to the external API over all processes (0: unlimited)"
     )
+    upstream_cost: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = Field(
+        0.0,
+        description="Points of one request, if the rate and the burst count points, as in GraphQL (0: they count requests)",
+    )
     upstream_burst: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
         description="Requests that may be sent together after a pause (0: the requests of 10 ms)",

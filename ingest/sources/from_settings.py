@@ -117,7 +117,9 @@ def quota_name_of(settings: "Settings") -> str:
 
 
 def _quota(settings: "Settings") -> QuotaLimits:
-    rate, burst = settings.upstream_rate, settings.upstream_burst
+    rate, burst, cost = settings.upstream_rate, settings.upstream_burst, settings.upstream_cost
+    if rate and cost:
+        return QuotaLimits(rate / cost, max(1, int(burst / cost)), settings.upstream_concurrency, cost)
     if not burst:
         rate, burst = (1 - _BURST_SHARE) * rate, max(1, int(_BURST_SHARE * rate))
     return QuotaLimits(rate, burst, settings.upstream_concurrency)

@@ -166,7 +166,8 @@ class ApiSession:
         if traceparent is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
         try:
-            request = send(url, headers, method, body, _both(None if quota is None else quota.observe, on_headers))
+            sending = send if quota is None else quota.watched(send)
+            request = sending(url, headers, method, body, _both(None if quota is None else quota.observe, on_headers))
             document = await (request if self._attempts is None else observed(self._attempts, request))
         except NoDocument as response:
             code = code_of(response.status)

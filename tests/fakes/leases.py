@@ -75,11 +75,16 @@ class MemoryQuota:
     def _book(self, request: LeaseRequest, members: int, limit: int, now: float) -> Lease:
         if request.slow_for:
             self._slowest, self._slow_until = request.slowest, now + request.slow_for
-        interval = 1 / min(self.limits.rate, self._slowest if now < self._slow_until else math.inf)
+        interval = 1 / min(request.rate or self.limits.rate, self._slowest if now < self._slow_until else math.inf)
         # A process without concurrency cannot use times to send.
         has_none = self.limits.concurrency > 0 and limit == 0
         period = 0.1 if has_none else min(1.0, max(0.1, members * interval))
         start = max(self._next, now - (self.limits.burst - 1) * interval)
+        if start - now > 2 * period + interval:
+            # Not booked far ahead, so that a process that dies loses few, and another rate applies soon.
+            self._next = start
+            renew_in = min(1.0, start - now - period)
+            return Lease(limit=limit, members=members, period=period, renew_in=renew_in)
         ready = int((now - start) / interval) + 1 if start <= now else 0
         tokens = 0 if has_none else min(request.tokens, max(1, int(period / interval / members), ready // members))
         self._next = start + tokens * interval

@@ -18,3 +18,9 @@ def test_a_transform_has_the_processes_the_timeout_and_the_memory_of_the_setting
     )
 
     assert source_of(settings, {}).transform == TransformOptions("shop:change", 2, 3.0, 400_000_000)
+
+
+def test_a_rate_in_points_is_divided_by_the_points_of_a_request() -> None:
+    settings = load_settings(upstream_rate=1000, upstream_cost=40, upstream_burst=200)
+
+    assert source_of(settings, {}).quota == QuotaLimits(25.0, 5, 0, 40.0)

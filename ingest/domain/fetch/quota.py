@@ -10,11 +10,36 @@ class QuotaLimits(msgspec.Struct, frozen=True):
         rate: requests per second, or 0 for unlimited.
         burst: requests that may be sent together after a pause.
         concurrency: concurrent requests, or 0 for unlimited.
+        cost: expected points of one request, if the API counts points. 0 if it counts requests.
     """
 
     rate: float = 0.0
     burst: int = 1
     concurrency: int = 0
+    cost: float = 0.0
+
+
+class QueryCost(msgspec.Struct, frozen=True):
+    """The cost of a request to an API that counts points, by its response.
+
+    Attributes:
+        requested: points that have to be available before the request is processed.
+        actual: points that it has used, or None if it was not processed.
+        maximum: the most points that may be available.
+        available: points that are available now.
+        restored: points that become available in each second.
+    """
+
+    requested: float
+    actual: float | None
+    maximum: float
+    available: float
+    restored: float
+
+    @property
+    def wait(self) -> float:
+        """Seconds until as many points are available as the same request needs."""
+        return max(0.0, self.requested - self.available) / self.restored
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
@@ -22,6 +47,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         tokens: requests to send next.
+        rate: limit of requests per second over all processes, or 0 for the configured one.
         concurrency: requests wanted in flight.
         in_flight: requests in flight now.
         claim: requests allowed in flight by its last lease, or by its safe share.
@@ -33,6 +59,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     """
 
     tokens: int = 0
+    rate: float = 0.0
     concurrency: int = 0
     in_flight: int = 0
     claim: int = 0

@@ -124,6 +124,11 @@ def _limits(settings: Settings) -> Iterator[Finding]:
         yield _OF.warning(
             "INGEST_UPSTREAM_BURST has no effect without INGEST_UPSTREAM_RATE", "set the rate, or remove the burst"
         )
+    if settings.upstream_cost and not settings.upstream_rate:
+        yield _OF.warning(
+            "INGEST_UPSTREAM_COST has no effect without INGEST_UPSTREAM_RATE",
+            "set the rate in points, or remove the cost",
+        )
     if settings.upstream_body_limit > settings.batch_bytes:
         yield _OF.warning(
             f"INGEST_UPSTREAM_BODY_LIMIT ({settings.upstream_body_limit:,}) is larger than INGEST_BATCH_BYTES"

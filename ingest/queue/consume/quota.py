@@ -29,6 +29,7 @@ class FleetQuotaClient:
         self._calls = calls
         self._key = key
         self._limits = limits
+        self._rate = limits.rate
         self._contribution: str | bytes = ""
 
     @classmethod
@@ -48,7 +49,8 @@ class FleetQuotaClient:
         """Renew this process's lease, and adapt it to the current demand."""
         limits = self._limits
         contribution, self._contribution = self._contribution, ""
-        arguments = [contribution, repr(limits.rate), limits.burst, limits.concurrency, request.tokens]
+        self._rate = request.rate or limits.rate
+        arguments = [contribution, repr(self._rate), limits.burst, limits.concurrency, request.tokens]
         arguments += [request.concurrency, request.in_flight, request.claim, int(request.is_back)]
         arguments += [repr(request.slowest), int(request.slow_for * 1000), request.members, int(request.is_unused)]
         reply = await self._run("quota_lease", arguments)
@@ -60,7 +62,7 @@ class FleetQuotaClient:
     async def end(self, unused: int) -> None:
         """End the lease, which leaves the rest of it to the others."""
         contribution, self._contribution = self._contribution, ""
-        await self._run("quota_end", [contribution, repr(self._limits.rate), unused])
+        await self._run("quota_end", [contribution, repr(self._rate), unused])
 
     @translating
     async def pause(self, seconds: float) -> float:

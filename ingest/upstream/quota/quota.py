@@ -20,6 +20,9 @@ from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge, Histogram
+from ingest.upstream.http.replacement import Send
+from ingest.upstream.http.transport import Method, OnHeaders
+from ingest.upstream.quota.point_rate import PointRate, cost_of
 from ingest.upstream.quota.quota_share import Share
 from ingest.upstream.rate_limit_headers import remaining_of
 from ingest.upstream.responses import api_time
@@ -65,6 +68,7 @@ class FleetQuota:
         self._leases = leases
         self._limits = limits
         self._share = Share(limits, longest)
+        self._points = PointRate(limits) if limits.cost else None
         self._waits = waits
         self._gauges = gauges
         self._now = now
@@ -116,6 +120,30 @@ class FleetQuota:
             self._on_exhausted(left.seconds)
         else:
             self._share.slow_down(left.rate, left.seconds, self._clock())
+
+    def watched(self, send: Send) -> Send:
+        """Return a method of a transport that also observes the cost of each response, if the API counts points."""
+        points = self._points
+        if points is None:
+            return send
+
+        async def sent(
+            url: str, headers: Mapping[str, str], method: Method, body: bytes | None, on_headers: OnHeaders | None
+        ) -> bytes:
+            document = await send(url, headers, method, body, on_headers)
+            self._observe_cost(document, points)
+            return document
+
+        return sent
+
+    def _observe_cost(self, document: bytes, points: PointRate) -> None:
+        """Adapt the rate to the cost of requests and to the points that are left."""
+        cost = cost_of(document)
+        if cost is not None:
+            points.learn(cost, self._clock())
+            if cost.wait:
+                self._on_exhausted(cost.wait)
+        self._share.adapt(points.requests(self._clock()))
 
     def turn_away(self) -> None:
         """The API requests a pause: waiting requests are not sent, because their turn may come before the pause ends."""
@@ -184,6 +212,8 @@ class FleetQuota:
         self._asks_at = -math.inf
 
     async def _ask(self) -> None:
+        if self._points is not None and self._points.is_known:
+            self._share.adapt(self._points.requests(self._clock()))
         request = self._share.request(self._clock(), len(self._waiting))
         # Orders that wait for the quota are not stuck, however long it takes.
         record_activity()

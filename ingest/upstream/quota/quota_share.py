@@ -58,7 +58,10 @@ class Share:
         self._called_at = self._paused_until = -math.inf
         self._next_call_in = 0.0
         self._is_short = self._is_used = False
-        self._slowest, self._slow_until = limits.rate, -math.inf
+        self._rate = self._slowest = limits.rate
+        self._slow_until = -math.inf
+        # Until a response has shown what requests cost, one is sent at a time.
+        self._is_cost_known = not limits.cost
         self.in_flight = 0
         self.granted_rate = 0.0
 
@@ -68,7 +71,11 @@ class Share:
         """Seconds until a request may begin: 0 or less for now, infinite until there is another lease or a request ends."""
         if now < self._paused_until:
             return self._paused_until - now
-        if self._is_limited(now) or not is_valid(self._right, self._called_at, now):
+        if (
+            self._is_limited(now)
+            or (self.in_flight and not self._is_cost_known)
+            or not is_valid(self._right, self._called_at, now)
+        ):
             return math.inf
         return self._schedule.delay(now) if self._limits.rate else 0.0
 
@@ -92,17 +99,21 @@ class Share:
 
     def read_ahead(self) -> int:
         """How many orders to hold, at most: as many as can be sent in a while."""
-        if not self._limits.rate:
+        if not self._rate:
             return sys.maxsize
-        return max(_A_FEW, math.ceil(self._limits.rate / self._right.lease.members * _READ_AHEAD))
+        return max(_A_FEW, math.ceil(self._rate / self._right.lease.members * _READ_AHEAD))
+
+    def adapt(self, rate: float) -> None:
+        """By the cost of requests, their quota allows this rate over all processes."""
+        self._rate, self._is_cost_known = rate, True
 
     def slow_down(self, rate: float, seconds: float, now: float) -> None:
         """By the API's headers, the rest of its quota allows this rate until it is full again."""
-        if rate < self._limits.rate:
-            self._slowest, self._slow_until = max(rate, min(_SLOWEST, self._limits.rate)), now + seconds
-        elif self._slowest < self._limits.rate:
+        if rate < self._rate:
+            self._slowest, self._slow_until = max(rate, min(_SLOWEST, self._rate)), now + seconds
+        elif self._slowest < self._rate:
             # The quota is full again, so that earlier headers no longer apply.
-            self._slowest, self._slow_until = self._limits.rate, now + VALID
+            self._slowest, self._slow_until = self._rate, now + VALID
 
     # -- calls of the server --------------------------------------------------------------------------------
 
@@ -135,6 +146,7 @@ class Share:
         self._called_at = now
         return LeaseRequest(
             tokens=max(0, math.ceil(tokens)),
+            rate=self._rate,
             concurrency=self._demand.peak,
             in_flight=self.in_flight,
             claim=claim,
@@ -180,7 +192,7 @@ class Share:
             return
         self._right = right
         if self._limits.rate:
-            self.granted_rate = self._limits.rate / self._right.lease.members
+            self.granted_rate = self._rate / self._right.lease.members
             spacing = 1 / self.granted_rate
             # Others use up their leases for about a period, and processes should not begin in step.
             at = max(now + self._right.lease.period, self._schedule.end()) + self._draw(0.5, 1.0) * spacing

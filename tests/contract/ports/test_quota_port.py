@@ -81,6 +81,19 @@ async def test_the_rate_that_the_api_tells_slows_all_until_it_is_over(quota: Quo
     assert (await two.lease(LeaseRequest(tokens=1))).spacing == pytest.approx(0.005)
 
 
+async def test_a_request_with_another_rate_books_its_times_at_that_rate(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=200.0)) for _ in range(2)]
+    await one.lease(LeaseRequest(tokens=1))
+
+    slow = await two.lease(LeaseRequest(tokens=1, rate=2.0))
+    after = await one.lease(LeaseRequest(tokens=1))
+
+    assert slow.spacing == pytest.approx(0.5)
+    # Nothing is booked so far ahead.
+    assert after.tokens == 0
+    assert after.renew_in > 0.3
+
+
 async def test_during_a_pause_nothing_is_leased(quota: QuotaUnderTest) -> None:
     one, two = [await quota.join(QuotaLimits(rate=200.0)) for _ in range(2)]
     await one.lease(LeaseRequest())
