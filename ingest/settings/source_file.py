@@ -188,7 +188,13 @@ def _require_equal_limits(sources: "Mapping[str, Settings]") -> None:
         if settings.upstream_quota is None:
             continue
         other = first.setdefault(settings.upstream_quota, name)
-        for field in ("upstream_rate", "upstream_cost", "upstream_burst", "upstream_concurrency"):
+        for field in (
+            "upstream_rate",
+            "upstream_cost",
+            "upstream_burst",
+            "upstream_rate_header",
+            "upstream_concurrency",
+        ):
             if getattr(settings, field) != getattr(sources[other], field):
                 keys = key_of(field)
                 problem = (

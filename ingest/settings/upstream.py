@@ -128,6 +128,10 @@ class UpstreamSettings(Topic):
         0,
         description="Requests that may be sent together after a pause (0: the requests of 10 ms)",
     )
+    upstream_rate_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = Field(
+        None,
+        description="Header of responses with the requests per second that the external API permits. A lower rate than the configured one applies",
+    )
     upstream_concurrency: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Concurrent requests to the external API over all processes (0: unlimited)"
     )

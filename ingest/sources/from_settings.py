@@ -122,4 +122,4 @@ def _quota(settings: "Settings") -> QuotaLimits:
         return QuotaLimits(rate / cost, max(1, int(burst / cost)), settings.upstream_concurrency, cost)
     if not burst:
         rate, burst = (1 - _BURST_SHARE) * rate, max(1, int(_BURST_SHARE * rate))
-    return QuotaLimits(rate, burst, settings.upstream_concurrency)
+    return QuotaLimits(rate, burst, settings.upstream_concurrency, rate_header=settings.upstream_rate_header or "")

@@ -12,6 +12,7 @@ import msgspec
 
 from ingest.domain.durations import parse_duration
 from ingest.domain.errors import ConfigError
+from ingest.domain.fetch.quota import QuotaLimits
 from ingest.domain.toml_errors import Keys, describe_error, dotted
 from ingest.files.regular import read_text
 from ingest.settings.names import key_of, setting_name
@@ -72,6 +73,9 @@ def list_of(
         declared,
         replace(limits, body=max(limits.body, _LARGEST_PAGE)),
         overlap,
+        QuotaLimits(declared.rate, declared.burst, rate_header=settings.upstream_rate_header or "")
+        if declared.rate
+        else None,
     )
 
 

@@ -79,6 +79,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return self.concurrency if self.bulk is None else self.bulk.requests
 
     @property
+    def for_list(self) -> "Source":
+        """This source with the quota of its list, if the API counts requests for the list separately."""
+        if self.order_list is None or self.order_list.quota is None:
+            return self
+        return msgspec.structs.replace(self, quota_name=f"{self.quota_name}:list", quota=self.order_list.quota)
+
+    @property
     def has_quota(self) -> bool:
         """Whether requests are limited over all processes."""
         return bool(self.quota.rate or self.quota.concurrency)

@@ -19,6 +19,7 @@ import msgspec
 # A quota for a longer time does not limit the next minutes.
 LONGEST = 31 * 86_400.0
 _NUMBER = re.compile(r"[0-9]{1,15}")
+_RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 # A space belongs to one part only: if it could belong to several, a text that does not match would be tried in each way there is.
 _ITEM = re.compile(
     r'\s*(?P<name>"[^"\\]*"|[A-Za-z*][\w.:/*-]*)\s*(?P<parameters>(;\s*[a-z*][a-z0-9_.*-]*(=[^;,]*|\s*))*)'
@@ -58,6 +59,13 @@ def remaining_of(headers: Mapping[str, str], now: float) -> Remaining | None:
     ]
     usable = [remaining for remaining in found if 0 < remaining.seconds <= LONGEST]
     return min(usable, key=lambda remaining: (remaining.rate, -remaining.seconds), default=None)
+
+
+def permitted_rate(headers: Mapping[str, str], name: str) -> float | None:
+    """Return the requests per second in a header, such as `x-amzn-RateLimit-Limit: 0.5`, or None without a positive number."""
+    text = headers.get(name, "").strip()
+    rate = float(text) if _RATE.fullmatch(text) else 0.0
+    return rate or None
 
 
 def _standard(headers: Mapping[str, str]) -> Iterator[Remaining]:

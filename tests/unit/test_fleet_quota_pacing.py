@@ -288,6 +288,20 @@ async def test_a_quota_that_is_used_up_pauses_by_the_headers() -> None:
 
 
 @virtual_time
+async def test_the_fleet_slows_down_to_the_rate_in_a_header_that_is_named_and_to_no_other() -> None:
+    for header, fewest, most in (("x-amzn-RateLimit-Limit", 180, 220), ("", 900, 1_010)):
+        fleet = Fleet(QuotaLimits(rate=100.0, rate_header=header))
+        async with fleet.process("a") as quota:
+            await asyncio.sleep(3)
+            quota.observe({"x-amzn-RateLimit-Limit": "20.0"})
+            await asyncio.sleep(2)
+            before = len(fleet.sent)
+            await asyncio.sleep(10)
+
+        assert fewest <= len(fleet.sent) - before <= most
+
+
+@virtual_time
 async def test_a_frozen_process_sends_nothing_by_its_old_lease() -> None:
     fleet = Fleet(QuotaLimits(concurrency=10))
     frozen = 0.0

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from ingest.upstream.rate_limit_headers import LONGEST, Remaining, remaining_of
+from ingest.upstream.rate_limit_headers import LONGEST, Remaining, permitted_rate, remaining_of
 
 NOW = 1_790_000_000.0
 
@@ -84,3 +84,22 @@ def test_whatever_is_sent_nothing_is_raised(headers: dict[str, str]) -> None:
     remaining = remaining_of(CIMultiDict(headers), NOW)
 
     assert remaining is None or (remaining.requests >= 0 and 0 < remaining.seconds <= LONGEST)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("0.5", 0.5),
+        (" 0.0056 ", 0.0056),
+        ("20", 20.0),
+        ("0", None),
+        ("", None),
+        ("-1", None),
+        ("many", None),
+        ("1e9", None),
+    ],
+)
+def test_the_permitted_rate_is_read_from_the_header_that_is_named(text: str, rate: float | None) -> None:
+    headers = CIMultiDict({"x-amzn-RateLimit-Limit": text})
+
+    assert permitted_rate(headers, "X-Amzn-RateLimit-Limit") == rate

@@ -11,12 +11,14 @@ class QuotaLimits(msgspec.Struct, frozen=True):
         burst: requests that may be sent together after a pause.
         concurrency: concurrent requests, or 0 for unlimited.
         cost: expected points of one request, if the API counts points. 0 if it counts requests.
+        rate_header: header of responses with the requests per second that the API permits, or "" for none.
     """
 
     rate: float = 0.0
     burst: int = 1
     concurrency: int = 0
     cost: float = 0.0
+    rate_header: str = ""
 
 
 class QueryCost(msgspec.Struct, frozen=True):

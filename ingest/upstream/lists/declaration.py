@@ -1,6 +1,6 @@
 """The description of a list of orders in the configuration, and its problems."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -46,6 +46,8 @@ class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         overlap: how far a poll reads again before the last one.
         complete: whether the elements are whole documents.
         remove_prefix: text before the IDs that is removed.
+        rate: requests per second, if the API counts those for the list separately. 0 to count them as requests for orders.
+        burst: with `rate`, requests that may be sent together after a pause.
     """
 
     url: str
@@ -66,6 +68,8 @@ class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     overlap: str | float = "5m"
     complete: bool = False
     remove_prefix: str = ""
+    rate: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
 
     @property
     def is_numbered(self) -> bool:

@@ -20,6 +20,7 @@ import msgspec
 from ingest.domain.errors import Fault, ListFault, TokenFault, TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.listed import ListedPage
+from ingest.domain.fetch.quota import QuotaLimits
 from ingest.domain.fetch.result import Fetched
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
@@ -55,12 +56,14 @@ class ListOptions(msgspec.Struct, frozen=True):
         declared: the description of the list.
         limits: of one request and its response.
         overlap: how far a poll reads again before the last one.
+        quota: limits over all processes, if the API counts requests for the list separately.
     """
 
     endpoint: Endpoint
     declared: ListDeclaration
     limits: UpstreamLimits
     overlap: timedelta
+    quota: QuotaLimits | None = None
 
 
 class HttpOrderList:

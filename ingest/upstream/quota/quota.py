@@ -24,10 +24,12 @@ from ingest.upstream.http.replacement import Send
 from ingest.upstream.http.transport import Method, OnHeaders
 from ingest.upstream.quota.point_rate import PointRate, cost_of
 from ingest.upstream.quota.quota_share import Share
-from ingest.upstream.rate_limit_headers import remaining_of
+from ingest.upstream.rate_limit_headers import permitted_rate, remaining_of
 from ingest.upstream.responses import api_time
 
 _log = get_logger("quota")
+# Seconds for which a rate in a header applies, unless a later response contains another one.
+_RATE_HOLDS = 600.0
 # For the end of the lease, when the process stops.
 _LAST_WAIT = 1.0
 
@@ -112,7 +114,9 @@ class FleetQuota:
         return self._share.read_ahead()
 
     def observe(self, headers: Mapping[str, str]) -> None:
-        """Slow the fleet down so that the rest of the API's quota, by its headers, lasts until it is full again."""
+        """Slow the fleet down to the rate in the API's headers, or so that the rest of its quota lasts until it is full again."""
+        if self._limits.rate_header and (rate := permitted_rate(headers, self._limits.rate_header)):
+            self._share.slow_down(rate, _RATE_HOLDS, self._clock())
         left = remaining_of(headers, api_time(headers, self._now()).timestamp())
         if left is None:
             return
