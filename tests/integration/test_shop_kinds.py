@@ -28,9 +28,19 @@ from ingest.upstream.lists.order_list import HttpOrderList
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SECRET = "a-secret-of-the-webhook"
+LOGIN_WITH_AMAZON = """
+region = 'eu'
+marketplaces = 'A1PA6795UKMFR9'
+client_id = 'simulated-client'
+client_secret = 'simulated-secret'
+refresh_token = 'Atzr|simulated'
+"""
 # The shop that each kind is tried with, and the keys of the kind.
 KEYS: dict[str, tuple[str, str]] = {
     "woocommerce": ("woocommerce", "consumer_key = 'ck_simulated'\nconsumer_secret = 'cs_simulated'"),
+    "amazon": ("amazon", LOGIN_WITH_AMAZON),
+    "amazon-v0": ("amazon", LOGIN_WITH_AMAZON),
+    "magento": ("magento", "token = 'simulated-token'"),
 }
 with_each_kind = pytest.mark.parametrize("kind", KEYS)
 

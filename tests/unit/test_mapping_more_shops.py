@@ -69,9 +69,9 @@ def test_the_proceeds_of_the_items_are_lines_that_add_up_to_the_grand_total() ->
         ("SHIPPING", "1", "10.00"),
         ("GIFT_WRAP", "1", "2.50"),
         ("DISCOUNT", "1", "-10.00"),
+        ("ROUNDING", "1", "0.000001"),
         ("TAX", "1", "4.00"),
         ("DELIVERY_TIP", "1", "5.00"),
-        ("ROUNDING", "1", "0.000001"),
     ]
     assert order.total == Decimal("111.47")
     assert difference(order) is None
@@ -94,11 +94,21 @@ def test_tax_that_the_prices_contain_is_no_further_line() -> None:
     assert difference(order) is None
 
 
+def test_a_tip_that_is_pending_may_be_missing_in_the_total() -> None:
+    def pending(order: Any) -> None:
+        order["proceeds"]["grandTotal"] = money("106.47")
+
+    order = mapped(AMAZON, pending)
+
+    assert [line.sku for line in order.lines][-1] == "TAX"
+    assert difference(order) is None
+
+
 def test_a_difference_that_nothing_explains_is_an_attribute() -> None:
     def unexplained(order: Any) -> None:
         order["proceeds"]["grandTotal"] = money("115.00")
 
-    assert difference(mapped(AMAZON, unexplained)) == "3.530000"
+    assert difference(mapped(AMAZON, unexplained)) == "12.53"
 
 
 def test_what_a_cancelled_item_still_costs_is_a_line() -> None:
@@ -187,4 +197,4 @@ def test_a_magento_order_of_a_guest_with_nothing_to_ship() -> None:
 
     assert (order.customer_id, order.country) == (None, "FR")
     # Without the gift wrapping, gift cards, credit and points, whose sum is -9.5.
-    assert difference(order) == "-9.50"
+    assert difference(order) == "-9.5"
