@@ -25,6 +25,7 @@ class ShopBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         changes_per_second: orders that change by themselves. A tenth of them are new.
         late_share: share of these changes that lists contain only later.
         late: seconds until then.
+        list_lag: seconds that lists of `amazon` end before the request.
         shifts: number of list pages after which one of the listed orders changes, so that the list shifts. Counts
             down.
         webhooks: URL that receives webhooks, or null for none.
@@ -42,6 +43,7 @@ class ShopBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     changes_per_second: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 0.0
     late_share: Share = 0.0
     late: Seconds = 0.0
+    list_lag: Seconds = 120.0
     shifts: Annotated[int, msgspec.Meta(ge=0)] = 0
     webhooks: str | None = None
     webhook_share: Share = 1.0

@@ -13,7 +13,6 @@ from ingest.lab.shops.making import Traits
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
-_FRESH = timedelta(minutes=2)  # a period must end at least so long before the request
 _ITEMS = 25  # in a page
 
 
@@ -106,7 +105,7 @@ class Amazon(Kind):
         self._site.page_served(shown)
         if token:
             body["pagination"] = {"nextToken": token}
-        body["lastUpdatedBefore"] = query.get("lastUpdatedBefore", f"{self._state.now() - _FRESH:%Y-%m-%dT%H:%M:%SZ}")
+        body["lastUpdatedBefore"] = query.get("lastUpdatedBefore", f"{self._latest():%Y-%m-%dT%H:%M:%SZ}")
         return self._stamped(_SEARCH, json_response(body))
 
     async def _one_v0(self, request: web.Request) -> web.Response:
@@ -150,7 +149,7 @@ class Amazon(Kind):
         self._site.page_served(shown)
         if token:
             payload["NextToken"] = token
-        payload["LastUpdatedBefore"] = f"{self._state.now() - _FRESH:%Y-%m-%dT%H:%M:%SZ}"
+        payload["LastUpdatedBefore"] = f"{self._latest():%Y-%m-%dT%H:%M:%SZ}"
         return self._stamped(_GET_ORDERS, json_response({"payload": payload}))
 
     def _listed(
@@ -161,7 +160,7 @@ class Amazon(Kind):
         }
         if (moments[created_after] is None) == (moments[updated_after] is None):
             raise ValueError(f"Exactly one of {created_after} and {updated_after} must be given.")
-        latest = self._state.now() - _FRESH
+        latest = self._latest()
         for name in (created_before, updated_before):
             if (moment := moments[name]) is not None and moment > latest:
                 raise ValueError(f"{name} must be no later than two minutes before the time of the request.")
@@ -169,13 +168,17 @@ class Amazon(Kind):
             moments[updated_after], moments[updated_before], lambda order: order.updated_at
         )
 
+    def _latest(self) -> datetime:
+        """The latest permitted end of a period."""
+        return self._state.now() - timedelta(seconds=self._site.behaviour.list_lag)
+
     def _in(
         self, since: datetime | None, until: datetime | None, moment: Callable[[ShopOrder], datetime]
     ) -> list[ShopOrder]:
         if since is None:
             return []
         # Without an end, the period ends two minutes ago.
-        end = until or self._state.now() - _FRESH
+        end = until or self._latest()
         return [order for order in self._state.listed(None) if since <= moment(order) <= end]
 
     def _refusal(self, request: web.Request, operation: _Operation) -> web.Response | None:
