@@ -103,7 +103,7 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
         (
             'zone = "UTC"',
             'zone = "UTC", format = "unix"',
-            "line 5, order.placed_at.zone: `zone` requires the format `iso`",
+            "line 5, order.placed_at.zone: `zone` is for local times",
         ),
         ('zone = "UTC"', 'default = "soon"', "line 5, order.placed_at.default: got a `str` that is not a timestamp"),
         ('"currency"', '{ jmespath = "a[" }', "line 6, order.currency.jmespath: not a JMESPath expression:"),

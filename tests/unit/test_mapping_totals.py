@@ -180,7 +180,9 @@ def test_a_difference_that_the_shops_rounding_explains_becomes_a_line(
     lines: list[tuple[str, float | None, int]], total: str, difference: str | None
 ) -> None:
     mapping = MAPPING + 'unrounded_price = "exact"\n'
-    items = [{"quantity": quantity, "amount": amount, "exact": exact} for amount, exact, quantity in lines]
+    items: list[dict[str, object]] = [
+        {"quantity": quantity, "amount": amount, "exact": exact} for amount, exact, quantity in lines
+    ]
 
     mapped = read(total, *items, mapping=mapping)
 

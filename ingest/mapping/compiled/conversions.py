@@ -1,4 +1,4 @@
-"""Converts single values to text, numbers, amounts and timestamps, or raises `Mismatch`.
+"""Converts single values to text, numbers and amounts, or raises `Mismatch`.
 
 Amounts are never converted to a binary float, because the decoder keeps the digits of JSON numbers. A float is always infinite, and
 stands for a number that a decimal cannot represent.
@@ -7,7 +7,6 @@ stands for a number that a decimal cannot represent.
 import html
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import reduce
@@ -20,21 +19,13 @@ Convert = Callable[[Any], Any]
 
 _DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?", re.ASCII)
 _DIGITS = re.compile(r"-?[0-9]{1,20}", re.ASCII)
-_CURRENCIES = {
-    0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
-    3: "BHD IQD JOD KWD LYD OMR TND",
-    4: "CLF UYW",
-}
-# The decimal places of the minor units of currencies, by ISO 4217 (list one, 2025). Others have 2.
-_MINOR_UNITS = {currency: digits for digits, currencies in _CURRENCIES.items() for currency in currencies.split()}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_MAGNITUDE = 60
 """An amount with a larger exponent is out of range for all later checks."""
 JSON_SAFE = 2**53
 """A double can represent every integer up to this."""
 _MAX_DEPTH = 100
 # Used instead of the context of the thread, which user code may have changed.
-_ROUNDING = Context(prec=60, traps=[InvalidOperation, DivisionByZero, Overflow])
+ROUNDING = Context(prec=60, traps=[InvalidOperation, DivisionByZero, Overflow])
 
 
 def to_text(value: Any) -> str:
@@ -119,57 +110,12 @@ def _check_json(value: Any, levels: int) -> None:
         _check_json(inner, levels - 1)
 
 
-def iso_timestamp(zone: tzinfo | None) -> Convert:
-    """Return the conversion of timestamps in ISO 8601. Without a time zone, they are in `zone` or rejected."""
-
-    def convert(value: Any) -> datetime:
-        if value.__class__ is str:
-            try:
-                moment = datetime.fromisoformat(value)
-            except ValueError:
-                raise Mismatch("got a `str` that is not a timestamp in ISO 8601") from None
-        elif isinstance(value, datetime):
-            moment = value  # a constant of the mapping
-        else:
-            raise Mismatch(f"expected `str` with a timestamp, got {type_name(value)}")
-        if moment.tzinfo is not None:
-            return moment
-        if zone is None:
-            raise Mismatch("a timestamp without a time zone, and without `zone` in the mapping")
-        return moment.replace(tzinfo=zone)
-
-    return convert
-
-
-def unix_timestamp(unit: str) -> Convert:
-    """Return the conversion of seconds or milliseconds since 1970, with `unit` as an argument of `timedelta`."""
-    microseconds = Decimal(timedelta(**{unit: 1}) // timedelta(microseconds=1))
-
-    def convert(value: Any) -> datetime:
-        if value.__class__ is datetime:
-            return value
-        number = to_decimal(value)
-        if abs(number.adjusted()) > MAX_MAGNITUDE:
-            raise Mismatch("a timestamp out of range")
-        try:
-            return _EPOCH + timedelta(microseconds=int(_ROUNDING.multiply(number, microseconds)))
-        except OverflowError:
-            raise Mismatch("a timestamp out of range") from None
-
-    return convert
-
-
 def shifted(number: Decimal, digits: int) -> Decimal:
     """Convert an amount from minor units (cents) to major units."""
     if not number.is_finite() or abs(number.adjusted()) > MAX_MAGNITUDE:
         raise Mismatch("an amount out of range")
     sign, figures, exponent = number.as_tuple()
     return Decimal((sign, figures, int(exponent) - digits))
-
-
-def in_major_units(number: Decimal, currency: str | None) -> Decimal:
-    """Convert an amount from the minor units of a currency to its major units."""
-    return shifted(number, _MINOR_UNITS.get(currency.upper(), 2) if currency else 2)
 
 
 def negated(number: Any) -> Any:
@@ -184,10 +130,10 @@ def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
     if not divisor:
         raise Mismatch("a division by zero")
     try:
-        quotient = _ROUNDING.divide(number, divisor)
+        quotient = ROUNDING.divide(number, divisor)
         exponent = quotient.as_tuple().exponent
         if isinstance(exponent, int) and exponent < -digits:
-            quotient = quotient.quantize(Decimal((0, (1,), -digits)), context=_ROUNDING)
+            quotient = quotient.quantize(Decimal((0, (1,), -digits)), context=ROUNDING)
     except ArithmeticError:
         raise Mismatch("an amount out of range") from None
     return quotient

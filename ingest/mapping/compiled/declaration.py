@@ -45,12 +45,12 @@ class Field(Strict, frozen=True, kw_only=True):
     html: bool = False
     change_case: Literal["upper", "lower"] | None = None
     # decimal
-    minor_units: Annotated[int, msgspec.Meta(ge=0, le=18)] | Literal["currency"] | None = None
+    minor_units: Annotated[int, msgspec.Meta(ge=0, le=18)] | Literal["currency", "stripe"] | None = None
     divide_by: str | None = None
     digits: Annotated[int, msgspec.Meta(ge=0, le=18)] | None = None
     negate: bool = False
     # timestamp
-    format: Literal["iso", "unix", "unix_ms"] | None = None
+    format: str | None = None
     zone: str | None = None
 
 

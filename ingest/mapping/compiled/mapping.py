@@ -1,5 +1,6 @@
 """The mapping of a document to a whole order."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -74,7 +75,8 @@ class CompiledMapping:
         for name, kind in _KINDS.items():
             if (declared := getattr(fields, name)) is not None:
                 needed = name if name in _NEEDED else ""
-                read = compile_field(declared, kind, ("order", name), scope, needed=needed)
+                own = replace(scope, is_version=name == "updated_at")
+                read = compile_field(declared, kind, ("order", name), own, needed=needed)
                 if name in _OPTIONAL:
                     self._optional.append((name, read))
                 else:

@@ -1,23 +1,22 @@
 """Combines the conversions of a field, in the order of docs/reference/mapping.md."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ingest.domain.toml_errors import Keys
 from ingest.mapping.compiled import conversions
 from ingest.mapping.compiled.declaration import NO_VALUE, Field, Type
+from ingest.mapping.compiled.minor_units import ISO_4217, STRIPE, in_major_units
 from ingest.mapping.compiled.paths import Read, compile_path, single_path
+from ingest.mapping.compiled.timestamps import constant_timestamp, timestamp_conversion
 from ingest.mapping.errors import MappingError, Mismatch
 
 DIGITS = 6
 """The decimal places to which a quotient is rounded by default."""
-_OFFSET_LENGTH = len("+00:00")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,13 @@ class EvaluationScope:
     Attributes:
         currency: reads the order's currency, or None before it is compiled.
         is_attribute: whether the field may be of any type, and its path may lead to a list of values.
+        is_version: whether timestamps order the versions of an order.
         is_exact: whether quotients are fractions instead of rounded decimals.
     """
 
     currency: Read | None = None
     is_attribute: bool = False
+    is_version: bool = False
     is_exact: bool = False
 
 
@@ -47,7 +48,7 @@ _BASES: dict[Type, conversions.Convert] = {
     "quantity": conversions.to_quantity,
     "boolean": conversions.to_boolean,
     "json": conversions.to_json,
-    "timestamp": conversions.iso_timestamp(None),
+    "timestamp": constant_timestamp,
 }
 
 
@@ -64,7 +65,7 @@ def pipeline(field: Field, kind: Type, keys: Keys, scope: EvaluationScope) -> St
         case "decimal":
             steps = [_simple(conversions.to_decimal), *_decimal_steps(field, keys, scope)]
         case "timestamp":
-            steps = [_simple(_timestamp(field, keys))]
+            steps = [_simple(timestamp_conversion(field, keys, is_version=scope.is_version))]
         case _:
             steps = [_simple(base_conversion(kind)), *_negation(field)]
 
@@ -134,7 +135,9 @@ def _decimal_steps(field: Field, keys: Keys, scope: EvaluationScope) -> list[Ste
         case None:
             pass
         case "currency":
-            steps.append(_by_currency(keys, scope))
+            steps.append(_by_currency(keys, scope, ISO_4217))
+        case "stripe":
+            steps.append(_by_currency(keys, scope, STRIPE))
         case int() as digits:
             steps.append(_simple(lambda value: conversions.shifted(value, digits)))
     if field.divide_by is not None:
@@ -147,12 +150,12 @@ def _decimal_steps(field: Field, keys: Keys, scope: EvaluationScope) -> list[Ste
     return steps + _negation(field)
 
 
-def _by_currency(keys: Keys, scope: EvaluationScope) -> Step:
+def _by_currency(keys: Keys, scope: EvaluationScope, digits: Mapping[str, int]) -> Step:
     currency = scope.currency
     if currency is None:
         raise MappingError("the currency cannot depend on itself", (*keys, "minor_units"))
 
-    return lambda value, _source, order: conversions.in_major_units(value, currency(order, order))
+    return lambda value, _source, order: in_major_units(value, currency(order, order), digits)
 
 
 def _division(path: str, divide: Divide, keys: Keys) -> Step:
@@ -165,22 +168,3 @@ def _division(path: str, divide: Divide, keys: Keys) -> Step:
         return divide(value, conversions.to_decimal(divisor))
 
     return convert
-
-
-def _timestamp(field: Field, keys: Keys) -> conversions.Convert:
-    if field.format in {"unix", "unix_ms"}:
-        if field.zone is not None:
-            raise MappingError("`zone` requires the format `iso`, because Unix time is always in UTC", (*keys, "zone"))
-        return conversions.unix_timestamp("seconds" if field.format == "unix" else "milliseconds")
-    return conversions.iso_timestamp(None if field.zone is None else _zone(field.zone, (*keys, "zone")))
-
-
-def _zone(name: str, keys: Keys) -> tzinfo:
-    sign, hours, minutes = name[:1], name[1:3], name[4:]
-    try:
-        if sign in {"+", "-"} and len(name) == _OFFSET_LENGTH and name[3] == ":":
-            offset = timedelta(hours=int(hours), minutes=int(minutes))
-            return timezone(offset if sign == "+" else -offset)
-        return UTC if name == "UTC" else ZoneInfo(name)
-    except (ValueError, ZoneInfoNotFoundError, OSError):
-        raise MappingError(f"unknown time zone {name!r}: write UTC, +01:00 or Europe/London", keys) from None
