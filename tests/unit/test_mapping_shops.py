@@ -146,8 +146,10 @@ def test_the_lines_of_a_woocommerce_order() -> None:
         ("SHIPPING", 1, "10.00", "Flat Rate"),
         ("FEE", 1, "1.00", "Gift wrap"),
         ("TAX", 1, "1.35", None),
+        # A third of a cent that the first price has lost.
+        ("ROUNDING", 1, "0.000001", None),
     ]
-    assert order.total == Decimal("31.349999")
+    assert order.total == Decimal("31.35")
 
 
 def test_the_attributes_of_a_woocommerce_order() -> None:
@@ -196,6 +198,7 @@ def test_the_lines_of_an_amazon_order() -> None:
         ("DISCOUNT", 1, "-1.00", None),
         ("SHIPPING", 1, "10.00", None),
         ("TAX", 1, "2.00", None),
+        ("ROUNDING", 1, "0.000001", None),
     ]
 
 

@@ -12,23 +12,21 @@ from ingest.mapping.compiled.fields import compile_field
 from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.paths import Read, checked_path, compile_path, list_in, place_of
 from ingest.mapping.compiled.pipelines import EvaluationScope
-from ingest.mapping.compiled.remainders import Unrounded, compile_remainder, compile_unrounded
+from ingest.mapping.compiled.remainders import Measure
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
 ReadLines = Callable[[Any, Notes], list[OrderLine]]
 """Takes the whole order, and the notes to which it adds."""
 
 
-def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope, *, has_total: bool = False) -> ReadLines:
-    """Compile one table of `[[lines]]`, of a mapping with or without a total."""
+def compile_lines(
+    declared: LineFields, keys: Keys, scope: EvaluationScope, measure: Measure | None = None
+) -> ReadLines:
+    """Compile one table of `[[lines]]`, whose rounding is measured if the mapping has a total."""
     elements, at = _elements(declared, keys), _location(declared, keys)
     where = compile_conditions(declared.where, (*keys, "where"))
     sku, quantity, unit_price = _fields(declared, keys, scope)
     description = _description(declared, keys, scope)
-    remainder = compile_remainder(declared.unit_price, (*keys, "unit_price"), scope) if has_total else None
-    unrounded: Unrounded | None = None
-    if declared.unrounded_price is not None:
-        unrounded = compile_unrounded(declared.unrounded_price, (*keys, "unrounded_price"), scope)
     omit_zero = declared.omit_zero
 
     def read_lines(order: Any, notes: Notes) -> list[OrderLine]:
@@ -38,16 +36,13 @@ def compile_lines(declared: LineFields, keys: Keys, scope: EvaluationScope, *, h
         try:
             for index, each in enumerate(found):  # noqa: B007  the index is for errors
                 if where is None or where(each, order):
-                    name, pieces, price = sku(each, order), quantity(each, order), unit_price(each, order)
-                    if omit_zero and not price:
+                    if omit_zero and not unit_price(each, order):
                         continue
-                    line = OrderLine(name, pieces, price, description(each, order, notes))
+                    values = sku(each, order), quantity(each, order), unit_price(each, order)
+                    line = OrderLine(*values, description(each, order, notes))
                     lines.append(line)
-                    rest = None if remainder is None else remainder(line, each, order)
-                    if rest:
-                        notes.remainders.append(rest)
-                    if unrounded is not None and (lost := unrounded(line, rest, each, order)):
-                        notes.unrounded.append(lost)
+                    if measure is not None:
+                        measure(line, each, order, notes)
         except Mismatch as mismatch:
             raise mismatch.below(f"{at}[{index}]" if at else "") from None
         return lines

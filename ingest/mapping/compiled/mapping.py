@@ -13,7 +13,7 @@ from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.paths import Read, single_path, text_of, walk
 from ingest.mapping.compiled.pipelines import EvaluationScope
 from ingest.mapping.compiled.totals import ATTRIBUTE as DIFFERENCE
-from ingest.mapping.compiled.totals import MOST_TOWARD, TotalComparison
+from ingest.mapping.compiled.totals import TotalComparison, compile_tables
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.parts import KEY
@@ -163,20 +163,15 @@ class CompiledMapping:
 def _compile_lines(file: MappingFile, scope: EvaluationScope) -> tuple[list[ReadLines], TotalComparison | None]:
     if not file.lines:
         raise MappingError("needs at least one [[lines]]", ("lines",))
-    has_total = file.order.total is not None
-    always: list[ReadLines] = []
-    toward: list[ReadLines] = []
-    for index, lines in enumerate(file.lines):
+    if file.order.total is not None:
+        read = compile_field(file.order.total, "decimal", ("order", "total"), scope)
+        lines, toward, unrounded = compile_tables(file.lines, scope)
+        return lines, TotalComparison(read, toward, unrounded)
+    for index, table in enumerate(file.lines):
         for name in ("toward_total", "unrounded_price"):
-            if getattr(lines, name) and not has_total:
+            if getattr(table, name):
                 raise MappingError(f"`{name}` needs `total` in [order]", ("lines", index, name))
-        compiled = compile_lines(lines, ("lines", index), scope, has_total=has_total)
-        (toward if lines.toward_total else always).append(compiled)
-    if len(toward) > MOST_TOWARD:
-        raise MappingError(f"`toward_total` is for at most {MOST_TOWARD} tables", ("lines",))
-    if file.order.total is None:
-        return always, None
-    return always, TotalComparison(compile_field(file.order.total, "decimal", ("order", "total"), scope), toward)
+    return [compile_lines(table, ("lines", index), scope) for index, table in enumerate(file.lines)], None
 
 
 def _message(mismatch: Mismatch, envelope: str) -> str:

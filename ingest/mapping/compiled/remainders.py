@@ -12,20 +12,51 @@ from typing import Any
 
 from ingest.domain.orders.order import EXACT, OrderLine
 from ingest.domain.toml_errors import Keys
-from ingest.mapping.compiled.declaration import Declared
+from ingest.mapping.compiled.declaration import Declared, LineFields
 from ingest.mapping.compiled.fields import compile_field, divisors_of
+from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.pipelines import DIGITS, EvaluationScope
 from ingest.mapping.errors import Mismatch
 
-Remainder = Callable[[OrderLine, Any, Any], Decimal | None]
-"""Takes a line, its element and the whole order."""
-
-Unrounded = Callable[[OrderLine, Decimal | None, Any, Any], Decimal | None]
-"""Takes a line, the remainder of its price, its element and the whole order."""
+Measure = Callable[[OrderLine, Any, Any, Notes], None]
+"""Takes a line, its element, the whole order, and the notes to which it adds."""
+_Remainder = Callable[[OrderLine, Any, Any], Decimal | None]
 
 
-def compile_remainder(unit_price: Declared, keys: Keys, scope: EvaluationScope) -> Remainder | None:
-    """Compile the remainder of a price that is a quotient. Return None for a price that is never rounded."""
+def compile_remainder(lines: LineFields, keys: Keys, scope: EvaluationScope) -> Measure | None:
+    """Compile the remainders of prices that are quotients. Return None for prices that are never rounded."""
+    remainder = _compile_remainder(lines.unit_price, (*keys, "unit_price"), scope)
+    if remainder is None:
+        return None
+
+    def measure(line: OrderLine, element: Any, order: Any, notes: Notes) -> None:
+        if rest := remainder(line, element, order):
+            notes.remainders.append(rest)
+
+    return measure
+
+
+def compile_unrounded(lines: LineFields, keys: Keys, scope: EvaluationScope) -> Measure | None:
+    """Compile the amounts by which a shop has rounded lines. Return None without prices before rounding."""
+    if lines.unrounded_price is None:
+        return None
+    read = compile_field(lines.unrounded_price, "decimal", (*keys, "unrounded_price"), scope)
+    remainder = _compile_remainder(lines.unit_price, (*keys, "unit_price"), scope)
+
+    def measure(line: OrderLine, element: Any, order: Any, notes: Notes) -> None:
+        try:
+            price = read(element, order)
+            if price is not None:
+                lost = EXACT.multiply(EXACT.subtract(price, line.unit_price), Decimal(line.quantity))
+                rest = remainder(line, element, order) if remainder is not None else None
+                notes.unrounded.append(EXACT.subtract(lost, rest or Decimal(0)))
+        except (Mismatch, DecimalException):
+            pass  # then the rounding is unknown
+
+    return measure
+
+
+def _compile_remainder(unit_price: Declared, keys: Keys, scope: EvaluationScope) -> _Remainder | None:
     divisors = divisors_of(unit_price)
     if not divisors:
         return None
@@ -44,20 +75,3 @@ def compile_remainder(unit_price: Declared, keys: Keys, scope: EvaluationScope) 
             return None  # the amount of the line has no end either, or is out of range
 
     return remainder
-
-
-def compile_unrounded(unrounded_price: Declared, keys: Keys, scope: EvaluationScope) -> Unrounded:
-    """Compile the amount by which a shop has rounded a line, from its price before rounding."""
-    read = compile_field(unrounded_price, "decimal", keys, scope)
-
-    def unrounded(line: OrderLine, rest: Decimal | None, element: Any, order: Any) -> Decimal | None:
-        try:
-            price = read(element, order)
-            if price is None:
-                return None
-            lost = EXACT.multiply(EXACT.subtract(price, line.unit_price), Decimal(line.quantity))
-            return EXACT.subtract(lost, rest) if rest else lost
-        except (Mismatch, DecimalException):
-            return None  # then the rounding is unknown
-
-    return unrounded

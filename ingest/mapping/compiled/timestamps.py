@@ -139,8 +139,8 @@ def _version_in(moment: datetime, zone: tzinfo) -> datetime:
     """Return a local time that never precedes the time of an earlier event.
 
     When clocks are set back, an hour is repeated. A local time in it does not show whether it is of the first or the second pass, so that
-    02:10 may be later than 02:50. All of these times become the moment of the change. They are then the same version, of which the one
-    that is fetched later is stored.
+    02:10 may be later than 02:50. All of these times become the moment of the change. They are then the same version, and
+    the document that is fetched later is stored.
     """
     first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
     offset = first.utcoffset()

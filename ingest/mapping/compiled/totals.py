@@ -7,15 +7,18 @@ from itertools import combinations
 from typing import Any
 
 from ingest.domain.orders.order import OrderLine
-from ingest.mapping.compiled.lines import ReadLines
+from ingest.mapping.compiled.declaration import LineFields
+from ingest.mapping.compiled.lines import ReadLines, compile_lines
 from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.paths import Read
-from ingest.mapping.errors import Mismatch
+from ingest.mapping.compiled.pipelines import EvaluationScope
+from ingest.mapping.compiled.remainders import compile_remainder, compile_unrounded
+from ingest.mapping.errors import MappingError, Mismatch
 
 ATTRIBUTE = "total_difference"
 """The attribute with the document's total minus the sum of the lines."""
-MOST_TOWARD = 8
-"""Tables of lines that depend on the total. All their combinations are tried."""
+# All combinations of these tables are tried.
+_MOST_TOWARD = 8
 _ROUNDING = "ROUNDING"
 # As for the amounts of an order.
 _MAX_MAGNITUDE = 30
@@ -30,11 +33,13 @@ class TotalComparison:
     Args:
         read: reads the total from the order.
         toward: tables of lines that are added only if the order then adds up to its total.
+        unrounded: tables whose amounts the shop has rounded.
     """
 
-    def __init__(self, read: Read, toward: list[ReadLines]) -> None:
+    def __init__(self, read: Read, toward: list[ReadLines], unrounded: list[ReadLines]) -> None:
         self._read = read
         self._toward = toward
+        self._unrounded = unrounded
 
     def complete(self, lines: list[OrderLine], order: Any, notes: Notes) -> Decimal | None:
         """Append the lines that depend on the total, and one for rounding.
@@ -52,7 +57,7 @@ class TotalComparison:
                 added = self._combination_of(difference, order, notes)
                 lines += added
                 difference = _WIDE.subtract(difference, _sum(added))
-            if difference and _is_rounding(difference, total, notes.unrounded):
+            if difference and self._is_rounding(difference, total, order):
                 lines += _rounding(difference)
                 return None
             return _shown(difference, total) if difference else None
@@ -73,6 +78,39 @@ class TotalComparison:
                 return added
         return []
 
+    def _is_rounding(self, difference: Decimal, total: Decimal, order: Any) -> bool:
+        """Return whether the shop's own rounding explains a difference.
+
+        The total is the sum of exact amounts, rounded to its decimal places, while the amounts of lines were rounded before.
+        """
+        own = Notes()
+        for read in self._unrounded:
+            read(order, own)
+        exponent = total.as_tuple().exponent
+        if not own.unrounded or not isinstance(exponent, int):
+            return False
+        rest = _WIDE.subtract(difference, reduce(_WIDE.add, own.unrounded))
+        # Half a unit of the last place. Prices that a shop computes as binary fractions are not quite exact.
+        return rest.copy_abs() <= _WIDE.scaleb(Decimal("0.500001"), exponent)
+
+
+def compile_tables(
+    tables: list[LineFields], scope: EvaluationScope
+) -> tuple[list[ReadLines], list[ReadLines], list[ReadLines]]:
+    """Compile all tables of a mapping with a total. Return the usual ones, `toward`, and `unrounded`."""
+    always: list[ReadLines] = []
+    toward: list[ReadLines] = []
+    unrounded: list[ReadLines] = []
+    for index, table in enumerate(tables):
+        keys = ("lines", index)
+        compiled = compile_lines(table, keys, scope, compile_remainder(table, keys, scope))
+        (toward if table.toward_total else always).append(compiled)
+        if (measure := compile_unrounded(table, keys, scope)) is not None:
+            unrounded.append(compile_lines(table, keys, scope, measure))
+    if len(toward) > _MOST_TOWARD:
+        raise MappingError(f"`toward_total` is for at most {_MOST_TOWARD} tables", ("lines",))
+    return always, toward, unrounded
+
 
 def _read(read: ReadLines, order: Any, notes: Notes) -> list[OrderLine]:
     own = Notes()
@@ -84,19 +122,6 @@ def _read(read: ReadLines, order: Any, notes: Notes) -> list[OrderLine]:
 def _combinations(tables: list[list[OrderLine]]) -> Iterator[tuple[list[OrderLine], ...]]:
     for count in range(1, len(tables) + 1):
         yield from combinations(tables, count)
-
-
-def _is_rounding(difference: Decimal, total: Decimal, unrounded: list[Decimal]) -> bool:
-    """Return whether the shop's own rounding explains a difference.
-
-    The total is the sum of exact amounts, rounded to its own decimal places, while the amounts of the lines were rounded before.
-    """
-    exponent = total.as_tuple().exponent
-    if not unrounded or not isinstance(exponent, int):
-        return False
-    rest = _WIDE.subtract(difference, reduce(_WIDE.add, unrounded))
-    # Half a unit of the last place. Prices that a shop computes as binary fractions are themselves not quite exact.
-    return rest.copy_abs() <= _WIDE.scaleb(Decimal("0.500001"), exponent)
 
 
 def _shown(amount: Decimal, total: Decimal) -> Decimal:
