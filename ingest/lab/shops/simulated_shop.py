@@ -168,4 +168,7 @@ class SimulatedShop:
             await asyncio.sleep(draw(self._random))
         if behaviour.down:
             return web.Response(status=503, text="Service Unavailable")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except ValueError:
+            return web.Response(status=400, text="Bad Request")
