@@ -40,6 +40,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "woocommerce": ("woocommerce", "consumer_key = 'ck_simulated'\nconsumer_secret = 'cs_simulated'"),
     "amazon": ("amazon", LOGIN_WITH_AMAZON),
     "amazon-v0": ("amazon", LOGIN_WITH_AMAZON),
+    "bigcommerce": ("bigcommerce", "store_hash = 'simulated'\ntoken = 'simulated-token'"),
     "magento": ("magento", "token = 'simulated-token'"),
 }
 with_each_kind = pytest.mark.parametrize("kind", KEYS)

@@ -118,7 +118,7 @@ def test_what_a_cancelled_item_still_costs_is_a_line() -> None:
 
     order = mapped(AMAZON, charged)
 
-    assert ("CANCELLED", "1", "3.00") in lines(order)
+    assert lines(order)[2:4] == [("B07XJ8C8F6", "0", "0"), ("B07XJ8C8F6", "1", "3.00")]
     assert difference(order) is None
 
 
@@ -198,3 +198,65 @@ def test_a_magento_order_of_a_guest_with_nothing_to_ship() -> None:
     assert (order.customer_id, order.country) == (None, "FR")
     # Without the gift wrapping, gift cards, credit and points, whose sum is -9.5.
     assert difference(order) == "-9.5"
+
+
+# -- BigCommerce ------------------------------------------------------------------------------------------------------
+
+
+def test_the_fields_of_a_bigcommerce_order() -> None:
+    order = mapped("bigcommerce")
+
+    assert (order.id, order.status, order.currency, order.customer_id, order.country) == (
+        "218",
+        "Awaiting Payment",
+        # In which the buyer pays, and not that of the storefront.
+        "EUR",
+        "11",
+        # Of the shipping address, which takes a request of its own.
+        "DE",
+    )
+    assert order.placed_at == datetime(2019, 3, 5, 21, 40, 11, tzinfo=UTC)
+    assert order.updated_at == datetime(2019, 3, 11, 15, 17, 25, tzinfo=UTC)
+    assert order.attributes["coupons"] == ["S2549JM0Y"]
+    assert order.attributes["refunded_quantities"] == [1, 0, 0, 0]
+    # Empty texts are no values.
+    assert not {"shipped_at", "external_id"} & {*order.attributes}
+
+
+def test_products_with_tax_and_all_charges_and_discounts_add_up_to_the_total() -> None:
+    order = mapped("bigcommerce")
+
+    assert lines(order) == [
+        ("S-ORAN", "3", "10.8700"),
+        ("product-86", "1", "35.2300"),
+        ("ABS", "1", "0.0000"),
+        # Removed from the order.
+        ("line-68", "0", "4.0000"),
+        ("SHIPPING", "1", "12.0000"),
+        ("HANDLING", "1", "1.5000"),
+        ("GIFT_WRAP", "1", "2.5000"),
+        ("FEE", "1", "12.3000"),
+        ("DISCOUNT", "1", "-5.0000"),
+        ("DISCOUNT", "1", "-5.0000"),
+    ]
+    assert order.total == Decimal("86.14")
+    assert difference(order) is None
+
+
+def test_a_gift_certificate_is_a_line_only_if_it_reduces_the_total() -> None:
+    order = mapped("bigcommerce", lambda document: document.update(total_inc_tax="81.1400"))
+
+    assert ("GIFT_CERTIFICATE", "1", "-5.0000") in lines(order)
+    assert difference(order) is None
+
+
+def test_a_bigcommerce_order_of_a_guest_with_nothing_to_ship() -> None:
+    def digital(document: Any) -> None:
+        document["customer_id"] = 0
+        document["parts"]["shipping_addresses"] = []
+        del document["fees"]
+
+    order = mapped("bigcommerce", digital)
+
+    assert (order.customer_id, order.country) == (None, "US")
+    assert difference(order) == "12.3000"

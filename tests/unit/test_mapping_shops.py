@@ -40,7 +40,9 @@ def attributes(order: Order) -> Any:
 
 
 def test_the_mappings_that_come_with_the_service_and_the_earlier_name_of_one() -> None:
-    assert {"amazon", "amazon-2026-01-01", "magento", "shopify-rest", "woocommerce"} <= {*ready_made_names()}
+    assert {"amazon", "amazon-2026-01-01", "bigcommerce", "magento", "shopify-rest", "woocommerce"} <= {
+        *ready_made_names()
+    }
     assert load_mapping("shopify").decode(sample("shopify-rest"), None) == mapped("shopify-rest")
 
 
