@@ -18,8 +18,8 @@ from ingest.lab.shops.kinds.amazon import Amazon
 from ingest.lab.shops.kinds.bigcommerce import BigCommerce
 from ingest.lab.shops.kinds.kind import Kind
 from ingest.lab.shops.kinds.magento import Magento
-from ingest.lab.shops.kinds.shopify import Shopify
-from ingest.lab.shops.kinds.shopify_rest import ShopifyRest
+from ingest.lab.shops.kinds.shopify.graphql_shop import Shopify
+from ingest.lab.shops.kinds.shopify.rest_shop import ShopifyRest
 from ingest.lab.shops.kinds.woocommerce import WooCommerce
 from ingest.lab.shops.making import OrderMaker
 from ingest.lab.shops.shop_behaviour import ShopBehaviour, changed

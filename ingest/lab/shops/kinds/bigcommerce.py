@@ -3,14 +3,14 @@
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from ingest.lab.shops.kinds.bigcommerce_documents import FIRST_ID, ORDERS, STORE, bigcommerce_order, bigcommerce_product
 from ingest.lab.shops.kinds.kind import (
     Document,
     Kind,
@@ -21,21 +21,10 @@ from ingest.lab.shops.kinds.kind import (
     page_number,
     read_time,
 )
-from ingest.lab.shops.orders import ZERO, Amount, Line, ShopOrder
+from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
-STORE = "simulated"
-"""The hash of the store in its URLs."""
-
-_FIRST_ID = 100
-_ORDERS = f"/stores/{STORE}/v2/orders"
 _RATE, _BURST = 5.0, 150  # 150 requests in 30 seconds
-_STATUSES = {
-    "pending": (1, "Pending"),
-    "paid": (11, "Awaiting Fulfillment"),
-    "shipped": (2, "Shipped"),
-    "cancelled": (5, "Cancelled"),
-}
 _SCOPES = {"created": "store/order/created", "updated": "store/order/updated", "deleted": "store/order/archived"}
 
 
@@ -44,20 +33,20 @@ class BigCommerce(Kind):
 
     def order_id(self, number: int) -> str:
         """See `Kind`."""
-        return str(_FIRST_ID + number)
+        return str(FIRST_ID + number)
 
     def number(self, order_id: str) -> int | None:
         """See `Kind`."""
         found = decimal_number(order_id)
-        return None if found is None else found - _FIRST_ID
+        return None if found is None else found - FIRST_ID
 
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
         return (
-            web.get(_ORDERS, self._list),
-            web.get(_ORDERS + "/{id}", self._one),
-            web.get(_ORDERS + "/{id}/products", self._products),
-            web.get(_ORDERS + "/{id}/shipping_addresses", self._addresses),
+            web.get(ORDERS, self._list),
+            web.get(ORDERS + "/{id}", self._one),
+            web.get(ORDERS + "/{id}/products", self._products),
+            web.get(ORDERS + "/{id}/shipping_addresses", self._addresses),
         )
 
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
@@ -89,7 +78,9 @@ class BigCommerce(Kind):
         order = self._state.fetch(self.number(request.match_info["id"]))
         if order is None:
             return self._missing()
-        return self._stamped(json_response(self._document(order, with_fees=_includes_fees(request.query))))
+        return self._stamped(
+            json_response(bigcommerce_order(order, self._site.base_url, with_fees=_includes_fees(request.query)))
+        )
 
     async def _products(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
@@ -97,7 +88,9 @@ class BigCommerce(Kind):
         order = self._state.get(self.number(request.match_info["id"]))
         if order is None:
             return self._missing()
-        return self._page([_product(order, index, line) for index, line in enumerate(order.lines)], request.query)
+        return self._page(
+            [bigcommerce_product(order, index, line) for index, line in enumerate(order.lines)], request.query
+        )
 
     async def _addresses(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
@@ -105,7 +98,7 @@ class BigCommerce(Kind):
         order = self._state.get(self.number(request.match_info["id"]))
         if order is None:
             return self._missing()
-        address = {"id": order.number, "order_id": _FIRST_ID + order.number, "country_iso2": order.country}
+        address = {"id": order.number, "order_id": FIRST_ID + order.number, "country_iso2": order.country}
         return self._page([address] if order.country else [], request.query)
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -118,7 +111,7 @@ class BigCommerce(Kind):
             return self._stamped(_error(400, "The field is invalid."))
         with_fees = _includes_fees(query)
         shown = _slice(found, query)
-        documents = [self._document(order, with_fees=with_fees) for order in shown]
+        documents = [bigcommerce_order(order, self._site.base_url, with_fees=with_fees) for order in shown]
         self._site.page_served(shown)
         return self._stamped(json_response(documents) if documents else web.Response(status=204))
 
@@ -159,125 +152,6 @@ class BigCommerce(Kind):
 
     def _missing(self) -> web.Response:
         return self._stamped(_error(404, "The requested resource was not found."))
-
-    def _document(self, order: ShopOrder, *, with_fees: bool) -> Document:
-        charged, shipping, wrapping = order.charged, order.shipping_amount, order.wrapping_amount
-        status_id, status = _STATUSES[order.status]
-        totals = [_line_total(order, line) for line in order.lines]
-        subtotal = sum(totals, Amount(ZERO))
-        order_id = _FIRST_ID + order.number
-        resource = f"{self._site.base_url}{_ORDERS}/{order_id}"
-        document = {
-            "id": order_id,
-            "customer_id": order.customer or 0,
-            "date_created": format_datetime(order.placed_at),
-            "date_modified": format_datetime(order.updated_at),
-            "date_shipped": format_datetime(order.updated_at) if order.status == "shipped" else "",
-            "status_id": status_id,
-            "status": status,
-            **_three("subtotal", subtotal),
-            "base_shipping_cost": _money(order.shipping),
-            **_three("shipping_cost", shipping),
-            **_three("handling_cost", Amount(ZERO)),
-            **_three("wrapping_cost", wrapping),
-            **_three("total", charged),
-            "items_total": int(sum((line.quantity for line in order.lines), Decimal(0))),
-            "items_shipped": len(order.lines) if order.status == "shipped" else 0,
-            "payment_method": "Manual",
-            "payment_status": "" if order.status == "pending" else "captured",
-            "refunded_amount": _money(order.refunded.inc_tax),
-            "store_credit_amount": "0.0000",
-            "gift_certificate_amount": "0.0000",
-            "currency_id": 1,
-            "currency_code": order.currency,
-            "currency_exchange_rate": "1.0000000000",
-            "default_currency_id": 1,
-            "default_currency_code": order.currency,
-            "staff_notes": f"revision {order.revision}",
-            "customer_message": "",
-            "discount_amount": _money(sum((line.discount for line in order.lines), ZERO)),
-            "coupon_discount": "0.0000",
-            "is_deleted": False,
-            "tax_provider_id": "BasicTaxProvider",
-            "billing_address": {"first_name": "Ada", "country": "", "country_iso2": order.country or "", "email": ""},
-            "products": {"url": f"{resource}/products", "resource": f"/orders/{order_id}/products"},
-            "shipping_addresses": {
-                "url": f"{resource}/shipping_addresses",
-                "resource": f"/orders/{order_id}/shipping_addresses",
-            },
-            "external_id": None,
-            "external_source": None,
-            "channel_id": 1,
-        }
-        if with_fees:
-            document["fees"] = [
-                {
-                    "id": index,
-                    "type": "custom_fee",
-                    "name": name,
-                    "display_name_customer": name,
-                    "display_name_merchant": name,
-                    **{f"cost{suffix}": _money(cost) for suffix in ("", "_ex_tax", "_inc_tax")},
-                    "cost_tax": "0.0000",
-                    "source": "APP",
-                }
-                for index, (name, cost) in enumerate((("Small order", order.fee), ("Import duty", order.duty)), 1)
-                if cost
-            ]
-        return document
-
-
-def _line_total(order: ShopOrder, line: Line) -> Amount:
-    """The price before discounts, with the tax after discounts."""
-    tax = order.line_amount(line).tax
-    return Amount(line.subtotal - tax, tax) if order.taxes_included else Amount(line.subtotal, tax)
-
-
-def _product(order: ShopOrder, index: int, line: Line) -> Document:
-    price, total = order.amount(line.unit_price), _line_total(order, line)
-    refunded = sum((refund.quantity for refund in order.refunds if refund.line == index), Decimal(0))
-    return {
-        "id": order.number * 1000 + index,
-        "order_id": _FIRST_ID + order.number,
-        "product_id": 0 if not line.sku else 500 + index,
-        "variant_id": 600 + index,
-        "order_address_id": order.number,
-        "name": line.title,
-        "sku": line.sku,
-        "upc": "",
-        "type": "physical",
-        "base_price": _money(line.unit_price),
-        "price_ex_tax": _money(price.ex_tax),
-        "price_inc_tax": _money(price.inc_tax),
-        "price_tax": _money(price.tax),
-        "base_total": _money(line.subtotal),
-        "total_ex_tax": _money(total.ex_tax),
-        "total_inc_tax": _money(total.inc_tax),
-        "total_tax": _money(total.tax),
-        "quantity": int(line.quantity),
-        "is_refunded": refunded >= line.quantity,
-        "quantity_refunded": int(refunded),
-        "refund_amount": "0.0000",
-        "quantity_shipped": int(line.quantity) if order.status == "shipped" else 0,
-        "applied_discounts": [
-            {"id": "coupon", "amount": _money(line.discount), "name": "Spring", "code": "SPRING", "target": "product"}
-        ]
-        if line.discount
-        else [],
-        "product_options": [],
-    }
-
-
-def _money(amount: Decimal) -> str:
-    return f"{amount:.4f}"
-
-
-def _three(name: str, amount: Amount) -> Document:
-    return {
-        f"{name}_ex_tax": _money(amount.ex_tax),
-        f"{name}_inc_tax": _money(amount.inc_tax),
-        f"{name}_tax": _money(amount.tax),
-    }
 
 
 def _moment(query: Mapping[str, str], name: str) -> datetime | None:

@@ -10,10 +10,11 @@ import msgspec
 from aiohttp import web
 
 from ingest.lab.shops.bucket import Bucket
-from ingest.lab.shops.kinds.graphql import Arguments, Connection, Field, QueryError, execute, parse, requested_cost
 from ingest.lab.shops.kinds.kind import Document, json_response, read_time
-from ingest.lab.shops.kinds.shopify_access import UNAUTHORIZED, ShopifyShop
-from ingest.lab.shops.kinds.shopify_tree import order_tree
+from ingest.lab.shops.kinds.shopify.graphql import Connection, execute, requested_cost
+from ingest.lab.shops.kinds.shopify.graphql_query import Arguments, Field, QueryError, parse
+from ingest.lab.shops.kinds.shopify.order_tree import order_tree
+from ingest.lab.shops.kinds.shopify.shopify_access import UNAUTHORIZED, ShopifyShop
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_site import ShopSite
 

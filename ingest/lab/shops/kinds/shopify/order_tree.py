@@ -3,9 +3,10 @@
 from datetime import datetime
 from decimal import Decimal
 
-from ingest.lab.shops.kinds.graphql import Arguments, Connection
 from ingest.lab.shops.kinds.kind import Document
-from ingest.lab.shops.kinds.shopify_documents import (
+from ingest.lab.shops.kinds.shopify.graphql import Connection
+from ingest.lab.shops.kinds.shopify.graphql_query import Arguments
+from ingest.lab.shops.kinds.shopify.rest_documents import (
     FIRST_ID,
     current_total,
     financial_status,

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from ingest.lab.shops.kinds.kind import Kind, Webhook, decimal_number, hmac_base64, json_response
-from ingest.lab.shops.kinds.shopify_documents import FIRST_ID, VERSION, rest_order, updated_at_of
+from ingest.lab.shops.kinds.shopify.rest_documents import FIRST_ID, VERSION, rest_order, updated_at_of
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 

@@ -8,8 +8,8 @@ import msgspec
 from aiohttp import web
 
 from ingest.lab.shops.kinds.kind import json_response, page_number, read_time
-from ingest.lab.shops.kinds.shopify_access import UNAUTHORIZED, ShopifyShop
-from ingest.lab.shops.kinds.shopify_documents import rest_order
+from ingest.lab.shops.kinds.shopify.rest_documents import rest_order
+from ingest.lab.shops.kinds.shopify.shopify_access import UNAUTHORIZED, ShopifyShop
 from ingest.lab.shops.orders import ShopOrder
 
 _RATE, _BURST = 2.0, 40
