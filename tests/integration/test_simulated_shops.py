@@ -436,7 +436,7 @@ async def test_a_change_sends_a_signed_webhook(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    async with SimulatedShop(kind, orders=3, changes={"webhooks": url}, webhook_secret=b"secret") as shop:
+    async with SimulatedShop(kind, orders=3, changes={"webhooks": url, "webhook_secret": "secret"}) as shop:
         await http.post(f"{shop.base_url}/shop/changes", json={"ids": [shop.kind.order_id(2)]})
         while not received:
             await get(http, f"{shop.base_url}/stats", {})

@@ -45,6 +45,8 @@ def serve_shop(options: Mapping[str, Any]) -> None:
     }
     secret_file = options["webhook_secret_file"]
     try:
+        if secret_file is not None:
+            changes["webhook_secret"] = secret_file.read_text(encoding="utf-8").strip()
         shop = SimulatedShop(
             name,
             orders=DEFAULT_ORDERS if options["orders"] is None else options["orders"],
@@ -53,7 +55,6 @@ def serve_shop(options: Mapping[str, Any]) -> None:
             host=options["host"],
             port=options["port"],
             seed=options["seed"],
-            webhook_secret=b"simulated-webhook-secret" if secret_file is None else secret_file.read_bytes().strip(),
             tls=server_tls(options["tls_cert"], options["tls_key"], options["client_ca"]),
         )
     except OSError as error:

@@ -30,6 +30,7 @@ class ShopBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             down.
         webhooks: URL that receives webhooks, or null for none.
         webhook_share: share of the changes that are sent there.
+        webhook_secret: signs them.
     """
 
     latency: str = "0"
@@ -47,6 +48,7 @@ class ShopBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     shifts: Annotated[int, msgspec.Meta(ge=0)] = 0
     webhooks: str | None = None
     webhook_share: Share = 1.0
+    webhook_secret: Annotated[str, msgspec.Meta(min_length=1)] = "simulated-webhook-secret"
 
     def __post_init__(self) -> None:
         """Check the latency."""

@@ -63,7 +63,6 @@ class SimulatedShop:
         host: address to listen on.
         port: to listen on, or 0 for any free one.
         seed: of the random generator. The same seed makes the same orders and changes.
-        webhook_secret: signs webhooks.
         tls: serves HTTPS.
 
     Attributes:
@@ -83,7 +82,6 @@ class SimulatedShop:
         host: str = "127.0.0.1",
         port: int = 0,
         seed: int | None = None,
-        webhook_secret: bytes = b"simulated-webhook-secret",
         tls: ssl.SSLContext | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -96,7 +94,7 @@ class SimulatedShop:
         self.site = ShopSite(self.state, changed(usual, changes))
         self.kind = kind(self.site)
         self._control = ShopControl(self.site, self.kind, name)
-        self._sender = WebhookSender(self.site, self.kind, webhook_secret, self._random)
+        self._sender = WebhookSender(self.site, self.kind, self._random)
         self.state.on_event = self._sender.on_event
         self._host, self._port, self._tls = host, port, tls
 

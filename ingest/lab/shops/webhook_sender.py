@@ -18,14 +18,13 @@ class WebhookSender:
     """Sends webhooks until cancelled. A failed webhook is lost, as in shops that do not repeat it.
 
     Args:
-        site: names the URL and the share of changes.
+        site: names the URL, the share of changes and the secret.
         kind: writes and signs the webhooks.
-        secret: signs them.
         random: draws the changes that are sent.
     """
 
-    def __init__(self, site: ShopSite, kind: Kind, secret: bytes, random: Random) -> None:
-        self._site, self._kind, self._secret, self._random = site, kind, secret, random
+    def __init__(self, site: ShopSite, kind: Kind, random: Random) -> None:
+        self._site, self._kind, self._random = site, kind, random
         self._waiting: asyncio.Queue[Webhook] = asyncio.Queue()
 
     def on_event(self, event: Event, order: ShopOrder) -> None:
@@ -33,7 +32,7 @@ class WebhookSender:
         behaviour = self._site.behaviour
         if behaviour.webhooks is None or self._random.random() >= behaviour.webhook_share:
             return
-        webhook = self._kind.webhook(event, order, self._secret)
+        webhook = self._kind.webhook(event, order, behaviour.webhook_secret.encode())
         if webhook is not None:
             self._waiting.put_nowait(webhook)
 

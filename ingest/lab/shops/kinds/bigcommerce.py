@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ingest.lab.shops.kinds.bigcommerce_documents import FIRST_ID, ORDERS, STORE, bigcommerce_order, bigcommerce_product
+from ingest.lab.shops.kinds.bigcommerce_documents import FIRST_ID, STORE, bigcommerce_order, bigcommerce_product
 from ingest.lab.shops.kinds.kind import (
     Document,
     Kind,
@@ -24,6 +24,7 @@ from ingest.lab.shops.kinds.kind import (
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
+_API = "/stores/{store:[a-z0-9]+}"  # any hash is that of this store
 _RATE, _BURST = 5.0, 150  # 150 requests in 30 seconds
 _SCOPES = {"created": "store/order/created", "updated": "store/order/updated", "deleted": "store/order/archived"}
 
@@ -43,10 +44,11 @@ class BigCommerce(Kind):
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
         return (
-            web.get(ORDERS, self._list),
-            web.get(ORDERS + "/{id}", self._one),
-            web.get(ORDERS + "/{id}/products", self._products),
-            web.get(ORDERS + "/{id}/shipping_addresses", self._addresses),
+            web.get(_API + "/v2/orders", self._list),
+            web.get(_API + "/v2/orders/{id}", self._one),
+            web.get(_API + "/v2/orders/{id}/products", self._products),
+            web.get(_API + "/v2/orders/{id}/shipping_addresses", self._addresses),
+            web.post(_API + "/v3/hooks", self._create_webhook),
         )
 
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
@@ -114,6 +116,15 @@ class BigCommerce(Kind):
         documents = [bigcommerce_order(order, self._site.base_url, with_fees=with_fees) for order in shown]
         self._site.page_served(shown)
         return self._stamped(json_response(documents) if documents else web.Response(status=204))
+
+    async def _create_webhook(self, request: web.Request) -> web.Response:
+        """Send webhooks to another URL from now on."""
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        wanted = msgspec.json.decode(await request.read(), type=Document)
+        self._site.behave(webhooks=wanted.get("destination"))
+        hook = {"id": 18_048_287, "client_id": "simulated", "store_hash": request.match_info["store"], **wanted}
+        return self._stamped(json_response({"data": hook, "meta": {}}))
 
     def _page(self, documents: list[Document], query: Mapping[str, str]) -> web.Response:
         shown = _slice(documents, query)

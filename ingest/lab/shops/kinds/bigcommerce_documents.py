@@ -7,8 +7,6 @@ from ingest.lab.shops.kinds.kind import Document
 from ingest.lab.shops.orders import ZERO, Amount, Line, ShopOrder
 
 STORE = "simulated"
-"""The hash of the store in its URLs."""
-
 FIRST_ID = 100
 ORDERS = f"/stores/{STORE}/v2/orders"
 _STATUSES = {
