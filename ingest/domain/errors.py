@@ -66,6 +66,15 @@ class CredentialFault(Fault):
     retry_reason = RetryReason.CREDENTIAL
 
 
+class ConfigurationFault(TransientFault):
+    """A response that our configuration does not fit, for any order. The operator has to act, and no attempt is used up."""
+
+    uses_attempt = False
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error, reached=False)
+
+
 class TokenFault(TransientFault):
     """The authorization server is unavailable, so there is no access token. No attempt is used up."""
 
@@ -85,10 +94,10 @@ class PostponedFault(Fault):
     """The response means, by configuration, that the order is not ready and is to be requested again later.
 
     Attributes:
-        after: seconds until then.
+        after: seconds until then, or None for the usual backoff.
     """
 
-    def __init__(self, error: str, after: float) -> None:
+    def __init__(self, error: str, after: float | None) -> None:
         super().__init__(error)
         self.after = after
 
@@ -142,6 +151,13 @@ class ListFault(Fault):
 
     The shop may send other pages later, or the operator has to correct the description of the list.
     """
+
+
+class NoContent(PermanentFault):
+    """A response without a body by its status. It is no order, but an empty list."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(DeadReason.INVALID_ORDER, f"HTTP {status} without a document")
 
 
 class TransformFailed(Exception):

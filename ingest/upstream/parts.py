@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.errors import PermanentFault, TransientFault
+from ingest.domain.errors import NoContent, PermanentFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.pages import Join, Page, PageRequest, Part
 from ingest.domain.fetch.result import Failed, Fetched
@@ -90,7 +90,10 @@ class PartsClient:
     async def _pages_from(
         self, first: PageRequest, part: Part, request: FetchRequest, size: int
     ) -> tuple[list[Any], int] | Failed:
-        """Return the elements of this page and all that follow, and `size` with their bytes added."""
+        """Return the elements of this page and all that follow, and `size` with their bytes added.
+
+        A page without content ends the list.
+        """
         elements: list[Any] = []
         target: PageRequest | None = first
         seen: set[PageRequest] = set()
@@ -100,6 +103,8 @@ class PartsClient:
             seen.add(target)
             fetched = await self._fetch_page(request, target)
             if isinstance(fetched, Failed):
+                if isinstance(fetched.fault, NoContent):
+                    break
                 return _named(fetched, part)
             size += len(fetched.body)
             if size > self._limit:
@@ -112,9 +117,11 @@ class PartsClient:
 
 def _named(failed: Failed, part: Part) -> Failed:
     """The failure with the name of the part, if it will be the reason of a dead letter."""
-    if not isinstance(failed.fault, PermanentFault):
+    fault = failed.fault
+    if not isinstance(fault, PermanentFault):
         return failed
-    return Failed(PermanentFault(failed.fault.reason, f"part {part.name}: {failed.fault}"), failed.exchange)
+    named = PermanentFault(fault.reason, f"part {part.name}: {fault}", is_configured=fault.is_configured)
+    return Failed(named, failed.exchange)
 
 
 async def _off_loop(size: int, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -7,7 +7,15 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    NoContent,
+    PermanentFault,
+    PostponedFault,
+    ThrottledFault,
+    TransientFault,
+)
 from ingest.domain.fetch.status_overrides import StatusAction, StatusOverride
 from ingest.upstream.rate_limit_headers import remaining_of
 
@@ -52,8 +60,7 @@ def fault_of(
     now = api_time(headers, now)
     wait = retry_after(headers.get("Retry-After"), now)
     if wait is None and status == 429:
-        left = remaining_of(headers, now.timestamp())
-        wait = min(left.seconds, LONGEST_WAIT) if left is not None and not left.requests else None
+        wait = until_quota(headers, now)
     override = overrides.get(status)
     if override is not None:
         return _overridden(status, override, wait)
@@ -67,7 +74,7 @@ def _usual(status: int, wait: float | None) -> Fault:
         case 404 | 410:
             return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}")
         case 204 | 205:
-            return PermanentFault(DeadReason.INVALID_ORDER, f"HTTP {status} without a document")
+            return NoContent(status)
         case 401 | 403:
             return CredentialFault(f"HTTP {status}: the external API rejects our credential")
         case 407:
@@ -133,6 +140,12 @@ def retry_after(value: str | None, now: datetime) -> float | None:
         return min(float(value), LONGEST_WAIT)
     until = http_date(value)
     return min(max(0.0, (until - now).total_seconds()), LONGEST_WAIT) if until is not None else None
+
+
+def until_quota(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the seconds until an exhausted quota is full again, by rate limit headers. None without such headers. At most one day."""
+    left = remaining_of(headers, now.timestamp())
+    return min(left.seconds, LONGEST_WAIT) if left is not None and not left.requests else None
 
 
 def api_time(headers: Mapping[str, str], now: datetime) -> datetime:

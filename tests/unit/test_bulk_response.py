@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.errors import PermanentFault, TransientFault
+from ingest.domain.errors import ConfigurationFault, PermanentFault, TransientFault
 from ingest.upstream.bulk.bulk_response import BulkResponseReader
 
 A, B = b'{"id":"a", "n": 1.0}', b'{ "id" : "b" }'
@@ -67,8 +67,7 @@ def test_the_id_of_a_document_is_text_or_an_integer(id_path: str, document: byte
         ("", b"", "truncated"),
         ("", b"null", "Expected"),
         ("", b'"s3cr3t"', "Expected"),
-        ("", b"{}", "0 lists"),
-        ("", b'{"a":[],"b":[]}', "2 lists: name the one with INGEST_UPSTREAM_BULK_PATH"),
+        ("", b"{}", "without a list"),
         ("", b"{} s3cr3t}", "malformed"),
         ("orders", b"[]", "Expected"),
         ("orders", b'{"s3cr3t":[]}', r"\$\.orders"),
@@ -86,6 +85,20 @@ def test_an_answer_without_a_list_is_refused_and_none_of_its_values_shown(path: 
     assert "s3cr3t" not in str(fault.value)
     if isinstance(fault.value, PermanentFault):
         assert fault.value.reason is DeadReason.INVALID_ORDER
+
+
+def test_a_response_with_several_lists_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigurationFault, match=r"contains 2 lists: .*`bulk_path`") as fault:
+        BulkResponseReader("", "id", 50).read(b'{"orders":[%b],"warnings":["s3cr3t"]}' % A)
+
+    assert not fault.value.uses_attempt
+    assert "s3cr3t" not in str(fault.value)
+
+
+def test_a_list_that_is_named_may_have_others_beside_it() -> None:
+    listed = BulkResponseReader("orders", "id", 50).read(b'{"warnings":[],"orders":[%b]}' % A)
+
+    assert list(listed.documents.values()) == [A]
 
 
 def test_a_truncated_answer_may_be_tried_again() -> None:

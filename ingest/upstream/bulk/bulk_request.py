@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.errors import Fault, PermanentFault, TransientFault
+from ingest.domain.errors import Fault, NoContent, PermanentFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_id import SEPARATOR
@@ -70,7 +70,9 @@ async def request_together(
     result = await fetch(_joined(requests))
     exchange = Exchange(tuple(requests), result.exchange.started_at)
     fault: Fault
-    if isinstance(result, Failed):
+    if isinstance(result, Failed) and isinstance(result.fault, NoContent):
+        fault = PermanentFault(DeadReason.NOT_FOUND, f"the list endpoint sends an empty list ({result.fault})")
+    elif isinstance(result, Failed):
         fault = result.fault
     else:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.errors import Fault, PermanentFault, TransientFault
+from ingest.domain.errors import ConfigurationFault, Fault, PermanentFault, TransientFault
 from ingest.upstream.responses import is_truncated
 
 _WHITESPACE = b" \t\r\n"
@@ -66,6 +66,7 @@ class BulkResponseReader:
         """Divide a response.
 
         Raises:
+            ConfigurationFault: it contains several lists, and no path leads to the right one.
             TransientFault: it is truncated, or has far more documents than were requested.
             PermanentFault: it is not JSON, contains no list, or contains too much.
         """
@@ -95,10 +96,13 @@ class BulkResponseReader:
         if body.lstrip(_WHITESPACE)[:1] == b"[":
             return body
         lists = [raw for raw in self._members.decode(body).values() if bytes(memoryview(raw)[:1]) == b"["]
-        if len(lists) != 1:
-            raise msgspec.ValidationError(
-                f"an object with {len(lists)} lists: name the one with INGEST_UPSTREAM_BULK_PATH"
+        if len(lists) > 1:
+            raise ConfigurationFault(
+                f"the response to a bulk request contains {len(lists)} lists: name the list of orders with `bulk_path`"
+                " (INGEST_UPSTREAM_BULK_PATH)"
             )
+        if not lists:
+            raise msgspec.ValidationError("an object without a list: name it with INGEST_UPSTREAM_BULK_PATH")
         return lists[0]
 
     def _ids_in(self, found: bytes | msgspec.Raw) -> list[msgspec.Raw]:
