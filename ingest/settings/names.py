@@ -22,6 +22,7 @@ _PROCESSING = (
     "results_age",
     "order_list",
     "poll",
+    "responses",
 )
 # Keys with another name than their setting, because a list without an owner means nothing among the variables.
 _KEYS = {"order_list": "list"}

@@ -24,7 +24,7 @@ _DURATIONS = frozenset({
     "upstream_connect_timeout", "upstream_read_timeout", "upstream_timeout", "transform_timeout", "results_age", "coalesce", "poll",
 })  # fmt: skip
 _PATHS = frozenset({"upstream_ca_file", "upstream_cert_file", "upstream_key_file"})
-_TABLES = frozenset({"upstream_headers", "upstream_body", "order_list"})
+_TABLES = {"upstream_headers": dict, "upstream_body": dict, "order_list": dict, "responses": list}
 _FROM_FILE = "_file"
 
 
@@ -167,7 +167,7 @@ def _converted(name: str, value: Any, folder: Path) -> Any:
     """Return a value of TOML in the form of a setting."""
     if name in _SWITCHES and isinstance(value, bool):
         return "on" if value else "off"
-    if name in _TABLES and isinstance(value, dict):
+    if isinstance(value, _TABLES.get(name, ())):
         return _as_json(name, value)
     if not isinstance(value, str):
         return value
@@ -185,7 +185,7 @@ def _converted(name: str, value: Any, folder: Path) -> Any:
     return str(folder / value) if is_file and value else value
 
 
-def _as_json(name: str, table: dict[str, Any]) -> str:
+def _as_json(name: str, table: Any) -> str:
     try:
         return json.dumps(table)
     except TypeError:

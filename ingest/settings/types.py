@@ -1,5 +1,6 @@
 """The base class and the types that the settings of all topics share."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -35,6 +36,21 @@ def lower(value: object) -> object:
 def upper(value: object) -> object:
     """Return a text in upper case, and other values unchanged."""
     return value.upper() if isinstance(value, str) else value
+
+
+def check_tables(text: str) -> str:
+    """Return the text of a JSON array of objects, which is an array of tables in the sources file.
+
+    Raises:
+        ValueError: it is something else. The message does not contain the text.
+    """
+    try:
+        tables = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("must be a JSON array of objects") from None
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ValueError("must be a JSON array of objects")
+    return text
 
 
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(lower)]

@@ -6,12 +6,12 @@
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
 from ingest.domain.fetch.request_headers import check_header_name, check_secret, check_token, parse_headers
 from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
-from ingest.settings.types import KeyPart, MemberPath, OnOff, Positive, Seconds, Topic, lower, upper
+from ingest.settings.types import KeyPart, MemberPath, OnOff, Positive, Seconds, Topic, check_tables, lower, upper
 from ingest.settings.urls import require_scheme, require_template
 
 
@@ -90,6 +90,11 @@ class UpstreamSettings(Topic):
     upstream_status: str | None = Field(
         None,
         description="Meaning of statuses: 404=retry:1h, 409=retry, 451=not_found, 423=throttled:30s, 402=credential",
+    )
+    responses: Annotated[str, AfterValidator(check_tables)] | None = Field(
+        None,
+        repr=False,
+        description='Rules for the meaning of responses, a JSON array: [{"status": 202, "meaning": "retry", "delay": 30}]',
     )
     upstream_connect_timeout: Seconds = Field(5.0, description="Time limit for connecting to the external API")
     upstream_read_timeout: Seconds = Field(15.0, description="Longest pause within a response of the external API")

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.request_headers import check_secret, check_token, parse_headers
+from ingest.domain.fetch.response_rules import ResponseRule
 from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
 from ingest.settings.names import file_setting, setting_name
@@ -91,9 +92,18 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
         body=body,
         access=_access(settings, environ),
         statuses=parse_status_overrides(settings.upstream_status or ""),
+        responses=_responses(settings),
         kind=settings.upstream_client,
         proxy=proxy_for(requested_url(settings), environ),
     )
+
+
+def _responses(settings: "Settings") -> tuple[ResponseRule, ...]:
+    if not settings.responses:
+        return ()
+    from ingest.sources.response_rules import response_rules_of  # noqa: PLC0415  only some need it
+
+    return response_rules_of(settings)
 
 
 def requested_url(settings: "Settings") -> str:

@@ -19,6 +19,7 @@ from ingest.upstream.access.token_request import Authority
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
 from ingest.upstream.http.transport import Options, Transport, UpstreamLimits
+from ingest.upstream.ruled_responses import ERROR_BODY
 
 # The response of an authorization server, in bytes.
 _TOKEN_BODY = 256 * 1024
@@ -41,14 +42,20 @@ class _Tls:
         names = "INGEST_UPSTREAM_CA_FILE, INGEST_UPSTREAM_CERT_FILE, INGEST_UPSTREAM_KEY_FILE"
         return [WatchedFiles(names, paths, self._load)] if (paths := self._files.paths()) else []
 
-    def options(self, url: str, limits: UpstreamLimits, proxy: str | None) -> Options:
+    def options(self, url: str, limits: UpstreamLimits, proxy: str | None, error_body: int) -> Options:
         is_tls = url.lower().startswith("https://")
-        return Options(limits, is_tls, proxy, self.material if is_tls else None)
+        return Options(limits, is_tls, proxy, self.material if is_tls else None, error_body)
 
     async def opened(
-        self, stack: AsyncExitStack, opener: OpenTransport, url: str, limits: UpstreamLimits, proxy: str | None
+        self,
+        stack: AsyncExitStack,
+        opener: OpenTransport,
+        url: str,
+        limits: UpstreamLimits,
+        proxy: str | None,
+        error_body: int = 0,
     ) -> ReplaceableTransport:
-        transport = ReplaceableTransport(lambda: opener(self.options(url, limits, proxy)), limits.total)
+        transport = ReplaceableTransport(lambda: opener(self.options(url, limits, proxy, error_body)), limits.total)
         await stack.enter_async_context(transport)
         self._transports.append(transport)
         return transport
@@ -80,7 +87,8 @@ async def open_access(
         tls = _Tls(access.tls)
         secrets = Secrets(access.secrets)
         await secrets.start()
-        transport = await tls.opened(stack, opener, endpoint.url, limits, endpoint.proxy)
+        error_body = ERROR_BODY if endpoint.responses else 0
+        transport = await tls.opened(stack, opener, endpoint.url, limits, endpoint.proxy, error_body)
 
         def headers() -> Mapping[str, str]:
             return fixed_headers(endpoint, secrets.values)

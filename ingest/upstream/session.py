@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, TransientFault, TransportFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.clean_json import clean_json, ignored
@@ -19,8 +19,9 @@ from ingest.upstream.access.endpoint import Credential, Endpoint, FixedCredentia
 from ingest.upstream.attempts import Attempts, observed
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
-from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, OnHeaders, TooLarge
+from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, OnHead, TooLarge
 from ingest.upstream.responses import code_of, fault_of, is_truncated
+from ingest.upstream.ruled_responses import RuledRequest, RuledResponse
 
 if TYPE_CHECKING:
     from ingest.upstream.quota.quota import FleetQuota
@@ -38,7 +39,7 @@ class ApiSession:
 
     Args:
         transport: sends them.
-        endpoint: the method of requests, the meaning of statuses, and whether a client certificate identifies us.
+        endpoint: the method of requests, the meaning of responses, and whether a client certificate identifies us.
         body_limit: the most bytes of a document, for messages. The transport applies it.
         seconds: request duration histograms by code.
         now: the clock for the time of a fetch, the same for all workers, because the later fetch wins.
@@ -65,6 +66,7 @@ class ApiSession:
         self._credential = credential or FixedCredential()
         self._method = endpoint.method
         self._statuses = endpoint.statuses
+        self._rules = endpoint.responses
         self._with_certificate = endpoint.access.tls.cert is not None
         self._now = now
         self._on_replaced = on_replaced
@@ -78,7 +80,7 @@ class ApiSession:
         body: bytes | None = None,
         method: Method | None = None,
         *,
-        on_headers: OnHeaders | None = None,
+        on_head: OnHead | None = None,
         empty_status: int | None = None,
     ) -> Fetched | Failed:
         """Send a request for these orders, and once more after a redirect or with a renewed credential.
@@ -90,7 +92,7 @@ class ApiSession:
             url: percent-encoded.
             body: of a POST.
             method: of the request, if it is not the endpoint's.
-            on_headers: called with the headers of a response with a document.
+            on_head: called with the status and the headers of a response with a document.
             empty_status: a status that means an empty document, and is no fault.
         """
         exchange = Exchange(requests, time.monotonic())
@@ -101,12 +103,12 @@ class ApiSession:
                 # Before the clocks are read, because the request begins when it may be sent.
                 headers = await (self.headers() if self._quota is None else self._admitted(self._quota))
                 requested_at, exchange = self._now(), Exchange(requests, time.monotonic())
-                response = await self._exchange(exchange, url, headers, method, body, on_headers)
+                response = await self._exchange(exchange, url, headers, method, body, on_head)
                 if isinstance(response, bytes):
                     return Fetched(clean_json(response, self._on_replaced), requested_at, exchange)
-                if response.status == empty_status:
-                    if on_headers is not None:
-                        on_headers(response.headers)
+                if response.status == empty_status and not isinstance(response, RuledResponse):
+                    if on_head is not None:
+                        on_head(response.status, response.headers)
                     return Fetched(b"", requested_at, exchange)
                 target = _target(url, response)
                 if target is not None:
@@ -115,17 +117,10 @@ class ApiSession:
                     url, redirects = target, redirects - 1
                     if not repeats_method(method, response.status):
                         method, body = "GET", None
-                elif response.status == 401 and renewals and await self._credential.renew(headers):
+                elif _may_be_renewed(response) and renewals and await self._credential.renew(headers):
                     renewals -= 1
                 else:
-                    fault = fault_of(
-                        response.status,
-                        response.headers,
-                        requested_at,
-                        self._statuses,
-                        with_certificate=self._with_certificate,
-                    )
-                    return Failed(fault, exchange)
+                    return Failed(self._fault_of(response, requested_at), exchange)
         except Fault as fault:
             # Its traceback would keep the document in memory.
             return Failed(fault.with_traceback(None), exchange)
@@ -154,7 +149,7 @@ class ApiSession:
         headers: Mapping[str, str],
         method: Method,
         body: bytes | None,
-        on_headers: OnHeaders | None,
+        on_head: OnHead | None,
     ) -> bytes | NoDocument:
         """Send one request, and return a whole document or a response without one.
 
@@ -167,7 +162,12 @@ class ApiSession:
             headers = headers_with(headers, {"traceparent": traceparent})
         try:
             sending = send if quota is None else quota.watched(send)
-            request = sending(url, headers, method, body, _both(None if quota is None else quota.observe, on_headers))
+            on_head = _both(None if quota is None else quota.observe, on_head)
+            request = (
+                RuledRequest(self._rules, self._now(), on_head).send(sending, url, headers, method, body)
+                if self._rules
+                else sending(url, headers, method, body, on_head)
+            )
             document = await (request if self._attempts is None else observed(self._attempts, request))
         except NoDocument as response:
             code = code_of(response.status)
@@ -193,6 +193,11 @@ class ApiSession:
             if quota is not None:
                 quota.release()
 
+    def _fault_of(self, response: NoDocument, at: datetime) -> Fault:
+        if isinstance(response, RuledResponse):
+            return response.fault
+        return fault_of(response.status, response.headers, at, self._statuses, with_certificate=self._with_certificate)
+
     def _without_response(self, reason: NoResponse) -> TransientFault:
         if isinstance(reason, NoResources):
             self._transport.report(reason)
@@ -202,20 +207,29 @@ class ApiSession:
         return TransientFault(text, reached=reason.reached, reason=retry)
 
 
-def _both(first: OnHeaders | None, second: OnHeaders | None) -> OnHeaders | None:
+def _both(first: OnHead | None, second: OnHead | None) -> OnHead | None:
     if first is None or second is None:
         return first or second
 
-    def both(headers: Mapping[str, str]) -> None:
-        first(headers)
-        second(headers)
+    def both(status: int, headers: Mapping[str, str]) -> None:
+        first(status, headers)
+        second(status, headers)
 
     return both
 
 
 def _target(url: str, response: NoDocument) -> str | None:
     """Return the target of a redirect, or None if the response is none."""
+    if isinstance(response, RuledResponse):
+        return None
     try:
         return redirect_target(url, response.status, response.headers.get("Location"))
     except RefusedRedirect as refused:
         raise TransientFault(f"HTTP {response.status}: the redirect is not followed: it {refused}") from None
+
+
+def _may_be_renewed(response: NoDocument) -> bool:
+    """Return whether the credential may have expired."""
+    if isinstance(response, RuledResponse):
+        return isinstance(response.fault, CredentialFault)
+    return response.status == 401

@@ -225,6 +225,7 @@ async def test_a_document_that_does_not_fit_is_a_fault_that_says_where(set_up: S
         (http(400), Level.ERROR, "order queued-1 would be dead-lettered: HTTP 400"),
         (http(500), Level.ERROR, "order queued-1: HTTP 500"),
         (http(429, retry_after="7"), Level.WARNING, "the API throttles: HTTP 429"),
+        (http(200, b"{}", **{"x-name ": "a"}), Level.ERROR, "order queued-1: the response is not valid HTTP"),
         (http(200, b"<html>log in</html>"), Level.ERROR, "does not fit"),
         (b"", Level.ERROR, "order queued-1: "),
         (b"SSH-2.0-OpenSSH_9.2\r\n", Level.ERROR, "order queued-1: "),

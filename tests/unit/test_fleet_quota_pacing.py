@@ -248,7 +248,7 @@ async def test_what_the_headers_say_slows_all_until_the_quota_is_full_again() ->
 
     async with fleet.process("a") as told, fleet.process("b"):
         await asyncio.sleep(3.0)
-        told.observe({"RateLimit": '"default";r=100;t=10'})
+        told.observe(200, {"RateLimit": '"default";r=100;t=10'})
         slow_at = now()
         await asyncio.sleep(10.0)
         slow = fleet.count(slow_at)
@@ -265,11 +265,11 @@ async def test_headers_that_leave_next_to_nothing_leave_a_request_a_minute() -> 
 
     async with fleet.process("a", slots=1) as quota:
         await asyncio.sleep(3.0)
-        quota.observe({"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "86400"})
+        quota.observe(200, {"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "86400"})
         slow_at = now()
         await asyncio.sleep(600.0)
         slow = fleet.count(slow_at)
-        quota.observe({"X-RateLimit-Remaining": "5000", "X-RateLimit-Reset": "50"})
+        quota.observe(200, {"X-RateLimit-Remaining": "5000", "X-RateLimit-Reset": "50"})
         await asyncio.sleep(180.0)
 
     assert slow == pytest.approx(10, abs=3)
@@ -281,8 +281,8 @@ async def test_a_quota_that_is_used_up_pauses_by_the_headers() -> None:
     fleet = Fleet(QuotaLimits(rate=100.0))
 
     async with fleet.process("a", slots=0) as quota:
-        quota.observe({"RateLimit": "limit=100, remaining=0, reset=7"})
-        quota.observe({"X-RateLimit-Remaining": "nonsense"})
+        quota.observe(200, {"RateLimit": "limit=100, remaining=0, reset=7"})
+        quota.observe(200, {"X-RateLimit-Remaining": "nonsense"})
 
     assert fleet.paused == [7.0]
 
@@ -293,7 +293,7 @@ async def test_the_fleet_slows_down_to_the_rate_in_a_header_that_is_named_and_to
         fleet = Fleet(QuotaLimits(rate=100.0, rate_header=header))
         async with fleet.process("a") as quota:
             await asyncio.sleep(3)
-            quota.observe({"x-amzn-RateLimit-Limit": "20.0"})
+            quota.observe(200, {"x-amzn-RateLimit-Limit": "20.0"})
             await asyncio.sleep(2)
             before = len(fleet.sent)
             await asyncio.sleep(10)

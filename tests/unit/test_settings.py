@@ -328,6 +328,7 @@ def test_an_empty_setting_or_file_name_is_said_to_be_empty(home: Path, monkeypat
 EXAMPLES = {
     "outbox_dsn": "postgresql://shop/shop",
     "poll": "300",
+    "responses": '[{"status": 202, "meaning": "retry"}]',
     "transform": "package.module:function",
     "upstream_headers": "X-Key: 1",
     "upstream_oauth2_url": "https://login.example/token",

@@ -27,6 +27,7 @@ from ingest.domain.orders.order import InvalidDocument, Order
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.http.tls_context import TlsFiles
+from ingest.upstream.http.transport import INVALID_HTTP
 from ingest.upstream.inspection import Host, Reached, Unreachable, reach
 
 _OF = Checks(Area.UPSTREAM)
@@ -221,7 +222,7 @@ def _of_fault(fault: Fault, order: str) -> Finding:
                 f"{order}: the API throttles: {fault}", "check again later, and see INGEST_UPSTREAM_RATE"
             )
         case PostponedFault():
-            return _OF.ok(f"{order}: {fault}, which means not ready yet by INGEST_UPSTREAM_STATUS")
+            return _OF.ok(f"{order}: {fault}, which means not ready yet by the configuration")
         case PermanentFault(reason=DeadReason.NOT_FOUND):
             return _OF.warning(
                 f"{order} is unknown to the API: {fault}",
@@ -230,7 +231,11 @@ def _of_fault(fault: Fault, order: str) -> Finding:
         case PermanentFault():
             return _OF.error(
                 f"{order} would be dead-lettered: {fault}",
-                "check INGEST_UPSTREAM_URL and the other settings of the request, or INGEST_UPSTREAM_STATUS if the status means something else",
+                "check INGEST_UPSTREAM_URL and the other settings of the request, or INGEST_UPSTREAM_STATUS or INGEST_RESPONSES if the response means something else",
+            )
+        case _ if str(fault) == INVALID_HTTP:
+            return _OF.error(
+                f"{order}: {fault}", "ask the API's operator. INGEST_UPSTREAM_CLIENT=aiohttp accepts more forms of HTTP"
             )
         case _:
             return _OF.error(f"{order}: {fault}", "ask the API's operator. Workers wait until it responds")

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from ingest.domain.fetch.request_headers import parse_headers
+from ingest.domain.fetch.response_rules import ResponseRule
 from ingest.domain.fetch.status_overrides import StatusOverride
 from ingest.domain.fetch.token_store import TokenStore
 from ingest.upstream.http.tls_context import TlsFiles
@@ -88,6 +89,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         body: template with `{order_id}`, for POST.
         access: what identifies us.
         statuses: what statuses mean, where that differs from the usual.
+        responses: rules that give responses another meaning than their status, the first match decides.
         kind: the transport.
         proxy: URL of the proxy for all requests.
     """
@@ -97,6 +99,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     body: str | None = None
     access: Access = msgspec.field(default_factory=Access)
     statuses: Mapping[int, StatusOverride] = msgspec.field(default_factory=lambda: NO_OVERRIDES)
+    responses: tuple[ResponseRule, ...] = ()
     kind: Kind = "native"
     proxy: str | None = None
 

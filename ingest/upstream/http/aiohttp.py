@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 import aiohttp
@@ -13,11 +13,12 @@ from ingest.domain.os_errors import is_exhaustion, reason_of
 from ingest.upstream.http.tls_context import is_alert, reason_of_tls, shared_context_of
 from ingest.upstream.http.transport import (
     DNS_CACHE,
+    INVALID_HTTP,
     KEEP_ALIVE,
     Method,
     NoDocument,
     NoResponse,
-    OnHeaders,
+    OnHead,
     Options,
     TooLarge,
     has_document,
@@ -35,7 +36,9 @@ class _Response(aiohttp.ClientResponse):
         protocol = connection.protocol
         await super().start(connection)
         if protocol is not None and not keeps_connection(self.status):
-            protocol.close()
+            protocol.force_close()
+            if self.content.is_eof():
+                protocol.close()
         return self
 
 
@@ -45,6 +48,7 @@ class AiohttpTransport:
     def __init__(self, session: aiohttp.ClientSession, options: Options) -> None:
         self._session = session
         self._body_limit = options.limits.body
+        self._error_body = options.error_body
 
     @classmethod
     @asynccontextmanager
@@ -72,7 +76,7 @@ class AiohttpTransport:
         headers: Mapping[str, str],
         method: Method = "GET",
         body: bytes | None = None,
-        on_headers: OnHeaders | None = None,
+        on_head: OnHead | None = None,
     ) -> bytes:
         """See `Transport`."""
         try:
@@ -81,8 +85,8 @@ class AiohttpTransport:
                 method, _parsed(url), headers=headers, data=body, allow_redirects=False
             ) as response:
                 if not has_document(response.status):
-                    raise NoDocument(response.status, response.headers)
-                return await self._body(response, on_headers)
+                    raise NoDocument(response.status, response.headers, await self._text_of_error(response))
+                return await self._body(response, on_head)
         except aiohttp.ClientHttpProxyError as error:
             if error.status == 407:
                 raise NoDocument(407, error.headers or {}) from error
@@ -100,9 +104,17 @@ class AiohttpTransport:
                 raise
             raise NoResponse("the connection was closed") from error
 
-    async def _body(self, response: aiohttp.ClientResponse, on_headers: OnHeaders | None) -> bytes:
-        if on_headers is not None:
-            on_headers(response.headers)
+    async def _text_of_error(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the beginning of the body, as far as it arrives."""
+        body = bytearray()
+        with suppress(aiohttp.ClientError, OSError):  # includes time limits
+            while len(body) < self._error_body and (part := await response.content.read(self._error_body - len(body))):
+                body += part
+        return bytes(body)
+
+    async def _body(self, response: aiohttp.ClientResponse, on_head: OnHead | None) -> bytes:
+        if on_head is not None:
+            on_head(response.status, response.headers)
         length = response.content_length
         if length is not None and length > self._body_limit:
             raise TooLarge
@@ -141,7 +153,7 @@ def _describe(error: Exception) -> str:
             # Its message is the repr of its cause.
             return f"the response body cannot be read: {_reason(error.__cause__)}"
         case aiohttp.ClientResponseError():
-            return "the response is not valid HTTP"
+            return INVALID_HTTP
         case aiohttp.InvalidURL():
             return "the address is not an HTTP URL"
         case OSError():

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from ingest.upstream.http.http1_response import Malformed, ResponseParser
 from ingest.upstream.http.tls_context import is_alert, reason_of_tls
-from ingest.upstream.http.transport import NoDocument, NoResponse, OnHeaders, TooLarge
+from ingest.upstream.http.transport import NoDocument, NoResponse, OnHead, TooLarge
 
 _CLOSED_EARLY = "the connection was closed before the response"
 
@@ -26,6 +26,7 @@ class Http1Connection(asyncio.Protocol):
 
     Args:
         body_limit: most bytes of a decompressed body.
+        error_body: see `Options`.
         idle: where the connection puts itself when the next request may be sent.
         on_end: called when the connection has been closed.
 
@@ -36,13 +37,17 @@ class Http1Connection(asyncio.Protocol):
     """
 
     def __init__(
-        self, body_limit: int, idle: list["Http1Connection"], on_end: Callable[["Http1Connection"], None]
+        self,
+        body_limit: int,
+        error_body: int,
+        idle: list["Http1Connection"],
+        on_end: Callable[["Http1Connection"], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._parser = ResponseParser(body_limit)
+        self._parser = ResponseParser(body_limit, error_body)
         self._idle = idle
         self._on_end = on_end
-        self._on_headers: OnHeaders | None = None
+        self._on_head: OnHead | None = None
         self._transport: Any = None
         self._answered: asyncio.Future[bytes] | None = None
         self._deadline = math.inf
@@ -55,9 +60,9 @@ class Http1Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
-    def request(self, sent: bytes, now: float, deadline: float, on_headers: OnHeaders | None) -> asyncio.Future[bytes]:
+    def request(self, sent: bytes, now: float, deadline: float, on_head: OnHead | None) -> asyncio.Future[bytes]:
         """Send a request, and return the future of its document. The times are by the loop's clock."""
-        self.heard_at, self._deadline, self._on_headers = now, deadline, on_headers
+        self.heard_at, self._deadline, self._on_head = now, deadline, on_head
         answered = self._answered = self._loop.create_future()
         self._transport.write(sent)
         return answered
@@ -81,7 +86,9 @@ class Http1Connection(asyncio.Protocol):
         self._close()
 
     def fail(self, error: Exception) -> None:
-        """Close immediately, and end the waiting request with this error."""
+        """Close immediately, and end the waiting request with this error, or with a response that only lacks a part of an error body."""
+        if self._parser.is_error and not self._parser.is_declined:
+            self._answer()
         answered, self._answered = self._answered, None
         self._close()
         if answered is not None and not answered.done():
@@ -138,8 +145,8 @@ class Http1Connection(asyncio.Protocol):
             return
         try:
             document = parser.document()
-            if self._on_headers is not None:
-                self._on_headers(parser.named_headers())
+            if self._on_head is not None:
+                self._on_head(parser.status, parser.named_headers())
         except (NoDocument, TooLarge, NoResponse) as error:
             # The task that waits for it is part of a reference cycle with it. Its traceback would keep the body in there.
             answered.set_exception(error.with_traceback(None))

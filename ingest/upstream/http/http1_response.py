@@ -4,24 +4,30 @@ llhttp parses, by `httptools`. Ambiguous responses (two lengths, bytes after the
 an error, and after a response that requires it, the connection is not used again.
 """
 
-import zlib
+import re
 from typing import Any
 
 import httptools
 from multidict import CIMultiDict
 
-from ingest.upstream.http.transport import NoDocument, NoResponse, TooLarge, has_document, keeps_connection
+from ingest.upstream.http.content_coding import decompressed
+from ingest.upstream.http.transport import (
+    INVALID_HTTP,
+    NoDocument,
+    NoResponse,
+    TooLarge,
+    has_document,
+    keeps_connection,
+)
 
 # Bytes of the head, and of the trailers, of a response.
 _HEAD_LIMIT = 64 * 1024
 _MOST_INTERIM = 10
+_FOLD = re.compile(rb"\n[ \t]")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _USUAL_START = b"HTTP/1.1 2"
 # The lengths of the names of headers that matter.
 _LENGTHS = {len(b"content-length"), len(b"content-encoding"), len(b"transfer-encoding")}
-# Members of a gzip body, each compressed separately. Their number is limited, because the smallest have 20 bytes and no content.
-_MOST_PARTS = 100
-_GZIP = 16 + zlib.MAX_WBITS
-_WINDOWS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": zlib.MAX_WBITS}
 
 
 class Malformed(Exception):
@@ -33,22 +39,28 @@ class ResponseParser:
 
     Args:
         body_limit: most bytes of a decompressed body.
+        error_body: see `Options`.
 
     Attributes:
         is_complete: whether the response to the request has ended.
-        is_declined: whether its head has arrived and announces no document.
+        is_error: whether its head has arrived and announces no document.
+        is_declined: whether nothing more of such a response is needed.
         can_continue: whether another request may be sent after it.
         has_begun: whether anything of a response has arrived.
     """
 
-    def __init__(self, body_limit: int) -> None:
+    def __init__(self, body_limit: int, error_body: int = 0) -> None:
         self._body_limit = body_limit
+        self._error_body = error_body
         self._parser: Any = httptools.HttpResponseParser(self)
+        # A client may accept line ends without CR (RFC 9112, section 2.2).
+        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
+        self._accepts_folded = False
         self.expect()
 
     def expect(self) -> None:
         """Expect the next response on the same connection."""
-        self.is_complete = self.is_declined = self.can_continue = self.has_begun = False
+        self.is_complete = self.is_error = self.is_declined = self.can_continue = self.has_begun = False
         self._in_body = self._is_chunked = self._is_usual = False
         self.status = self._interim = self._size = self._overhead = 0
         self._length: int | None = None
@@ -63,11 +75,12 @@ class ResponseParser:
             Malformed: it is no response, or more than one.
             TooLarge: its body exceeds the limit.
         """
-        if not self.has_begun:
+        is_first = not self.has_begun
+        if is_first:
             self.has_begun = True
             # Nearly all responses. The parser takes longer to report their version.
             self._is_usual = data.startswith(_USUAL_START)
-        size = self._size
+        size, is_folded = self._size, False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -75,7 +88,13 @@ class ResponseParser:
         except httptools.HttpParserUpgrade:
             raise Malformed("the server switches to another protocol") from None
         except httptools.HttpParserError:
-            raise Malformed("the response is not valid HTTP") from None
+            if not is_first or self._accepts_folded or not _FOLD.search(data):
+                raise Malformed(INVALID_HTTP) from None
+            is_folded = True
+        if is_folded:  # outside of the handler, for `_cause_of`
+            self._accept_folded()
+            self.feed(data)
+            return
         # A head, a chunk's head or trailers may never end.
         self._overhead = 0 if self._size > size else self._overhead + len(data)
         if self._overhead > _HEAD_LIMIT:
@@ -100,10 +119,19 @@ class ResponseParser:
             TooLarge: decompressed, it exceeds the limit.
             NoResponse: it is not compressed as its Content-Encoding declares.
         """
-        if self.is_declined:
-            raise NoDocument(self.status, self.named_headers())
+        if self.is_error:
+            raise NoDocument(self.status, self.named_headers(), self._text_of_error())
         body = bytes(self._body)
-        return _decompressed(self._coding, body, self._body_limit) if self._coding else body
+        return decompressed(self._coding, body, self._body_limit) if self._coding else body
+
+    def _text_of_error(self) -> bytes:
+        body = bytes(self._body)
+        if not self._coding:
+            return body
+        try:
+            return decompressed(self._coding, body, self._error_body)
+        except (NoResponse, TooLarge):
+            return b""
 
     def named_headers(self) -> CIMultiDict[str]:
         """Return the headers, by names of any case."""
@@ -148,15 +176,22 @@ class ResponseParser:
                 raise Malformed("the status of the response is not valid in HTTP, or was not requested")
             return
         self._in_body = True
+        # With folded headers, the parser accepts any character in a header.
+        if self._accepts_folded and any(name != name.strip() or _CONTROL.search(value) for name, value in self.headers):
+            raise Malformed("a header of the response is not valid HTTP")
         if status != 200 and not has_document(status):
-            self.is_declined = True
+            self.is_error = True
+            self.is_declined = not self._error_body
         elif self._length is not None and self._length > self._body_limit:
             raise TooLarge
 
     def on_body(self, part: bytes) -> None:
         """A part of the body."""
         self._size += len(part)
-        if self.is_declined:
+        if self.is_error:
+            if not self.is_declined:
+                self._body += part[: self._error_body - len(self._body)]
+                self.is_declined = self._size > self._error_body
             return
         if self._size > self._body_limit:
             raise TooLarge
@@ -167,7 +202,7 @@ class ResponseParser:
         if self._in_body:
             self.is_complete = True
             self.can_continue = self._parser.should_keep_alive() and (
-                not self.is_declined or keeps_connection(self.status)
+                not self.is_error or keeps_connection(self.status)
             )
             return
         # An interim response: the final one follows.
@@ -176,6 +211,13 @@ class ResponseParser:
             raise Malformed("there are too many interim responses")
         self._is_usual = False
         self.headers, self._length, self._coding, self._is_chunked = [], None, b"", False
+
+    def _accept_folded(self) -> None:
+        """Begin again, and accept headers of several lines from this server (RFC 9112, section 5.2)."""
+        self._accepts_folded = True
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_headers=True)
+        self.expect()
 
     def _check_version(self) -> None:
         version = self._parser.get_http_version()
@@ -188,29 +230,3 @@ def _cause_of(error: Exception) -> BaseException:
     """Return the exception of a callback. A variable of `feed` for it would keep the data in a reference cycle."""
     cause = error.__context__
     return cause if isinstance(cause, (Malformed, TooLarge)) else error
-
-
-def _decompressed(coding: bytes, body: bytes, limit: int) -> bytes:
-    """Return a body without its content coding, the value of Content-Encoding in lower case. `limit` is its maximum size in bytes.
-
-    Raises:
-        NoResponse: the coding is another one than we accept, or the body is not coded so.
-        TooLarge: it exceeds the limit.
-    """
-    if not body or coding == b"identity":
-        return body
-    content = b""
-    try:
-        for _ in range(_MOST_PARTS if coding in _WINDOWS else 0):
-            stream = zlib.decompressobj(_WINDOWS[coding])
-            content += stream.decompress(body, limit - len(content) + 1)
-            if len(content) > limit:
-                raise TooLarge
-            body = stream.unused_data
-            if not stream.eof:
-                break
-            if not body:
-                return content
-    except zlib.error:
-        pass
-    raise NoResponse("the response body cannot be read: it is not compressed as its Content-Encoding declares")

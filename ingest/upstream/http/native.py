@@ -21,7 +21,7 @@ from ingest.upstream.http.transport import (
     KEEP_ALIVE,
     Method,
     NoResponse,
-    OnHeaders,
+    OnHead,
     Options,
     Transport,
     not_connected,
@@ -62,6 +62,7 @@ class NativeTransport:
         self._lifetime = lifetime
         self._loop = asyncio.get_running_loop()
         self._limits = options.limits
+        self._error_body = options.error_body
         self._tls = shared_context_of(options.tls) if options.is_tls else None
         # By the beginning of their URLs, and the last one used.
         self._origins: dict[str, Origin] = {}
@@ -76,7 +77,7 @@ class NativeTransport:
         headers: Mapping[str, str],
         method: Method = "GET",
         body: bytes | None = None,
-        on_headers: OnHeaders | None = None,
+        on_head: OnHead | None = None,
     ) -> bytes:
         """See `Transport`."""
         origin = self._origin
@@ -87,8 +88,8 @@ class NativeTransport:
         deadline = now + self._limits.total
         connection = self._kept(origin.idle, now)
         if connection is None:
-            return await self._send_on_new(origin, request, deadline, on_headers)
-        answered = connection.request(request, now, deadline, on_headers)
+            return await self._send_on_new(origin, request, deadline, on_head)
+        answered = connection.request(request, now, deadline, on_head)
         try:
             return await answered
         except asyncio.CancelledError:
@@ -98,7 +99,7 @@ class NativeTransport:
             # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
             if method != "GET":
                 raise
-        return await self._send_on_new(origin, request, deadline, on_headers)
+        return await self._send_on_new(origin, request, deadline, on_head)
 
     async def close(self) -> None:
         """Close all connections, which ends running requests."""
@@ -113,11 +114,9 @@ class NativeTransport:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._closed.wait()
 
-    async def _send_on_new(
-        self, origin: Origin, request: bytes, deadline: float, on_headers: OnHeaders | None
-    ) -> bytes:
+    async def _send_on_new(self, origin: Origin, request: bytes, deadline: float, on_head: OnHead | None) -> bytes:
         connection = await self._connected(origin, deadline)
-        answered = connection.request(request, self._loop.time(), deadline, on_headers)
+        answered = connection.request(request, self._loop.time(), deadline, on_head)
         try:
             return await answered
         except asyncio.CancelledError:
@@ -165,7 +164,7 @@ class NativeTransport:
         tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": origin.host.rstrip(".")} if origin.is_tls else {}
 
         def new() -> Http1Connection:
-            return Http1Connection(self._limits.body, origin.idle, self._ended)
+            return Http1Connection(self._limits.body, self._error_body, origin.idle, self._ended)
 
         try:
             if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:

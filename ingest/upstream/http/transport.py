@@ -17,12 +17,13 @@ from ingest.upstream.http.tls_context import TlsMaterial, reason_of_tls
 
 Kind = Literal["native", "aiohttp"]
 Method = Literal["GET", "POST"]
-# Called with the headers of a response with a document.
-OnHeaders = Callable[[Mapping[str, str]], None]
+# Called with the status and the headers of a response with a document.
+OnHead = Callable[[int, Mapping[str, str]], None]
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 KEEP_ALIVE = 30
 DNS_CACHE = 30
+INVALID_HTTP = "the response is not valid HTTP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,14 @@ class Options(msgspec.Struct, frozen=True):
         is_tls: whether requests use TLS.
         proxy: URL of the proxy for all requests, or None.
         tls: certificates, where they are not the system's.
+        error_body: bytes of the body of a response without a document that are kept. With 0, it is not awaited.
     """
 
     limits: UpstreamLimits
     is_tls: bool
     proxy: str | None
     tls: TlsMaterial | None = None
+    error_body: int = 0
 
 
 class NoDocument(Exception):
@@ -61,12 +64,14 @@ class NoDocument(Exception):
 
     Attributes:
         headers: all headers of the response. Names are case-insensitive, and the first of several with one name is found.
+        body: its body, or the beginning if it is longer than `Options.error_body` or ends early. Empty if it cannot be read.
     """
 
-    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         super().__init__(f"HTTP {status}")
         self.status = status
         self.headers = headers
+        self.body = body
 
 
 class TooLarge(Exception):
@@ -104,7 +109,7 @@ class Transport(Protocol):
         headers: Mapping[str, str],
         method: Method = "GET",
         body: bytes | None = None,
-        on_headers: OnHeaders | None = None,
+        on_head: OnHead | None = None,
     ) -> bytes:
         """Return the decompressed body of a 2xx response. Redirects are not followed.
 
@@ -115,7 +120,7 @@ class Transport(Protocol):
             headers: sent with it.
             method: of the request.
             body: sent with a POST.
-            on_headers: called with the response's headers before the document is returned. Names are case-insensitive.
+            on_head: called with the response's status and headers before the document is returned. Names are case-insensitive.
 
         Raises:
             NoDocument: the status is not 2xx, or is 204 or 205, which have no body.

@@ -26,7 +26,7 @@ from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import transport_opener
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
-from ingest.upstream.http.transport import UpstreamLimits
+from ingest.upstream.http.transport import OnHead, UpstreamLimits
 from ingest.upstream.lists.declaration import LINK, ListDeclaration
 from ingest.upstream.lists.page_reading import PageReader, ReadPage
 from ingest.upstream.lists.requests import CURSOR, SINCE, UNTIL, ListRequests
@@ -117,7 +117,7 @@ class HttpOrderList:
         """See `OrderList`."""
         since, cursor = _segment(since, cursor)
         received: list[Mapping[str, str]] = []
-        fetched = await self._fetched(since, until, cursor, received.append)
+        fetched = await self._fetched(since, until, cursor, lambda _, headers: received.append(headers))
         headers: Mapping[str, str] = received[-1] if received else {}
         if len(fetched.body) < _LARGE:
             page = self._reader.read(fetched.body, headers, cursor)
@@ -132,7 +132,7 @@ class HttpOrderList:
         since: datetime,
         until: datetime | None,
         cursor: str | None,
-        on_headers: Callable[[Mapping[str, str]], None],
+        on_head: OnHead,
     ) -> Fetched:
         values = {
             SINCE: self._times.start(since),
@@ -147,7 +147,7 @@ class HttpOrderList:
         number = 0
         while True:
             result = await self._session.send(
-                (_REQUEST,), url, body, method, on_headers=on_headers, empty_status=_EMPTY_STATUS
+                (_REQUEST,), url, body, method, on_head=on_head, empty_status=_EMPTY_STATUS
             )
             if isinstance(result, Fetched):
                 return result

@@ -21,7 +21,7 @@ from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge, Histogram
 from ingest.upstream.http.replacement import Send
-from ingest.upstream.http.transport import Method, OnHeaders
+from ingest.upstream.http.transport import Method, OnHead
 from ingest.upstream.quota.point_rate import PointRate, cost_of
 from ingest.upstream.quota.quota_share import Share
 from ingest.upstream.rate_limit_headers import permitted_rate, remaining_of
@@ -113,8 +113,9 @@ class FleetQuota:
         """How many orders this process should hold, at most."""
         return self._share.read_ahead()
 
-    def observe(self, headers: Mapping[str, str]) -> None:
+    def observe(self, status: int, headers: Mapping[str, str]) -> None:
         """Slow the fleet down to the rate in the API's headers, or so that the rest of its quota lasts until it is full again."""
+        del status
         if self._limits.rate_header and (rate := permitted_rate(headers, self._limits.rate_header)):
             self._share.slow_down(rate, _RATE_HOLDS, self._clock())
         left = remaining_of(headers, api_time(headers, self._now()).timestamp())
@@ -132,9 +133,9 @@ class FleetQuota:
             return send
 
         async def sent(
-            url: str, headers: Mapping[str, str], method: Method, body: bytes | None, on_headers: OnHeaders | None
+            url: str, headers: Mapping[str, str], method: Method, body: bytes | None, on_head: OnHead | None
         ) -> bytes:
-            document = await send(url, headers, method, body, on_headers)
+            document = await send(url, headers, method, body, on_head)
             self._observe_cost(document, points)
             return document
 

@@ -58,9 +58,10 @@ AMBIGUOUS = {
     "chunks twice": http(b"2\r\n{}\r\n0\r\n\r\n", CHUNKED, CHUNKED),
     "chunks that are not the last coding": http(b"{}", "Transfer-Encoding: chunked, gzip"),
     "a length with a sign": http(b"{}", "Content-Length: +2"),
-    "lines without a carriage return": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
     "a space before the colon": http(b"{}", "Content-Length : 2"),
-    "a folded header": http(b"{}", "X-Long: a\r\n b", "Content-Length: 2"),
+    "a NUL in a folded header": http(b"{}", "X-Long: a\0\r\n b", "Content-Length: 2"),
+    "a folded length after another one": http(b"{}", "Content-Length: 2\r\n 2"),
+    "a space before the colon of a folded header": http(b"{}", "Content-Length :\r\n 2"),
     "another protocol is chosen": http(b"", "Upgrade: h2c", "Connection: upgrade", status="101 Switching Protocols"),
     "another protocol is chosen, without a name": http(b"", status="101 Switching Protocols")
     + http(b"{}", "Content-Length: 2"),
@@ -95,6 +96,17 @@ AMBIGUOUS = {
 }
 
 
+# Old forms of HTTP that a client may accept, and charsets in the place of a coding.
+TOLERATED = {
+    "lines without a carriage return": b"HTTP/1.1 200 OK\nX-Request-ID: 7\nContent-Length: 2\n\n{}",
+    "some lines without a carriage return": b"HTTP/1.1 200 OK\r\nX-Request-ID: 7\nContent-Length: 2\r\n\n{}",
+    "a folded header": http(b"{}", "X-Long: a\r\n b", "X-Request-ID: 7", "Content-Length: 2"),
+    "a header folded by a tab": http(b"{}", "X-Long: a\r\n\tb", "X-Request-ID: 7", "Content-Length: 2"),
+    "a folded header without a carriage return": b"HTTP/1.1 200 OK\nX-Request-ID:\n 7\nContent-Length: 2\n\n{}",
+    "a charset as coding": http(b"{}", "Content-Encoding: UTF-8", "X-Request-ID: 7", "Content-Length: 2"),
+    "no coding by another name": http(b"{}", "Content-Encoding: none", "X-Request-ID: 7", "Content-Length: 2"),
+}
+
 # What is whole by HTTP, and cannot be decompressed.
 UNREADABLE = {
     "an unknown content coding": http(b"{}", "Content-Encoding: br", "Content-Length: 2"),
@@ -124,6 +136,21 @@ async def answered(
 
     async with serving(write) as port, transport_opener(kind)(Options(SMALL, False, None)) as transport:
         yield transport, f"http://127.0.0.1:{port}/", heads
+
+
+@pytest.mark.parametrize("answer", TOLERATED.values(), ids=TOLERATED)
+async def test_an_old_form_of_http_is_accepted_and_the_connection_used_again(kind: Kind, answer: bytes) -> None:
+    received: list[str | None] = []
+
+    async with answered(kind, answer, closes=False) as (transport, url, heads):
+        for _ in range(3):
+            document = await transport.send(
+                url, {}, on_head=lambda _, headers: received.append(headers.get("X-Request-ID"))
+            )
+            assert document == b"{}"
+
+    assert received == ["7"] * 3
+    assert len(heads) == 3
 
 
 @pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN)

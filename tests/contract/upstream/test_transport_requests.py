@@ -90,7 +90,7 @@ async def test_the_headers_of_a_document_are_available_under_any_case(kind: Kind
     received: list[Mapping[str, str]] = []
 
     async with answering(answer) as (template, _), opened(kind) as transport:
-        document = await transport.send(template, {}, on_headers=received.append)
+        document = await transport.send(template, {}, on_head=lambda _, headers: received.append(headers))
 
     assert document == b"{}"
     assert [(headers["RateLimit"], headers["x-request-id"]) for headers in received] == [("a", "7")]
@@ -104,7 +104,7 @@ async def test_a_response_without_a_document_has_all_its_headers_and_calls_nobod
 
     async with answering(answer) as (template, _), opened(kind) as transport:
         with pytest.raises(NoDocument) as declined:
-            await transport.send(template, {}, on_headers=received.append)
+            await transport.send(template, {}, on_head=lambda _, headers: received.append(headers))
 
     headers = declined.value.headers
     assert (headers["RateLimit"], headers["x-ratelimit-remaining"], headers.get("None")) == ("first", "0", None)

@@ -1,0 +1,129 @@
+"""Applies the rules for responses, before a status or a document is interpreted in the usual way."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import assert_never
+
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
+from ingest.domain.fetch.response_rules import Delay, Found, Meaning, ResponseBody, ResponseRule, first_match, number_of
+from ingest.domain.orders.clean_json import clean_json
+from ingest.upstream.http.replacement import Send
+from ingest.upstream.http.transport import Method, NoDocument, OnHead
+from ingest.upstream.responses import LONGEST_WAIT, api_time, retry_after, until_quota
+
+ERROR_BODY = 64 * 1024
+"""Bytes of the body of a response without a document that rules apply to."""
+# Larger numbers are a time since 1970, not a duration.
+_SINCE_1970 = 1e9
+
+
+class RuledResponse(NoDocument):
+    """A response to which a rule gives another meaning than its status.
+
+    Attributes:
+        fault: its meaning.
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str], fault: Fault) -> None:
+        super().__init__(status, headers)
+        self.fault = fault
+
+
+class RuledRequest:
+    """One request whose response is subject to rules.
+
+    Args:
+        rules: in the order in which they are checked.
+        at: time of the request, for a server that sends none.
+        on_head: see `Transport`.
+    """
+
+    def __init__(self, rules: Sequence[ResponseRule], at: datetime, on_head: OnHead | None) -> None:
+        self._rules = rules
+        self._at = at
+        self._on_head = on_head
+        self._status = 200
+        self._headers: Mapping[str, str] = {}
+
+    async def send(self, send: Send, url: str, headers: Mapping[str, str], method: Method, body: bytes | None) -> bytes:
+        """Send the request by the method `send` of a transport, and return the document. See `Transport`.
+
+        Raises:
+            RuledResponse: a rule gives the response another meaning.
+        """
+        other: NoDocument | None = None
+        try:
+            received = await send(url, headers, method, body, self._note)
+        except NoDocument as response:
+            other = response
+            self._status, self._headers, received = response.status, response.headers, response.body
+        fault = self._fault_of(received)
+        if fault is not None:
+            raise RuledResponse(self._status, self._headers, fault)
+        if other is not None:
+            raise other
+        return received
+
+    def _note(self, status: int, headers: Mapping[str, str]) -> None:
+        self._status, self._headers = status, headers
+        if self._on_head is not None:
+            self._on_head(status, headers)
+
+    def _fault_of(self, received: bytes) -> Fault | None:
+        body = ResponseBody(clean_json(received))
+        rule = first_match(self._rules, self._status, self._headers, body)
+        if rule is None:
+            return None
+        return _fault_of(rule, self._status, self._delay_of(rule.delay, body), self._wait)
+
+    def _delay_of(self, delay: Delay, body: ResponseBody) -> float | None:
+        """The seconds that the response asks for, at most a day, or else the fixed ones of the rule."""
+        now = api_time(self._headers, self._at)
+        found: Sequence[Found] = ()
+        if delay.steps is not None:
+            found = body.values(delay.steps) or ()
+        elif delay.header is not None and (text := self._headers.get(delay.header)) is not None:
+            # A date has no unit.
+            date = retry_after(text, now) if number_of(text) is None else None
+            found = (text,) if date is None else (date / delay.unit,)
+        for value in found:
+            number = number_of(value)
+            if number is None:
+                continue
+            seconds = number * delay.unit
+            if seconds >= _SINCE_1970:
+                seconds -= now.timestamp()
+            if seconds > 0:
+                return min(seconds, LONGEST_WAIT)
+        return delay.fixed
+
+    def _wait(self) -> float | None:
+        """The seconds to wait by the standard headers."""
+        now = api_time(self._headers, self._at)
+        wait = retry_after(self._headers.get("Retry-After"), now)
+        return until_quota(self._headers, now) if wait is None else wait
+
+
+def _fault_of(
+    rule: ResponseRule, status: int, after: float | None, standard_wait: Callable[[], float | None]
+) -> Fault | None:
+    error = f"HTTP {status}, by the rule {rule.name}"
+    match rule.meaning:
+        case Meaning.RETRY:
+            return PostponedFault(error, after)
+        case Meaning.THROTTLED:
+            return ThrottledFault(error, standard_wait() if after is None else after)
+        case Meaning.CREDENTIAL:
+            return CredentialFault(f"{error}: the external API rejects our credential")
+        case Meaning.OUTAGE:
+            # As if the API could not be reached: no order can be to blame.
+            return TransientFault(f"{error}: the external API is unavailable", reached=False)
+        case Meaning.NOT_FOUND:
+            return PermanentFault(DeadReason.NOT_FOUND, error, is_configured=True)
+        case Meaning.REJECTED:
+            return PermanentFault(DeadReason.REJECTED, error, is_configured=True)
+        case Meaning.DOCUMENT:
+            return None
+        case _:
+            assert_never(rule.meaning)
