@@ -6,8 +6,10 @@ import pytest
 from integration.scene import GROUP, Scene, document
 from support import eventually
 
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.produce.producer import Producer
 
 
 async def now_ms(scene: Scene) -> int:
@@ -90,6 +92,35 @@ async def test_a_fetch_that_was_asked_for_after_a_push_replaces_it_even_if_the_p
         await scene.finished()
 
     assert (await scene.rows())["X"]["status"] == "fetched"
+
+
+async def test_of_two_pushes_with_one_version_the_later_event_wins_in_whatever_order_they_arrive(scene: Scene) -> None:
+    version, now = "2026-01-02T03:04:05Z", datetime.now(UTC)
+    producer = Producer(scene.redis, scene.queue)
+
+    def pushed(status: str, age: float, updated_at: str | None = version, order_id: str = "X") -> Announcement:
+        content = document(order_id, status=status, updated_at=updated_at)
+        return Announcement(order_id, content, event_at=now - timedelta(seconds=age))
+
+    async with scene.worker():
+        for announcement in (
+            pushed("later", 1.2),
+            pushed("earlier", 1.4),
+            # A clock that is ahead does not decide. Both events then count as accepted one after the other.
+            pushed("ahead", -3600, order_id="Y"),
+            pushed("second", -7200, order_id="Y"),
+            # Without a version, the document that was accepted last wins.
+            pushed("first", 1.2, updated_at=None, order_id="Z"),
+            pushed("second", 1.4, updated_at=None, order_id="Z"),
+        ):
+            await producer.enqueue(announcement)
+            await scene.finished()
+
+    assert {name: row["status"] for name, row in (await scene.rows()).items()} == {
+        "X": "later",
+        "Y": "second",
+        "Z": "second",
+    }
 
 
 @pytest.mark.parametrize("unit", [1_000, 1_000_000], ids=["microseconds", "nanoseconds"])

@@ -159,4 +159,4 @@ async def test_a_webhook_of_the_shop_names_the_order(kind: str) -> None:
         found = read_webhook(webhook, CIMultiDict(sent.headers), sent.body, datetime.now(UTC).timestamp())
 
         assert found is not None
-        assert found.announcement.order_id == shop.kind.order_id(order.number)
+        assert found.announcements[0].order_id == shop.kind.order_id(order.number)

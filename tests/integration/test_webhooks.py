@@ -44,6 +44,20 @@ profile = "stripe"
 secret_files = ["shopify"]
 events = ["checkout.session.completed"]
 order_id = "data.object.metadata.order_id"
+
+[sources.batches]
+profile = "standard"
+secret_files = ["standard"]
+order_ids = "events[].id"
+
+[sources.verified.challenge]
+parameter = "hub.challenge"
+token_parameter = "hub.verify_token"
+token_file = "token"
+
+[sources.verified]
+profile = "woocommerce"
+secret_files = ["shopify"]
 """
 EVENT = b'{"type":"order.created","data":{"id":"7"}}'
 
@@ -52,6 +66,7 @@ EVENT = b'{"type":"order.created","data":{"id":"7"}}'
 def file(tmp_path: Path) -> Path:
     (tmp_path / "shopify").write_text(SECRET)
     (tmp_path / "standard").write_text(STANDARD_SECRET)
+    (tmp_path / "token").write_text("a-shared-token")
     path = tmp_path / "webhooks.toml"
     path.write_text(SOURCES)
     return path
@@ -102,6 +117,35 @@ async def test_every_profile_is_received(api: Api, redis: Redis, queue_name: str
 
     assert [entry[b"order_id"] for entry in await queued(redis, queue_name)] == [b"7", b"P-1"]
     assert [entry[b"order_id"] for entry in await queued(redis, queue_name, "express")] == [b"9"]
+
+
+async def test_one_webhook_with_several_orders_queues_all_of_them_once(
+    api: Api, redis: Redis, queue_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [f"B-{number}" for number in range(100)]
+    body = json.dumps({"type": "order.batch", "events": [{"id": name} for name in [*ids, "bad\n"]]}).encode()
+
+    for expected in ("accepted", "duplicate"):
+        assert await send(api, "batches", body, made.standard(body, at=time.time())) == (200, expected)
+
+    assert [entry[b"order_id"].decode() for entry in await queued(redis, queue_name)] == ids
+    assert counted(api, "batches") == {"accepted": 1, "duplicate": 1, "malformed": 2}
+    assert logged(capsys).count("webhook_refused") == 1
+
+
+async def test_a_sender_verifies_the_url_by_its_challenge(api: Api) -> None:
+    path = "/v1/webhooks/verified?hub.mode=subscribe&hub.challenge=11582&hub.verify_token="
+
+    async with api.http.get(f"{api.url}{path}a-shared-token") as response:
+        assert (response.status, await response.text(), response.content_type) == (200, "11582", "text/plain")
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+    for query, status, code in (("wrong", 403, "bad_challenge"), ("a&hub.challenge=2", 400, "bad_challenge")):
+        found, answer = await api.get(path + query)
+        assert (found, answer["code"]) == (status, code)
+    assert (await api.get("/v1/webhooks/shop?challenge=1"))[0] == 405
+    assert (await api.get("/v1/webhooks/unknown?challenge=1"))[0] == 404
+    assert counted(api, "verified") == {"ignored": 1, "bad_signature": 1, "malformed": 1}
 
 
 async def test_a_wrong_signature_is_refused_counted_and_logged_once_without_the_body(

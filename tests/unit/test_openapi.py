@@ -50,6 +50,7 @@ def test_each_route_needs_its_scope() -> None:
         "GET /readyz": None,
         "GET /openapi.json": None,
         "POST /v1/webhooks/{webhook}": None,
+        "GET /v1/webhooks/{webhook}": None,
         "POST /v1/orders": Scope.ENQUEUE,
         "PUT /v1/orders/{order_id}": Scope.PUSH,
         "GET /v1/orders": Scope.READ,

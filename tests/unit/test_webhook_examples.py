@@ -38,7 +38,7 @@ def announced(source: Webhook, document: dict[str, object], headers: dict[str, s
     body = json.dumps(document).encode()
     found = read_webhook(source, made.headers(headers), body, NOW)
     assert found is not None
-    return found.announcement.order_id, found.announcement.document is not None
+    return found.announcements[0].order_id, found.announcements[0].document is not None
 
 
 def test_each_example_takes_what_its_service_sends(sources: dict[str, Webhook]) -> None:

@@ -1,6 +1,7 @@
 """What a signed webhook announces: which events are orders, the ID, the document, and the ID of the delivery."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webhook_requests import NOW, SECRET, STANDARD_SECRET
 
+from ingest.api.webhooks.declaration import WebhookError
+from ingest.api.webhooks.event_time import read_event_time
 from ingest.api.webhooks.places import compile_path
-from ingest.api.webhooks.reception import ReceivedOrder, Refused, read_webhook
+from ingest.api.webhooks.reception import ReceivedOrders, Refused, read_webhook
 from ingest.api.webhooks.webhook import Webhook
 
 SHOPIFY = 'profile = "shopify"'
@@ -28,7 +31,7 @@ def woocommerce(tmp_path: Path) -> Webhook:
     return made.webhook(tmp_path, 'profile = "woocommerce"')
 
 
-def of_shopify(source: Webhook, document: Any, topic: str = "orders/create", **options: str) -> ReceivedOrder | None:
+def of_shopify(source: Webhook, document: Any, topic: str = "orders/create", **options: str) -> ReceivedOrders | None:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return read_webhook(source, made.headers(made.shopify(body, topic=topic, **options)), body, NOW)
 
@@ -61,7 +64,7 @@ def test_bigcommerce_announces_orders_by_the_scope_in_the_body(
 
     assert (found is not None) == is_order
     if found is not None:
-        assert found.announcement.order_id == "250"
+        assert found.announcements[0].order_id == "250"
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -98,13 +101,13 @@ def test_an_event_may_be_in_the_body(tmp_path: Path) -> None:
     source = made.webhook(tmp_path, STRIPE)
     session = {"id": "evt_1", "type": "checkout.session.completed", "data": {"object": {"metadata": {"order": "A-1"}}}}
 
-    def read(document: dict[str, Any]) -> ReceivedOrder | None:
+    def read(document: dict[str, Any]) -> ReceivedOrders | None:
         body = json.dumps(document).encode()
         return read_webhook(source, made.headers(made.stripe(body)), body, NOW)
 
     announced = read(session)
     assert announced is not None
-    assert (announced.announcement.order_id, announced.idempotency_key) == ("A-1", "webhook:shop:evt_1")
+    assert (announced.announcements[0].order_id, announced.idempotency_key) == ("A-1", "webhook:shop:evt_1")
     assert read(session | {"type": "invoice.paid"}) is None
 
 
@@ -149,7 +152,7 @@ def test_deleted_orders_of_woocommerce_are_ignored(woocommerce: Webhook) -> None
 @pytest.mark.parametrize(
     ("body", "order_id"),
     [
-        (b'{"id": 820982911946154508}', "820982911946154508"),
+        (b'{"id": 820982911946154509}', "820982911946154509"),
         (b'{"id": 98209829119461545089820982911946154508 }', "98209829119461545089820982911946154508"),
         (b'{"id": "000000012"}', "000000012"),
         (b'\xef\xbb\xbf {"id": 1}\n', "1"),
@@ -161,8 +164,8 @@ def test_an_id_is_taken_as_it_is_written(shop: Webhook, body: bytes, order_id: s
     announced = of_shopify(shop, body)
 
     assert announced is not None
-    assert announced.announcement.order_id == order_id
-    assert announced.announcement.origin == "webhook:shop"
+    assert announced.announcements[0].order_id == order_id
+    assert announced.announcements[0].origin == "webhook:shop"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +218,7 @@ def test_an_id_may_be_in_a_signed_header_and_have_a_prefix(tmp_path: Path) -> No
     announced = read_webhook(source, made.headers(given), b"{}", NOW)
 
     assert announced is not None
-    assert announced.announcement.order_id == "5"
+    assert announced.announcements[0].order_id == "5"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,7 @@ def test_the_document_is_pushed_as_it_was_sent(tmp_path: Path) -> None:
     announced = of_shopify(source, b'{"data": {"id": 1, "total": 10.00,  "big": 123456789012345678901} }')
 
     assert announced is not None
-    assert announced.announcement.document == b'{"id": 1, "total": 10.00,  "big": 123456789012345678901}'
+    assert announced.announcements[0].document == b'{"id": 1, "total": 10.00,  "big": 123456789012345678901}'
 
 
 def test_without_a_document_the_order_is_announced_to_be_fetched(tmp_path: Path) -> None:
@@ -272,7 +275,7 @@ def test_without_a_document_the_order_is_announced_to_be_fetched(tmp_path: Path)
     announced = of_shopify(source, {"id": 1, "order": None})
 
     assert announced is not None
-    assert announced.announcement.document is None
+    assert announced.announcements[0].document is None
 
 
 @pytest.mark.parametrize("order", [[], "x", 1])
@@ -291,7 +294,7 @@ def test_a_document_that_is_too_large_is_refused(tmp_path: Path) -> None:
 # -- the ID of the delivery -------------------------------------------------------------------------------------------
 
 
-def key_of(announced: ReceivedOrder | None) -> str:
+def key_of(announced: ReceivedOrders | None) -> str:
     assert announced is not None
     assert announced.idempotency_key is not None
     return announced.idempotency_key
@@ -351,3 +354,163 @@ def test_the_key_of_one_source_is_not_that_of_another(tmp_path: Path) -> None:
     keys = {key_of(of_shopify(made.webhook(tmp_path, SHOPIFY, name=name), {"id": 1})) for name in ("one", "two")}
 
     assert len(keys) == 2
+
+
+# -- several orders ---------------------------------------------------------------------------------------------------
+
+SEVERAL = 'profile = "standard"\norder_ids = "events[].order.id"'
+
+
+def of_standard(source: Webhook, document: Any) -> ReceivedOrders | None:
+    body = json.dumps(document).encode()
+    return read_webhook(source, made.headers(made.standard(body)), body, NOW)
+
+
+def ids_of(received: ReceivedOrders | None) -> list[str]:
+    return [] if received is None else [announcement.order_id for announcement in received.announcements]
+
+
+def test_one_webhook_announces_several_orders(tmp_path: Path) -> None:
+    source = made.webhook(tmp_path, f'{SEVERAL}\nremove_prefix = "o-"', secret=STANDARD_SECRET)
+    events = [{"order": {"id": "o-1"}}, {"order": {"id": 2}}, {"order": {}}, {"customer": 1}, {"order": {"id": "1"}}]
+
+    received = of_standard(source, {"type": "order.batch", "events": events})
+
+    assert ids_of(received) == ["1", "2"]
+    assert received is not None
+    assert (received.idempotency_key, received.problem) == ("webhook:shop:msg_1", None)
+
+
+def test_an_order_with_an_invalid_id_does_not_keep_the_others_out(tmp_path: Path) -> None:
+    source = made.webhook(tmp_path, SEVERAL, secret=STANDARD_SECRET)
+    document = {"type": "order.batch", "events": [{"order": {"id": " "}}, {"order": {"id": "2"}}]}
+
+    received = of_standard(source, document)
+
+    assert ids_of(received) == ["2"]
+    assert received is not None
+    assert received.problem is not None
+    assert received.problem.code == "invalid_order_id"
+
+
+def test_each_event_of_a_list_may_have_its_own_name(tmp_path: Path) -> None:
+    declared = 'profile = "standard"\nevent = "$[].type"\norder_ids = "$[].id"'
+    source = made.webhook(tmp_path, declared, secret=STANDARD_SECRET)
+    orders = [
+        {"type": "order.created", "id": 1},
+        {"type": "customer.created", "id": 2},
+        {"type": "order.deleted", "id": 3},
+    ]
+
+    assert ids_of(of_standard(source, orders)) == ["1"]
+    assert of_standard(source, orders[1:]) is None
+
+
+@pytest.mark.parametrize("events", [None, [], {}, [{}], [1, None, []], "x"])
+def test_a_list_without_an_order_is_refused(tmp_path: Path, events: object) -> None:
+    source = made.webhook(tmp_path, SEVERAL, secret=STANDARD_SECRET)
+
+    with pytest.raises(Refused) as refused:
+        of_standard(source, {"type": "order.batch", "events": events})
+
+    assert refused.value.code == "no_order_id"
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ('order_ids = "events"', "after the list"),
+        ('order_ids = "events[].a[].b"', "is not a path"),
+        ('order_ids = "events[].id"\norder_id = "id"', "for webhooks with one order"),
+        ('order_ids = "events[].id"\ndocument = "$"', "for webhooks with one order"),
+        ('order_ids = "events[].id"\nevent = "others[].type"', "the same list"),
+        ('order_id = "id"\nevent = "events[].type"', "the same list"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_rejected(tmp_path: Path, declared: str, message: str) -> None:
+    with pytest.raises(WebhookError, match=message):
+        made.webhook(tmp_path, f'profile = "standard"\n{declared}', secret=STANDARD_SECRET)
+
+
+# -- tests of the sender ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order_id", "more"),
+    [
+        (820982911946154508, {}),
+        (820982911946154508, {"X-Shopify-Test": "true"}),
+        (1, {"X-Shopify-Test": "true"}),
+        (1, {"Shopify-Test": "True"}),
+    ],
+)
+def test_shopifys_test_notification_is_acknowledged(shop: Webhook, order_id: int, more: dict[str, str]) -> None:
+    body = json.dumps({"id": order_id}).encode()
+
+    assert read_webhook(shop, made.headers({**made.shopify(body), **more}), body, NOW) is None
+
+
+def test_a_test_notification_needs_a_signature(shop: Webhook) -> None:
+    with pytest.raises(Refused):
+        read_webhook(shop, made.headers({"X-Shopify-Test": "true", "X-Shopify-Topic": "orders/create"}), b"{}", NOW)
+
+
+def test_an_order_that_is_no_test_is_enqueued(shop: Webhook) -> None:
+    body = b'{"id": 1, "test": true}'
+    given = {**made.shopify(body), "X-Shopify-Test": "false"}
+
+    assert ids_of(read_webhook(shop, made.headers(given), body, NOW)) == ["1"]
+
+
+# -- the time of the event --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2026-03-29T18:00:27.877041743Z", datetime(2026, 3, 29, 18, 0, 27, 877041, UTC)),
+        ("2026-03-29T20:00:27.5+02:00", datetime(2026, 3, 29, 18, 0, 27, 500000, UTC)),
+        ("2026-03-29t18:00:27.877z", datetime(2026, 3, 29, 18, 0, 27, 877000, UTC)),
+        ("1774807227877", datetime(2026, 3, 29, 18, 0, 27, 877000, UTC)),
+        ("2026-03-29T18:00:27Z", None),
+        ("1774807227", None),
+        ("2026-03-29T18:00:27.877", None),
+        ("2026-13-29T18:00:27.877Z", None),
+        ("", None),
+    ],
+)
+def test_a_time_of_an_event_needs_a_fraction_of_a_second(text: str, found: datetime | None) -> None:
+    assert read_event_time(text) == found
+
+
+def test_a_pushed_document_has_the_time_of_its_event(tmp_path: Path) -> None:
+    source = made.webhook(tmp_path, f'{SHOPIFY}\ndocument = "$"')
+    body = b'{"id": 1}'
+    given = {**made.shopify(body), "X-Shopify-Triggered-At": "2026-03-29T18:00:27.877041743Z"}
+
+    received = read_webhook(source, made.headers(given), body, NOW)
+
+    assert received is not None
+    assert received.announcements[0].fields()[b"event_at"] == b"1774807227877041"
+
+
+def test_an_order_without_a_document_has_no_time_of_an_event(shop: Webhook) -> None:
+    body = b'{"id": 1}'
+    given = {**made.shopify(body), "X-Shopify-Triggered-At": "2026-03-29T18:00:27.877041743Z"}
+
+    received = read_webhook(shop, made.headers(given), body, NOW)
+
+    assert received is not None
+    assert b"event_at" not in received.announcements[0].fields()
+
+
+@pytest.mark.parametrize("profile", ["svix", "webhook"])
+def test_svix_headers_are_those_of_standard_webhooks(tmp_path: Path, profile: str) -> None:
+    source = made.webhook(tmp_path, 'profile = "standard"\norder_id = "id"', secret=STANDARD_SECRET)
+    body = b'{"type": "order.created", "id": 7}'
+    given = {name.replace("webhook-", f"{profile}-"): value for name, value in made.standard(body).items()}
+
+    received = read_webhook(source, made.headers(given), body, NOW)
+
+    assert ids_of(received) == ["7"]
+    assert key_of(received) == "webhook:shop:msg_1"

@@ -123,7 +123,7 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
     response = {
         "description": documentation.response,
         "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
-        "content": {JSON: {"schema": documentation.schema}},
+        "content": {documentation.media_type: {"schema": documentation.schema}},
     }
     operation: dict[str, Any] = {
         "operationId": _name(route),

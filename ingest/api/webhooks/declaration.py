@@ -79,6 +79,22 @@ class Signature(Strict, frozen=True, kw_only=True):
     key: Literal["text", "base64", "hex"] = "text"
 
 
+class Challenge(Strict, frozen=True, kw_only=True):
+    """`[sources.NAME.challenge]`: how the sender verifies the URL by GET.
+
+    Attributes:
+        parameter: of the query, contains the challenge.
+        token_parameter: of the query, contains the token.
+        token_file: the file of the token that was entered at the sender.
+        endpoint: the URL as entered at the sender. The response then is a digest, as eBay requires.
+    """
+
+    parameter: str
+    token_parameter: str | None = None
+    token_file: str | None = None
+    endpoint: str | None = None
+
+
 class WebhookDeclaration(Strict, frozen=True, kw_only=True):
     """`[sources.NAME]`: one sender. The profile provides a value that is None.
 
@@ -90,9 +106,12 @@ class WebhookDeclaration(Strict, frozen=True, kw_only=True):
         events: patterns of events that are orders.
         ignore: patterns of events that are no orders, although one of `events` matches.
         order_id: the place of the order's ID.
+        order_ids: the path of the IDs of several orders, with `[]` after the list.
         remove_prefix: the text before the ID.
         document: where in the body the order itself is.
         delivery_id: where the ID is that the sender gives to each event.
+        event_time: the place of the sender's own time of the event.
+        challenge: how the sender verifies the URL.
         express: whether workers are to read the orders before those that wait.
         coalesce: instead of INGEST_COALESCE.
         signature: for the profile `hmac`.
@@ -105,9 +124,12 @@ class WebhookDeclaration(Strict, frozen=True, kw_only=True):
     events: Patterns | None = None
     ignore: list[str] | None = None
     order_id: Place | None = None
+    order_ids: str | None = None
     remove_prefix: str = ""
     document: str | None = None
     delivery_id: Place | None = None
+    event_time: Place | None = None
+    challenge: str | Challenge | None = None
     express: bool = False
     coalesce: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | None = None
     signature: Signature | None = None

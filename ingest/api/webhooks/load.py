@@ -101,6 +101,8 @@ def _known_keys(kind: type[msgspec.Struct], keys: Keys) -> Sequence[str]:
             struct = kind
         case ("signature",):
             struct = declaration.Signature
+        case ("challenge",):
+            struct = declaration.Challenge
         case _:
             struct = declaration.InHeader
     return struct.__struct_encode_fields__

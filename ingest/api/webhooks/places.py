@@ -95,6 +95,32 @@ class PathPlace:
         return self.text
 
 
+@dataclass(frozen=True, slots=True)
+class EachPlace:
+    """A place in each element of a list.
+
+    Attributes:
+        text: as it is written.
+        above: the path of the list.
+        below: the path in an element.
+    """
+
+    text: str
+    above: PathPlace
+    below: PathPlace
+
+    def elements(self, body: bytes) -> list[bytes] | None:
+        """The JSON texts of the elements, or None if there is no list."""
+        found = self.above.find(body)
+        try:
+            return None if found is None else [bytes(element).strip() for element in _list(found)]
+        except msgspec.ValidationError:
+            return None
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class BodyDigest:
     """The body itself is the ID of an event, for senders whose own IDs are not unique."""
 
@@ -159,6 +185,18 @@ def compile_path(text: str) -> PathPlace:
         raise WebhookError(f"{problem}: write keys and indexes, such as data.orders[0].id")
     steps = _STEP.finditer(text)
     return PathPlace(text, tuple(int(step[3]) if step[3] else step[1] or step[2] for step in steps))
+
+
+def compile_each(text: str) -> EachPlace:
+    """Compile the path of a value in each element of a list, such as `events[].id`.
+
+    Raises:
+        WebhookError: it is not valid.
+    """
+    above, each, below = text.partition("[]")
+    if not each:
+        raise WebhookError("needs `[]` after the list, such as events[].id")
+    return EachPlace(text, compile_path(above or "$"), compile_path("$" + below))
 
 
 def header_name(name: str, key: str) -> str:

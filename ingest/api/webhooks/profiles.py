@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from ingest.api.webhooks.keys import ParseKey, hmac_key, standard_key
-from ingest.api.webhooks.places import BodyDigest, HeaderPlace, PathPlace, Place
+from ingest.api.webhooks.places import BodyDigest, EachPlace, HeaderPlace, PathPlace, Place
 from ingest.api.webhooks.schemes import HeaderScheme, Scheme, StandardScheme, StripeScheme, decode_base64
 
 _WOOCOMMERCE_PING = re.compile(rb"webhook_id=[0-9]{1,20}")
@@ -23,17 +23,23 @@ class Profile:
         ignore: patterns of events to ignore.
         order_id: the place of the order's ID.
         delivery_id: where the ID is that is the same when an event is sent again.
+        event_time: the place of the sender's own time of the event.
+        test_header: `true` in a request that the sender makes for a test, about an order that does not exist.
+        test_order_ids: the IDs of such orders.
         ping: the possible bodies of a request that only checks that the URL exists. It is not signed and carries no event.
     """
 
     scheme: Scheme
     parse_key: ParseKey
     has_timestamp: bool
-    event: Place | None = None
+    event: Place | EachPlace | None = None
     events: tuple[str, ...] | None = None
     ignore: tuple[str, ...] = ()
     order_id: Place | None = None
     delivery_id: Place | None = None
+    event_time: Place | None = None
+    test_header: HeaderPlace | None = None
+    test_order_ids: frozenset[str] = frozenset()
     ping: re.Pattern[bytes] | None = None
 
 
@@ -45,7 +51,8 @@ PROFILES: dict[str, Profile] = {
         event=PathPlace("type", ("type",)),
         events=("order.*",),
         ignore=("order.deleted",),
-        delivery_id=HeaderPlace(("webhook-id",)),
+        delivery_id=HeaderPlace(StandardScheme.id_headers),
+        event_time=PathPlace("timestamp", ("timestamp",)),
     ),
     "shopify": Profile(
         # Newer subscriptions leave out the X- of all these headers.
@@ -58,6 +65,10 @@ PROFILES: dict[str, Profile] = {
         order_id=PathPlace("id", ("id",)),
         # Not the event's ID, which several topics share.
         delivery_id=HeaderPlace(("X-Shopify-Webhook-Id", "Shopify-Webhook-Id")),
+        event_time=HeaderPlace(("X-Shopify-Triggered-At", "Shopify-Triggered-At")),
+        # "Send test notification" in the admin, and `shopify app webhook trigger`.
+        test_header=HeaderPlace(("X-Shopify-Test", "Shopify-Test")),
+        test_order_ids=frozenset({"820982911946154508"}),
     ),
     "stripe": Profile(
         StripeScheme(),
@@ -88,7 +99,7 @@ PROFILES: dict[str, Profile] = {
         # Their `data.id` is missing, or is not the ID of an order.
         ignore=("store/order/transaction/*", "store/order/metafield/*"),
         order_id=PathPlace("data.id", ("data", "id")),
-        delivery_id=HeaderPlace(("webhook-id",)),
+        delivery_id=HeaderPlace(StandardScheme.id_headers),
     ),
 }
 """All but `hmac`, which each webhook declares completely."""

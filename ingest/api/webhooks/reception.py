@@ -1,12 +1,15 @@
-"""Classifies a request of a webhook as an order, as another event to acknowledge, or as rejected. Pure except for the secrets."""
+"""Classifies a request of a webhook as orders, as another event to acknowledge, or as rejected. Pure except for the secrets."""
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from multidict import MultiMapping
 
-from ingest.api.webhooks.places import HeaderPlace, NotJson, checked_json
+from ingest.api.webhooks.event_time import read_event_time
+from ingest.api.webhooks.places import EachPlace, HeaderPlace, NotJson, checked_json
 from ingest.api.webhooks.schemes import Claim
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
@@ -35,20 +38,22 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ReceivedOrder:
-    """An order that a webhook announces.
+class ReceivedOrders:
+    """The orders that a webhook announces.
 
     Attributes:
-        announcement: for the queue.
+        announcements: for the queue, at least one.
         idempotency_key: the same for every delivery of one event, or None if the event has no ID.
+        problem: why some of its orders cannot be enqueued, if there are such orders.
     """
 
-    announcement: Announcement
+    announcements: tuple[Announcement, ...]
     idempotency_key: str | None
+    problem: Refused | None = None
 
 
-def read_webhook(webhook: Webhook, headers: MultiMapping[str], body: bytes, now: float) -> ReceivedOrder | None:
-    """The order in a request, or None if it carries none and only has to be acknowledged.
+def read_webhook(webhook: Webhook, headers: MultiMapping[str], body: bytes, now: float) -> ReceivedOrders | None:
+    """The orders in a request, or None if it carries none and only has to be acknowledged.
 
     Args:
         webhook: that the request names.
@@ -69,9 +74,17 @@ def read_webhook(webhook: Webhook, headers: MultiMapping[str], body: bytes, now:
         raise Refused(
             WebhookResult.MALFORMED, "invalid_json", "the body is not a JSON object or list in UTF-8"
         ) from None
-    if not _is_order(webhook, headers, document):
+    if _is_test(webhook, headers) or not _is_order(webhook, headers, document):
         return None
-    return ReceivedOrder(_announcement(webhook, headers, document), _idempotency_key(webhook, headers, document))
+    found = [
+        order_id
+        for order_id in _order_ids(webhook, headers, document)
+        if order_id not in webhook.profile.test_order_ids
+    ]
+    if not found:
+        return None
+    announcements, problem = _announcements(webhook, headers, document, found)
+    return ReceivedOrders(announcements, _idempotency_key(webhook, headers, document), problem)
 
 
 def _check_signature(webhook: Webhook, claim: Claim | None, body: bytes, now: float) -> None:
@@ -84,9 +97,14 @@ def _check_signature(webhook: Webhook, claim: Claim | None, body: bytes, now: fl
         raise Refused(WebhookResult.EXPIRED, "expired", detail)
 
 
+def _is_test(webhook: Webhook, headers: MultiMapping[str]) -> bool:
+    place = webhook.profile.test_header
+    return place is not None and (place.read(headers, b"") or "").lower() == "true"
+
+
 def _is_order(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> bool:
     place = webhook.profile.event
-    if place is None:
+    if place is None or isinstance(place, EachPlace):
         return True
     event = place.read(headers, document)
     if event is None:
@@ -94,20 +112,54 @@ def _is_order(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> 
     return webhook.is_order(event)
 
 
-def _announcement(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> Announcement:
-    found = webhook.order_id.read(headers, document)
-    if found is None:
-        raise Refused(WebhookResult.MALFORMED, "no_order_id", f"there is no ID of an order: {webhook.order_id}")
+def _order_ids(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> Sequence[str]:
+    """The IDs as they are written. Empty if the request contains only other events."""
+    place, event = webhook.order_id, webhook.profile.event
+    if not isinstance(place, EachPlace):
+        found = [place.read(headers, document)]
+    else:
+        elements = place.elements(document)
+        if isinstance(event, EachPlace) and elements is not None:
+            named = [(event.below.read(headers, element), element) for element in elements]
+            elements = [element for name, element in named if name is not None and webhook.is_order(name)]
+            if not elements:
+                return []
+        found = [place.below.read(headers, element) for element in elements or ()]
+    ids = [order_id.removeprefix(webhook.declared.remove_prefix) for order_id in found if order_id is not None]
+    if not ids:
+        raise Refused(WebhookResult.MALFORMED, "no_order_id", f"there is no ID of an order: {place}")
+    return list(dict.fromkeys(ids))
+
+
+def _announcements(
+    webhook: Webhook, headers: MultiMapping[str], document: bytes, order_ids: Sequence[str]
+) -> tuple[tuple[Announcement, ...], Refused | None]:
+    """The orders that can be enqueued, and why others cannot.
+
+    Raises:
+        Refused: none can.
+    """
     order = webhook.document.find(document) if webhook.document is not None else None
     if order is not None and not order.startswith(b"{"):
         raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {webhook.document}")
-    try:
-        return Announcement(found.removeprefix(webhook.declared.remove_prefix), order, origin=f"webhook:{webhook.name}")
-    except InvalidOrderId:
-        detail = f"what should be the ID of an order is none: {webhook.order_id}"
-        raise Refused(WebhookResult.MALFORMED, "invalid_order_id", detail) from None
-    except InvalidAnnouncement as error:
-        raise Refused(WebhookResult.MALFORMED, "invalid_document", str(error)) from None
+    event_at = None if order is None else _event_at(webhook, headers, document)
+    announcements, problem = [], None
+    for order_id in order_ids:
+        try:
+            announcements.append(Announcement(order_id, order, origin=f"webhook:{webhook.name}", event_at=event_at))
+        except InvalidOrderId:
+            detail = f"what should be the ID of an order is none: {webhook.order_id}"
+            problem = Refused(WebhookResult.MALFORMED, "invalid_order_id", detail)
+        except InvalidAnnouncement as error:
+            problem = Refused(WebhookResult.MALFORMED, "invalid_document", str(error))
+    if problem is not None and not announcements:
+        raise problem
+    return tuple(announcements), problem
+
+
+def _event_at(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> datetime | None:
+    place = webhook.profile.event_time
+    return read_event_time((place.read(headers, document) if place is not None else None) or "")
 
 
 def _idempotency_key(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""`POST /v1/webhooks/{webhook}` checks, counts and logs webhooks, and enqueues the orders for their sources."""
+"""`POST /v1/webhooks/{webhook}` checks, counts and logs webhooks, and enqueues the orders for their sources. GET verifies its URL."""
 
 import asyncio
 import time
@@ -8,14 +8,15 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Documentation, Parameter, object_schema
+from ingest.api.documentation.documentation import TEXT, Documentation, Parameter, object_schema
 from ingest.api.http.failures import busy
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body
 from ingest.api.http.routing import Caller, Route
-from ingest.api.webhooks.reception import ReceivedOrder, Refused, read_webhook
+from ingest.api.webhooks.challenge import DeniedChallenge, NoChallenge
+from ingest.api.webhooks.reception import ReceivedOrders, Refused, read_webhook
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import Unavailable
@@ -39,11 +40,29 @@ _STATUS = {
     WebhookResult.MALFORMED: 422,
 }
 
+TEXT_PLAIN = "text/plain"
+_PATH = "/v1/webhooks/{webhook}"
+_WEBHOOK = Parameter("webhook", "path", "The webhook's name.", is_required=True)
+_CHALLENGE = Documentation(
+    summary="Verify the URL of a webhook",
+    text="For senders that verify the URL before they send events, see the key `challenge` of the webhook. The response is the challenge, "
+    'or `{"challengeResponse": …}` if the webhook declares an `endpoint`.',
+    parameters=[_WEBHOOK],
+    response="The response to the challenge.",
+    schema=TEXT,
+    media_type=TEXT_PLAIN,
+    problems={
+        400: "The query contains no challenge.",
+        403: "The query does not contain the token of the webhook.",
+        404: "There is no such webhook.",
+        405: "The webhook declares no challenge.",
+    },
+)
 _DOCUMENTATION = Documentation(
     summary="Receive a webhook",
     text="For the senders in the file of `INGEST_WEBHOOKS`, or in the tables `[sources.NAME.webhook]` of the sources file, whose "
     "names are those of their sources. The signature takes the place of an API key.",
-    parameters=[Parameter("webhook", "path", "The webhook's name.", is_required=True)],
+    parameters=[_WEBHOOK],
     bodies={JSON: {}},
     response="The webhook has been accepted, or needs nothing to be done.",
     schema=object_schema("result", result={"enum": ["accepted", "duplicate", "ignored"]}),
@@ -77,7 +96,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class WebhookRoutes:
-    """The route of all webhooks.
+    """The routes of all webhooks.
 
     Attributes:
         receivers: by the name of the webhook.
@@ -91,15 +110,15 @@ class WebhookRoutes:
     log_limit: LogLimit = field(default_factory=lambda: LogLimit(_LOG_EVERY))
 
     def routes(self) -> Sequence[Route]:
-        """The route. Signatures take the place of API keys."""
-        return [Route("POST", "/v1/webhooks/{webhook}", None, self.receive, _DOCUMENTATION)]
+        """The routes. Signatures take the place of API keys."""
+        return [
+            Route("POST", _PATH, None, self.receive, _DOCUMENTATION),
+            Route("GET", _PATH, None, self.verify, _CHALLENGE),
+        ]
 
     async def receive(self, request: web.Request, _: Caller) -> web.Response:
         """Respond to one request."""
-        receiver = self.receivers.get(request.match_info["webhook"])
-        if receiver is None:
-            # Before the body is read, because bodies of arbitrary clients would take the memory of signed ones.
-            raise Problem(404, "unknown_webhook", "there is no such webhook")
+        receiver = self._receiver(request)
         try:
             body = await read_body(request, self.limits)
         except Problem as problem:
@@ -114,14 +133,44 @@ class WebhookRoutes:
             raise _problem(refused) from None
         result = WebhookResult.IGNORED if announced is None else await self._announce(receiver, announced)
         self._count(receiver, result)
+        if announced is not None and announced.problem is not None:
+            # Its other orders are in the queue. The sender would only send the same again.
+            self._count(receiver, announced.problem.result)
+            self._log_refused(receiver, announced.problem)
         return json_response({"result": result})
 
-    async def _read(self, webhook: Webhook, request: web.Request, body: bytes) -> ReceivedOrder | None:
+    async def verify(self, request: web.Request, _: Caller) -> web.Response:
+        """Respond to the challenge by which a sender verifies the URL."""
+        receiver = self._receiver(request)
+        challenge = receiver.webhook.challenge
+        if challenge is None:
+            raise Problem(405, "method_not_allowed", "allowed here: POST", headers={"Allow": "POST"})
+        try:
+            response = challenge.response(request.query)
+        except NoChallenge as error:
+            is_denied = isinstance(error, DeniedChallenge)
+            refused = Refused(
+                WebhookResult.BAD_SIGNATURE if is_denied else WebhookResult.MALFORMED, "bad_challenge", str(error)
+            )
+            self._count(receiver, refused.result)
+            self._log_refused(receiver, refused)
+            raise Problem(403 if is_denied else 400, refused.code, refused.detail) from None
+        self._count(receiver, WebhookResult.IGNORED)
+        return web.Response(text=response.text, content_type=JSON if response.is_json else TEXT_PLAIN)
+
+    def _receiver(self, request: web.Request) -> Receiver:
+        receiver = self.receivers.get(request.match_info["webhook"])
+        if receiver is None:
+            # Before the body is read, because bodies of arbitrary clients would take the memory of signed ones.
+            raise Problem(404, "unknown_webhook", "there is no such webhook")
+        return receiver
+
+    async def _read(self, webhook: Webhook, request: web.Request, body: bytes) -> ReceivedOrders | None:
         if len(body) < _LARGE:
             return read_webhook(webhook, request.headers, body, time.time())
         return await asyncio.to_thread(read_webhook, webhook, request.headers, body, time.time())
 
-    async def _announce(self, receiver: Receiver, announced: ReceivedOrder) -> WebhookResult:
+    async def _announce(self, receiver: Receiver, announced: ReceivedOrders) -> WebhookResult:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
                 accepted = await self._queue(receiver, announced)
@@ -135,11 +184,11 @@ class WebhookRoutes:
         receiver.accepted.inc(accepted.accepted)
         return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
 
-    async def _queue(self, receiver: Receiver, announced: ReceivedOrder) -> Accepted:
+    async def _queue(self, receiver: Receiver, announced: ReceivedOrders) -> Accepted:
         declared = receiver.webhook.declared
         coalesce = receiver.coalesce if declared.coalesce is None else declared.coalesce
         announce = receiver.producer.try_announce
-        orders = [announced.announcement]
+        orders = announced.announcements
         key = announced.idempotency_key
         try:
             return await announce(

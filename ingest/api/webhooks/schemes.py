@@ -61,14 +61,16 @@ class Scheme(Protocol):
 
 
 class StandardScheme:
-    """Standard Webhooks 1.0: `webhook-id`, `webhook-timestamp` and `webhook-signature`."""
+    """Standard Webhooks 1.0: `webhook-id`, `webhook-timestamp` and `webhook-signature`, or the same with `svix-`, as Svix names them."""
 
-    id_header = "webhook-id"
+    id_headers = ("webhook-id", "svix-id")
+    id_header = id_headers[0]
 
     def claim(self, headers: MultiMapping[str]) -> Claim | None:
         """Read the three headers, without signatures of unknown versions."""
-        webhook_id, timestamp = single(headers, self.id_header), single(headers, "webhook-timestamp")
-        listed = single(headers, "webhook-signature")
+        webhook_id = single(headers, *self.id_headers)
+        timestamp = single(headers, "webhook-timestamp", "svix-timestamp")
+        listed = single(headers, "webhook-signature", "svix-signature")
         if listed is None or timestamp is None or not _DIGITS.fullmatch(timestamp):
             return None
         # With a dot in the ID, a part of the body could pass for the timestamp.

@@ -7,9 +7,19 @@ from functools import partial
 from pathlib import Path
 
 from ingest.api.webhooks import declaration
+from ingest.api.webhooks.challenge import Challenge, compile_challenge
 from ingest.api.webhooks.declaration import WebhookError, below
 from ingest.api.webhooks.keys import hmac_key
-from ingest.api.webhooks.places import HeaderPlace, PathPlace, Place, compile_path, compile_place, header_name
+from ingest.api.webhooks.places import (
+    EachPlace,
+    HeaderPlace,
+    PathPlace,
+    Place,
+    compile_each,
+    compile_path,
+    compile_place,
+    header_name,
+)
 from ingest.api.webhooks.profiles import PROFILES, Profile
 from ingest.api.webhooks.schemes import HeaderScheme, decode_base64, decode_hex
 from ingest.api.webhooks.secret_files import SecretFiles
@@ -27,7 +37,8 @@ class Webhook:
         declared: the content of the file.
         profile: the kind of sender, with the values of the file.
         secrets: of which one has signed each request.
-        order_id: the place of the order's ID.
+        order_id: the place of the order's ID, or of the IDs of several orders.
+        challenge: how the sender verifies the URL. None if it does not.
         document: where the order itself is, or None if workers fetch it.
     """
 
@@ -35,7 +46,8 @@ class Webhook:
     declared: declaration.WebhookDeclaration
     profile: Profile
     secrets: SecretFiles
-    order_id: Place
+    order_id: Place | EachPlace
+    challenge: Challenge | None
     document: PathPlace | None
 
     @property
@@ -72,12 +84,7 @@ def compile_webhook(name: str, declared: declaration.WebhookDeclaration, folder:
     for key in ("events", "ignore"):
         if profile.event is None and getattr(declared, key) is not None:
             raise WebhookError(f"`{key}` needs `event`: where the name of the event is", (key,))
-    if profile.order_id is None:
-        raise WebhookError("needs the key `order_id`: where the ID of the order is, such as data.order.id")
-    if isinstance(profile.order_id, HeaderPlace) and profile.scheme.id_header.lower() not in map(
-        str.lower, profile.order_id.names
-    ):
-        raise WebhookError(f"the {profile.order_id} is not signed: name a place in the body", ("order_id",))
+    order_id = _order_id(declared, profile)
     paths = [folder / path for path in declared.secret_files]
     try:
         secrets = SecretFiles(paths, profile.parse_key)
@@ -85,7 +92,25 @@ def compile_webhook(name: str, declared: declaration.WebhookDeclaration, folder:
         raise WebhookError(str(error), ("secret_files",)) from None
     with below("document"):
         document = compile_path(declared.document) if declared.document is not None else None
-    return Webhook(name, declared, profile, secrets, profile.order_id, document)
+    with below("challenge"):
+        challenge = compile_challenge(declared.challenge, folder) if declared.challenge is not None else None
+    return Webhook(name, declared, profile, secrets, order_id, challenge, document)
+
+
+def _order_id(declared: declaration.WebhookDeclaration, profile: Profile) -> Place | EachPlace:
+    """The place of the ID, or of the IDs."""
+    if declared.order_ids is not None:
+        for key in ("order_id", "document"):
+            if getattr(declared, key) is not None:
+                raise WebhookError(f"`{key}` is for webhooks with one order: remove it, or `order_ids`", (key,))
+        with below("order_ids"):
+            return compile_each(declared.order_ids)
+    place = profile.order_id
+    if place is None:
+        raise WebhookError("needs the key `order_id`: where the ID of the order is, such as data.order.id")
+    if isinstance(place, HeaderPlace) and profile.scheme.id_header.lower() not in map(str.lower, place.names):
+        raise WebhookError(f"the {place} is not signed: name a place in the body", ("order_id",))
+    return place
 
 
 def _profile_of(declared: declaration.WebhookDeclaration) -> Profile:
@@ -100,12 +125,24 @@ def _profile_of(declared: declaration.WebhookDeclaration) -> Profile:
         base = PROFILES[declared.profile]
     return replace(
         base,
-        event=_place(declared.event, "event") or base.event,
+        event=_event(declared) or base.event,
         events=tuple(declared.events) if declared.events is not None else base.events,
         ignore=tuple(declared.ignore) if declared.ignore is not None else base.ignore,
         order_id=_place(declared.order_id, "order_id") or base.order_id,
         delivery_id=_place(declared.delivery_id, "delivery_id") or base.delivery_id,
+        event_time=_place(declared.event_time, "event_time") or base.event_time,
     )
+
+
+def _event(declared: declaration.WebhookDeclaration) -> Place | EachPlace | None:
+    """The place of the event's name, which may be in each element of the list of `order_ids`."""
+    if not isinstance(declared.event, str) or "[]" not in declared.event:
+        return _place(declared.event, "event")
+    with below("event"):
+        event = compile_each(declared.event)
+        if (declared.order_ids or "").partition("[]")[0] != event.text.partition("[]")[0]:
+            raise WebhookError("needs `order_ids` with the same list")
+        return event
 
 
 def _signed_as(declared: declaration.Signature) -> Profile:

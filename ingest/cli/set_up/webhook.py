@@ -124,8 +124,8 @@ def _print_request(webhook: "Webhook", headers: Any, body: bytes, now: float, *,
     if announced is not None:
         found = {
             "result": "accepted",
-            "order_id": announced.announcement.order_id,
-            "has_document": announced.announcement.document is not None,
+            "order_id": ", ".join(announcement.order_id for announcement in announced.announcements),
+            "has_document": announced.announcements[0].document is not None,
             "idempotency_key": announced.idempotency_key,
         }
     if as_json:
@@ -159,6 +159,8 @@ def _described(webhook: "Webhook") -> dict[str, Any]:
         "ignored": list(profile.ignore),
         "order_id": str(webhook.order_id),
         "document": str(webhook.document) if webhook.document is not None else None,
+        "event_time": str(profile.event_time) if profile.event_time is not None else None,
+        "challenge": webhook.challenge.parameter if webhook.challenge is not None else None,
         "delivery_id": str(profile.delivery_id) if profile.delivery_id is not None else None,
         "tolerance": webhook.tolerance if profile.has_timestamp else None,
         "express": "on" if webhook.declared.express else "off",

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from ingest.domain.deliveries.entry_fields import DOCUMENT, ORDER_ID, ORIGIN, TRACEPARENT
+from ingest.domain.deliveries.entry_fields import DOCUMENT, EVENT_AT, ORDER_ID, ORIGIN, TRACEPARENT
 from ingest.domain.fetch.request_headers import is_traceparent
 from ingest.domain.orders.order import Order, parse_order_id
 
 DOCUMENT_LIMIT = 4 * 1024 * 1024
 # The HTTP API puts the name of a key before the 100 characters that a client may give.
 _ORIGIN_LENGTH = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class InvalidAnnouncement(ValueError):
@@ -29,6 +32,8 @@ class Announcement:
             sent unchanged, a mapping or an `Order` is encoded.
         traceparent: the W3C trace context of the producer's request, which the worker sends to the external API.
         origin: the program or webhook that enqueues the order, up to 200 printable characters.
+        event_at: when the state of the document came about, by the clock of its sender. Of two documents with the same `updated_at`,
+            the later event wins.
 
     Raises:
         InvalidOrderId: if the ID is not valid.
@@ -39,6 +44,7 @@ class Announcement:
     document: bytes | str | Mapping[str, Any] | Order | None = None
     traceparent: str | None = None
     origin: str | None = None
+    event_at: datetime | None = None
 
     def __post_init__(self) -> None:
         parse_order_id(self.order_id)
@@ -48,11 +54,15 @@ class Announcement:
             raise InvalidAnnouncement("the traceparent is not a W3C trace context")
         if self.origin is not None and not (self.origin.isprintable() and 0 < len(self.origin) <= _ORIGIN_LENGTH):
             raise InvalidAnnouncement(f"the origin is not 1 to {_ORIGIN_LENGTH} printable characters")
+        if self.event_at is not None and self.event_at.tzinfo is None:
+            raise InvalidAnnouncement("the time of the event has no time zone")
 
     def fields(self) -> dict[bytes, bytes]:
         """Return the fields of the stream entry."""
         given = {DOCUMENT: self.document, TRACEPARENT: self.traceparent, ORIGIN: self.origin}
         optional = {name: _as_bytes(value) for name, value in given.items() if value is not None}
+        if self.event_at is not None and self.document is not None and self.event_at >= _EPOCH:
+            optional[EVENT_AT] = b"%d" % ((self.event_at - _EPOCH) // _MICROSECOND)
         return {ORDER_ID: self.order_id.encode(), **optional}
 
 

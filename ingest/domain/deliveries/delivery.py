@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ingest.domain.deliveries.entry_fields import PUSHED_AT, RETRY_REASON, TRACEPARENT
+from ingest.domain.deliveries.entry_fields import EVENT_AT, PUSHED_AT, RETRY_REASON, TRACEPARENT
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.request_headers import is_traceparent
 
@@ -113,6 +113,16 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         if carried < added:
             return _EPOCH + timedelta(milliseconds=carried)
         return _EPOCH + timedelta(milliseconds=added, microseconds=min(int(sequence), 999))
+
+    def event_at(self) -> datetime:
+        """Return the time of the event that a pushed document reports, by the clock of its sender, but at most `pushed_at`.
+
+        It orders documents with the same version, which may arrive in any order. Without it, the time is `pushed_at`.
+        """
+        pushed_at, noted = self.pushed_at(), self.fields.get(EVENT_AT, b"")
+        if not (noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS):
+            return pushed_at
+        return min(pushed_at, _EPOCH + timedelta(microseconds=int(noted)))
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

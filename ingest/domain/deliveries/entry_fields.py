@@ -9,6 +9,8 @@ ORIGIN = b"origin"
 FORMER_ORIGIN = b"source"
 # When a document was accepted, in microseconds by the queue's clock, given by the script that adds it.
 PUSHED_AT = b"pushed_at"
+# When the event of a document happened, in microseconds by the clock of its sender.
+EVENT_AT = b"event_at"
 
 # Written each time an entry moves.
 ENQUEUED_AT = b"enqueued_at"
@@ -36,6 +38,11 @@ PACKED = b"ingest_packed"
 OF_RETRIES = frozenset((RETRY_REASON, RETRY_ERROR))
 OF_DEAD_LETTERS = frozenset((REASON, ERROR, ATTEMPTS, FIRST_ENQUEUED_AT, WORKER, DEAD_AT))
 OF_MOVES = frozenset((ENQUEUED_AT, ATTEMPT, GROUP, REPLAYS, REPLAYED_AT))
-KNOWN = OF_RETRIES | OF_DEAD_LETTERS | OF_MOVES | {ORDER_ID, DOCUMENT, TRACEPARENT, ORIGIN, FORMER_ORIGIN, PUSHED_AT}
+KNOWN = (
+    OF_RETRIES
+    | OF_DEAD_LETTERS
+    | OF_MOVES
+    | {ORDER_ID, DOCUMENT, TRACEPARENT, ORIGIN, FORMER_ORIGIN, PUSHED_AT, EVENT_AT}
+)
 # Shown in lists. A document may be large.
-LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, GROUP}
+LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, EVENT_AT, GROUP}

@@ -122,11 +122,15 @@ class Handler:
         request, at = delivery.request(str(delivery.order_id)), delivery.pushed_at()
         document = clean_json(document, self._on_replaced)
         try:
-            return await self._documents.read(document, request, at)
+            store = await self._documents.read(document, request, at)
         except TransformFailed as error:
             return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:
             return DeadLetter(DeadReason.INVALID_ORDER, str(error))
+        if all(order.updated_at is not None for order in store.orders):
+            # Within one version, the order of events decides. It never replaces a missing version, because clocks differ.
+            return msgspec.structs.replace(store, fetched_at=delivery.event_at())
+        return store
 
     def _record_response(self, request: FetchRequest, result: Fetched | Failed) -> None:
         """Note that the API does not throttle, once for all orders of a request."""
