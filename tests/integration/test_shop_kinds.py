@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.workers import metrics
 from multidict import CIMultiDict
+from support import eventually
 
 from ingest.api.webhooks.reception import read_webhook
 from ingest.api.webhooks.source_webhook import webhook_of
@@ -119,6 +120,33 @@ async def test_a_wrong_credential_is_an_outage_and_not_the_fault_of_the_order(ki
 
         assert isinstance(found, Failed)
         assert isinstance(found.fault, CredentialFault)
+
+
+@pytest.mark.parametrize("kind", ["amazon", "amazon-v0"])
+async def test_an_access_token_that_amazon_no_longer_accepts_is_renewed(kind: str) -> None:
+    async with shop_and_source(kind) as (shop, source):
+        order_id = shop.kind.order_id(1)
+        async with UpstreamClient.open(source.endpoint, source.limits, metrics().upstream_request) as client:
+            first = await client.fetch(FetchRequest(order_id))
+            assert isinstance(first, Fetched)
+            shop.site.revoke_tokens()
+
+            async def is_fetched() -> bool:
+                return isinstance(await client.fetch(FetchRequest(order_id)), Fetched)
+
+            # A token of less than a second is not renewed.
+            await eventually(is_fetched, within=10.0, every=0.1)
+
+
+def test_the_list_of_amazon_has_a_quota_of_its_own_and_other_lists_share_that_of_the_orders() -> None:
+    for kind, rate, name in (("amazon", 0.0055, "orders/shop:list"), ("woocommerce", 5.0, "orders/shop")):
+        text = f"[sources.shop]\nkind = '{kind}'\n{KEYS[kind][1]}\nbase_url = 'https://shop.example'"
+        Path("sources.toml").write_text(text)
+        [settings] = source_settings(load_settings(sources="sources.toml")).values()
+
+        listing = source_of(settings, {}).for_list
+
+        assert (listing.quota.rate, listing.quota_name) == (rate, name)
 
 
 @with_each_kind
