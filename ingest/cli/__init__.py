@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
 from importlib import import_module
-from inspect import cleandoc, isfunction
+from inspect import cleandoc, isfunction, signature
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, NoReturn
 
@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "dead": "queues",
     "retries": "queues",
     "api-key": "set_up",
+    "backfill": "orders",
     "reconcile": "orders",
     "remap": "orders",
     "source": "set_up",
@@ -146,7 +147,11 @@ class _Commands(CommandGroup):
         about, examples = _help_of(run)
         if below:
             single = _group(path, below, examples)
-            single.callback(help=about)(run)
+            # A group whose function takes options is a command as well.
+            is_command = bool(signature(run).parameters)
+            single.callback(help=about, invoke_without_command=is_command)(
+                _with_finite_numbers(run) if is_command else run
+            )
         else:
             single = typer.Typer(**_STYLE)
             settings = {"allow_extra_args": lenient, "ignore_unknown_options": lenient}

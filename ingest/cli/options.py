@@ -29,6 +29,7 @@ Sources = Annotated[
     typer.Option("--source", help="Only this source. Repeatable. Defaults to all sources.", metavar="NAME"),
 ]
 OrderIds = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
+JobId = Annotated[int, typer.Argument(help="Number of the backfill.", metavar="ID", hidden=True, min=1)]
 
 # A list of order IDs, for `ingest.cli.orders.id_sources.sources.pick_source`.
 ListedIds = Annotated[list[str] | None, typer.Argument(help="Order IDs. `-` reads stdin.", metavar="ID", hidden=True)]

@@ -19,6 +19,7 @@ from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.redis.connection import control_client
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog
+from ingest.store.backfills import Backfills
 from ingest.store.pool import Pool
 
 
@@ -33,6 +34,7 @@ class SourceConnections:
     retries: Retries
     dead_letters: DeadLetters
     audit_log: AuditLog
+    backfills: Backfills
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class RouteConnections:
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
-        return cls(no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no)))
+        return cls(no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no, no)))
 
 
 def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
@@ -106,6 +108,7 @@ async def _open_source(
                 Retries(redis, servers.stream, servers.group),
                 DeadLetters(redis, servers.stream, group=servers.group, on_wait=refuse_to_wait),
                 AuditLog(pool, servers.source),
+                Backfills(pool, servers.source),
             )
         finally:
             await producer.close()

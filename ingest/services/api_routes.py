@@ -11,6 +11,7 @@ from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Route
 from ingest.api.http.source_routing import ambiguous_routes, routes_of_sources
+from ingest.api.operations.backfill_routes import BackfillRoutes
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
 from ingest.api.operations.source_routes import SourceRoutes
@@ -123,6 +124,7 @@ def _routes_of_source(
         *QueueRoutes(source.monitor).routes(),
         *RetryRoutes(source.retries, source.audit_log, limits, settings.source).routes(),
         *DeadLetterRoutes(source.dead_letters, source.audit_log, limits, settings.source).routes(),
+        *BackfillRoutes(source.backfills, source.audit_log, limits, has_list=settings.order_list is not None).routes(),
     ]
 
 

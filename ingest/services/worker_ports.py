@@ -208,6 +208,12 @@ async def open_ports(
         )
         fetching = await stack.enter_async_context(fetching_by(client, source, pace))
         decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics))
-        fleet_parts = [part for part in (quota, fetching.bulk) if part is not None]
+        fleet_parts: list[FleetPart] = [part for part in (quota, fetching.bulk) if part is not None]
+        if source.order_list is not None:
+            from ingest.services.list_parts import open_list_parts  # noqa: PLC0415  only some need it
+
+            records = shared.store if shared is not None else None
+            opened = open_list_parts(settings, source, connections, metrics, clock.utc, quota, name, records)
+            fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
         yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts)

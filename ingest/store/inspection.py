@@ -22,7 +22,9 @@ from ingest.store.translation import StoreRefused, translated
 _CLOCKS = 3
 # The same as a worker's lock timeout.
 _LOCK_TIMEOUT = "2s"
-_NEEDED = [table for _, table in RUNTIME_PRIVILEGES]
+# Privileges on single columns are only for changes by an operator.
+_ON_TABLES = [(privileges, table) for privileges, table in RUNTIME_PRIVILEGES if "(" not in privileges]
+_NEEDED = [table for _, table in _ON_TABLES]
 # The others may be views.
 _STORED = ("orders", "erased_orders")
 _SETTINGS = """
@@ -186,7 +188,7 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, sources:
             ]
             facts.unlogged = [table["name"] for table in tables if table["is_logged"] is False]
             facts.secured = [table["name"] for table in tables if table["is_secured"]]
-            rights = [(right, table) for rights, table in RUNTIME_PRIVILEGES for right in rights.split(", ")]
+            rights = [(right, table) for rights, table in _ON_TABLES for right in rights.split(", ")]
             missing = await connection.fetch(_MISSING, *zip(*rights, strict=True))
             facts.missing = [f"{right} on {table}" for right, table in missing]
             ours = [column.name for column in COLUMNS]

@@ -6,11 +6,16 @@ import asyncpg
 
 from ingest.store.translation import StoreRefused
 
+# Without time and number, so that rows of the audit log cannot be backdated.
+_ADD_TO_AUDIT_LOG = ("INSERT (operation, phase, actor, action, selection, count, source)", "audit_log")
 # Privileges of a runtime role, which cannot change the schema because it is not an owner.
 RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "orders"),
     ("SELECT", "order_lines"),
     ("SELECT", "erased_orders"),
+    ("SELECT, INSERT, UPDATE", "jobs"),
+    # `ingest backfill` runs with the credentials of the external API, which only workers have.
+    _ADD_TO_AUDIT_LOG,
     ("SELECT", "schema_migrations"),
     ("SELECT, INSERT, UPDATE", "credentials"),
 )
@@ -19,8 +24,8 @@ API_PRIVILEGES = (
     ("SELECT, DELETE", "orders"),
     ("SELECT", "order_lines"),
     ("SELECT, INSERT", "erased_orders"),
-    # Without time and number, so that rows of the audit log cannot be backdated.
-    ("INSERT (operation, phase, actor, action, selection, count, source)", "audit_log"),
+    ("SELECT, INSERT, UPDATE", "jobs"),
+    _ADD_TO_AUDIT_LOG,
     ("SELECT", "schema_migrations"),
 )
 

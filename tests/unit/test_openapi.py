@@ -66,6 +66,10 @@ def test_each_route_needs_its_scope() -> None:
         "GET /v1/dead-letters/{entry}": Scope.READ,
         "POST /v1/dead-letters/replay": Scope.OPERATE,
         "POST /v1/dead-letters/drop": Scope.OPERATE,
+        "GET /v1/backfills": Scope.READ,
+        "POST /v1/backfills": Scope.OPERATE,
+        "GET /v1/backfills/{backfill}": Scope.READ,
+        "DELETE /v1/backfills/{backfill}": Scope.OPERATE,
     }
 
 

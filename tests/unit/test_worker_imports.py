@@ -17,6 +17,8 @@ UNNEEDED = {
     "http.server": "serves nothing",
     "urllib.request": "only for a proxy, and imports http.client",
     "ingest.cli": "the command line",
+    "ingest.upstream.lists.order_list": "only with a list of orders",
+    "ingest.operations.backfill": "as above",
     "ingest.mapping.compiled.mapping": "only with a mapping",
     "ingest.settings.loading": "reads the settings",
     "psutil": "an extra",

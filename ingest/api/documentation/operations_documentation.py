@@ -6,13 +6,13 @@ from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.orders.order_state import IngestionState
 
-_TIME: Schema = {"type": "string", "format": "date-time"}
+TIME: Schema = {"type": "string", "format": "date-time"}
 _OPTIONAL: Schema = {"type": ["string", "null"]}
 _OPTIONAL_OBJECT: Schema = {"type": ["object", "null"]}
 _FLAG: Schema = {"type": "boolean"}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request, or null after the last page."
-_MALFORMED = {422: "A parameter is unknown, repeated or malformed. `parameter` names it."}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request, or null after the last page."
+MALFORMED = {422: "A parameter is unknown, repeated or malformed. `parameter` names it."}
 _INVALID_ID = "The ID in the path is invalid, or there is a query."
 _INGESTION = object_schema(
     "state",
@@ -25,12 +25,14 @@ _INGESTION = object_schema(
 )
 
 
-def _page(member: str) -> Schema:
+def page_schema(member: str) -> Schema:
+    """The schema of a page with this array."""
     elements: Schema = {"type": "array", "items": {"type": "object"}}
     return object_schema(member, "next_cursor", **{member: elements, "next_cursor": _OPTIONAL})
 
 
-def _paging(most: int) -> list[Parameter]:
+def paging(most: int) -> list[Parameter]:
+    """The parameters of a list with pages of at most `most` elements."""
     limit: Schema = {"type": "integer", "minimum": 1, "maximum": most}
     return [
         Parameter("limit", "query", "Maximum number of elements in a page.", limit),
@@ -48,7 +50,7 @@ def _change(summary: str, text: str, body: type) -> Documentation:
         text=f"{text} The audit log records each change.",
         bodies={JSON: body},
         response="The number of entries.",
-        schema=object_schema("dry_run", "count", dry_run=_FLAG, count=_COUNT, gone=_COUNT, reasons={"type": "object"}),
+        schema=object_schema("dry_run", "count", dry_run=_FLAG, count=COUNT, gone=COUNT, reasons={"type": "object"}),
         problems={
             415: "The body is not JSON, or is compressed.",
             422: "The body does not select anything, or contradicts itself: everything has to be selected by `everything`.",
@@ -87,14 +89,14 @@ PAGE = Documentation(
             Parameter(name, "query", f"Only with this {name}.")
             for name in ("status", "country", "currency", "customer_id")
         ),
-        Parameter("placed_from", "query", "Only placed at this time or later.", _TIME),
-        Parameter("placed_to", "query", "Only placed before this time.", _TIME),
-        Parameter("updated_from", "query", "Only updated at this time or later.", _TIME),
-        *_paging(500),
+        Parameter("placed_from", "query", "Only placed at this time or later.", TIME),
+        Parameter("placed_to", "query", "Only placed before this time.", TIME),
+        Parameter("updated_from", "query", "Only updated at this time or later.", TIME),
+        *paging(500),
     ],
-    response=_LISTED,
-    schema=_page("orders"),
-    problems=_MALFORMED,
+    response=LISTED,
+    schema=page_schema("orders"),
+    problems=MALFORMED,
 )
 ERASE = Documentation(
     summary="Erase an order for good",
@@ -126,40 +128,40 @@ SOURCES = Documentation(
                 "oldest_age",
                 name=TEXT,
                 depth={"type": ["integer", "null"], "description": "Entries that no worker has been given."},
-                pending=_COUNT,
-                retries=_COUNT,
-                dead=_COUNT,
+                pending=COUNT,
+                retries=COUNT,
+                dead=COUNT,
                 oldest_age={"type": ["number", "null"], "description": "Seconds since the oldest order was enqueued."},
             ),
         },
     ),
-    problems=_MALFORMED,
+    problems=MALFORMED,
 )
 QUEUE = Documentation(
     summary="The state of the queue",
     response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane.",
     schema=object_schema(),
-    problems=_MALFORMED,
+    problems=MALFORMED,
 )
 CONSUMERS = Documentation(
     summary="The consumers of the queue",
     text="The processes that read the queue, with their heartbeats and open circuits, by name.",
-    parameters=_paging(1000),
-    response=_LISTED,
-    schema=_page("consumers"),
-    problems=_MALFORMED,
+    parameters=paging(1000),
+    response=LISTED,
+    schema=page_schema("consumers"),
+    problems=MALFORMED,
 )
 RETRIES = Documentation(
     summary="List orders that wait for a retry",
     text="The soonest first. A page before the last one may contain fewer elements than the limit, or none.",
     parameters=[
-        *_paging(500),
+        *paging(500),
         _several("order_id", "Only these orders."),
         _several("reason", f"Only for these reasons: {', '.join(RetryReason)}."),
     ],
-    response=_LISTED,
-    schema=_page("retries"),
-    problems=_MALFORMED,
+    response=LISTED,
+    schema=page_schema("retries"),
+    problems=MALFORMED,
 )
 RUN_NOW = _change("Run retries now", "Workers read them within a second or two.", RetriesBody)
 DEAD_LETTER = _change(
@@ -169,15 +171,15 @@ DEAD_LETTERS = Documentation(
     summary="List dead letters",
     text="The newest first, without documents. A page before the last one may contain fewer elements than the limit, or none.",
     parameters=[
-        *_paging(500),
+        *paging(500),
         _several("id", "Only dead letters with this ID, or of this order."),
         _several("reason", "Only for these reasons."),
-        Parameter("since", "query", "Only dead-lettered at this time or later.", _TIME),
-        Parameter("until", "query", "Only dead-lettered before this time.", _TIME),
+        Parameter("since", "query", "Only dead-lettered at this time or later.", TIME),
+        Parameter("until", "query", "Only dead-lettered before this time.", TIME),
     ],
-    response=_LISTED,
-    schema=_page("dead_letters"),
-    problems=_MALFORMED,
+    response=LISTED,
+    schema=page_schema("dead_letters"),
+    problems=MALFORMED,
 )
 SHOW_DEAD_LETTER = Documentation(
     summary="Show a dead letter",
@@ -185,7 +187,7 @@ SHOW_DEAD_LETTER = Documentation(
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
     response="The dead letter.",
     schema=object_schema("id", "source", "order_id", "reason", "fields"),
-    problems={404: "There is no such dead letter.", **_MALFORMED},
+    problems={404: "There is no such dead letter.", **MALFORMED},
 )
 REPLAY = _change("Replay dead letters", "They go back into the queue with fresh attempts.", DeadLettersBody)
 DROP = _change("Delete dead letters", "Permanently.", DeadLettersBody)

@@ -1,0 +1,67 @@
+"""`ingest backfill list`: lists backfills, the newest first."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.options import AsJson, Limit, Sources
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_time
+from ingest.cli.terminal.width import Table, width_of
+from ingest.domain.source_name import UNNAMED
+from ingest.process.interrupt import run_interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ingest.domain.backfill import Backfill
+
+_TABLE = Table(("id", "state", "since", "until", "listed", "enqueued", "requested by", "problem"), names=1, facts=6)
+_LONGEST_ERROR = 100
+
+
+def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List backfills, the newest first. Changes nothing.
+
+    A waiting backfill is continued by a worker within a minute, or by `ingest backfill resume`.
+
+    Examples:
+    `ingest backfill list` lists the newest 50 of all sources.
+
+    `ingest backfill list --source shop-de --json` is for scripts: one JSON object per line.
+    """
+    from ingest.cli.orders.backfill.found import as_text, newest
+
+    sources = backends_of_sources(source)
+    found = run_interruptible(newest([*sources.values()], limit))
+    if as_json:
+        with standard_output() as stream:
+            stream.writelines(as_text(each) + "\n" for each in found)
+    elif found:
+        _print_table(found, with_source=UNNAMED not in sources)
+    else:
+        say("no backfills")
+    raise typer.Exit
+
+
+def _print_table(found: "Sequence[Backfill]", *, with_source: bool) -> None:
+    rows = [
+        (
+            *([each.source] if with_source else ()),
+            str(each.id),
+            each.state.value,
+            format_time(each.request.since),
+            format_time(each.request.until),
+            f"{each.progress.listed:,}",
+            f"{each.progress.enqueued:,}",
+            printable(each.requested_by, 64),
+            printable(each.error or "", _LONGEST_ERROR),
+        )
+        for each in found
+    ]
+    table = _TABLE.with_column("source") if with_source else _TABLE
+    with standard_output() as stream:
+        lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
+        stream.writelines(line + "\n" for line in lines)

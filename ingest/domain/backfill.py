@@ -1,0 +1,105 @@
+"""A backfill: a job that reads the shop's list for a period, and enqueues the orders that are missing or outdated."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from ingest.domain.source_name import UNNAMED
+
+
+class JobState(StrEnum):
+    """The state of a job. A waiting job is run by the next process that looks for jobs."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class BackfillRequest(msgspec.Struct, frozen=True):
+    """A new backfill.
+
+    Attributes:
+        since: start of the period.
+        until: its end. Both are inclusive.
+        rate: limit of enqueued orders per second, or None.
+    """
+
+    since: datetime
+    until: datetime
+    rate: float | None = None
+
+
+class BackfillProgress(msgspec.Struct, frozen=True):
+    """How far a backfill has come.
+
+    Attributes:
+        next_page: cursor of the next page of the list, or None for the first page.
+        listed: orders that were read from the list.
+        missing: orders without a row that were enqueued.
+        outdated: orders with an older row that were enqueued.
+    """
+
+    next_page: str | None = None
+    listed: int = 0
+    missing: int = 0
+    outdated: int = 0
+
+    @property
+    def enqueued(self) -> int:
+        """The number of enqueued orders."""
+        return self.missing + self.outdated
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    """A backfill as recorded in the database.
+
+    Attributes:
+        requested_by: the name of an API key, or `cli:` and the Unix user.
+        lease: number of the lease, which a process needs to record progress.
+        holder: the process that runs it, or has run it last.
+        started_at: when a process has taken it for the first time.
+        error: the last problem.
+    """
+
+    id: int
+    source: str = UNNAMED
+    request: BackfillRequest
+    requested_by: str
+    requested_at: datetime
+    state: JobState
+    progress: BackfillProgress
+    lease: int = 0
+    holder: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str | None = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it runs, or waits for a process."""
+        return self.state in {JobState.WAITING, JobState.RUNNING}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the backfill for JSON."""
+        return {
+            "id": self.id,
+            "source": self.source,
+            "state": self.state.value,
+            "since": self.request.since,
+            "until": self.request.until,
+            "rate": self.request.rate,
+            "listed": self.progress.listed,
+            "missing": self.progress.missing,
+            "outdated": self.progress.outdated,
+            "enqueued": self.progress.enqueued,
+            "requested_by": self.requested_by,
+            "requested_at": self.requested_at,
+            "holder": self.holder,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "error": self.error,
+        }

@@ -1,0 +1,173 @@
+"""Runs one backfill: reads the shop's list page by page, and enqueues the orders that are missing or outdated.
+
+    list ──▶ comparison with the stored orders ──▶ main lane ──▶ position in PostgreSQL
+
+The position is recorded after the orders of its page are queued. If the process dies in between, the next process reads the page again,
+and an order may be enqueued twice. None is left out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ingest.backoff import call_until_available
+from ingest.domain.backfill import Backfill, BackfillProgress, JobState
+from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
+from ingest.operations.backfill.comparison import Differing
+from ingest.operations.backfill.pace import BackfillPace
+from ingest.operations.list_pages import REJECTIONS, pages_from, within
+from ingest.store.backfills import LEASE_SECONDS, Backfills
+
+_T = TypeVar("_T")
+_RENEW_EVERY = LEASE_SECONDS / 3
+# Seconds between two looks at the lane.
+_LOOK_EVERY = 0.25
+
+
+class Lane(Protocol):
+    """The main lane of the source."""
+
+    async def occupied(self) -> int:
+        """Return how many entries workers have not finished."""
+
+    async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
+        """Enqueue orders. Orders that still wait are not queued again."""
+
+
+Compare = Callable[[Sequence[ListedOrder]], Awaitable[Differing]]
+"""Compares listed orders with the stored ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillParts:
+    """The parts of a run.
+
+    Attributes:
+        listed: the list of the shop.
+        compare: compares orders with the stored ones.
+        lane: where orders are enqueued.
+        backfills: records the job.
+    """
+
+    listed: OrderList
+    compare: Compare
+    lane: Lane
+    backfills: Backfills
+
+
+class BackfillRun:
+    """Runs a job whose lease this process holds.
+
+    Args:
+        held: the job.
+        parts: of the run.
+        on_progress: called after each chunk of enqueued orders and after each page.
+        on_wait: called with the reason when the run has to wait, once for each reason.
+    """
+
+    def __init__(
+        self,
+        held: Backfill,
+        parts: BackfillParts,
+        *,
+        on_progress: Callable[[BackfillProgress], None] = lambda _: None,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._held = held
+        self._parts = parts
+        self._pace = BackfillPace(held.request.rate)
+        self._progress = held.progress
+        self._on_progress = on_progress
+        self._on_wait = on_wait
+        self._problem: str | None = None
+
+    async def run(self) -> JobState:
+        """Run the job to its end. When cancelled, the lease is still held, and the caller decides about the job.
+
+        Returns the final state, which is recorded.
+
+        Raises:
+            LeaseLost: the job was cancelled, or another process has taken it.
+            UserError: a server denies access. The job waits for another process after the lease.
+        """
+        reading, renewing = asyncio.create_task(self._read()), asyncio.create_task(self._renew())
+        try:
+            await asyncio.wait([reading, renewing], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                renewing.result()
+            return await reading
+        finally:
+            for task in (reading, renewing):
+                task.cancel()
+            await asyncio.gather(reading, renewing, return_exceptions=True)
+
+    async def _read(self) -> JobState:
+        request = self._held.request
+        cursor = self._progress.next_page
+        try:
+            async for page in pages_from(
+                self._parts.listed, request.since, request.until, cursor, on_wait=self._wait_for
+            ):
+                self._problem = None
+                await self._take(page)
+                if page.next is not None:
+                    await self._available(self._parts.backfills.record, self._held, self._progress)
+        except REJECTIONS as error:
+            return await self._end(JobState.FAILED, str(error))
+        # With the progress of the last page, because without a cursor the job would begin again.
+        return await self._end(JobState.DONE)
+
+    async def _end(self, state: JobState, error: str | None = None) -> JobState:
+        await self._available(self._parts.backfills.end, self._held, state, self._progress, error)
+        return state
+
+    async def _take(self, page: ListedPage) -> None:
+        """Enqueue the orders of a page that are missing or outdated."""
+        before = self._progress
+        orders = within(page, self._held.request.since, self._held.request.until)
+        differing = await self._available(self._parts.compare, orders)
+        await self._enqueue([*differing.missing, *differing.outdated])
+        self._progress = BackfillProgress(
+            page.next,
+            before.listed + len(orders),
+            before.missing + len(differing.missing),
+            before.outdated + len(differing.outdated),
+        )
+        self._on_progress(self._progress)
+
+    async def _enqueue(self, orders: Sequence[ListedOrder]) -> None:
+        done = 0
+        while done < len(orders):
+            occupied = await self._available(self._parts.lane.occupied)
+            if count := self._pace.granted(occupied):
+                chunk = orders[done : done + count]
+                await self._available(self._parts.lane.enqueue, chunk)
+                self._pace.note(len(chunk))
+                done += len(chunk)
+                self._problem = None
+            else:
+                await asyncio.sleep(_LOOK_EVERY)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_EVERY)
+            try:
+                await self._parts.backfills.renew(self._held, self._problem)
+            except Unavailable as error:
+                self._wait_for(f"{error.server} is unavailable: {error}")
+
+    async def _available(self, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+        """Call a server, and repeat the call while the server is unavailable."""
+        return await call_until_available(
+            call,
+            *arguments,
+            passes=lambda error: isinstance(error, Unavailable) and not isinstance(error, UserError),
+            on_failure=lambda error: self._wait_for(f"{getattr(error, 'server', 'a server')} is unavailable: {error}"),
+        )
+
+    def _wait_for(self, reason: str) -> None:
+        if reason != self._problem:
+            self._problem = reason
+            self._on_wait(reason)

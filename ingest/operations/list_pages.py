@@ -1,0 +1,98 @@
+"""Reads the pages of a shop's list, and waits while the external API is unavailable or throttles.
+
+Reading has no side effects. If the process dies here, it is repeated from a cursor.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from ingest.domain.errors import CredentialFault, Fault, ListFault, PermanentFault, PostponedFault, ThrottledFault
+from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
+
+REJECTIONS = (CredentialFault, PermanentFault, ListFault)
+"""Faults that end only if the operator or the shop changes something."""
+
+_MOST_REJECTIONS = 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+
+async def pages_from(
+    listed: OrderList,
+    since: datetime,
+    until: datetime | None,
+    cursor: str | None = None,
+    *,
+    on_wait: Callable[[str], None] = lambda _: None,
+    first_pause: float = _FIRST_PAUSE,
+) -> AsyncIterator[ListedPage]:
+    """Yield the pages from a cursor on. Transient failures are repeated without a limit, and rejections a few times.
+
+    An order that is already on the page before is left out, unless it has changed.
+
+    Args:
+        listed: the list.
+        since: start of the period.
+        until: its end, or None for now.
+        cursor: of the first page to read. None for the first one.
+        on_wait: called with the error before each pause.
+        first_pause: seconds after the first failure of a page. Further pauses are longer.
+
+    Raises:
+        CredentialFault: the external API rejects the credential.
+        PermanentFault: it rejects the requests.
+        ListFault: its responses are no pages of the list, or the pages repeat.
+    """
+    seen = {cursor}
+    before: Mapping[str, datetime | None] = {}
+    while True:
+        page = await _page(listed, since, until, cursor, on_wait, first_pause)
+        orders = {order.order_id: order for order in page.orders}
+        # Pages of a sorted list overlap.
+        known, before = before, {name: order.updated_at for name, order in orders.items()}
+        new = [order for name, order in orders.items() if name not in known or known[name] != order.updated_at]
+        yield msgspec.structs.replace(page, orders=new)
+        cursor = page.next
+        if cursor is None:
+            return
+        if cursor in seen:
+            raise ListFault("the pages of the list repeat")
+        seen.add(cursor)
+
+
+async def _page(
+    listed: OrderList,
+    since: datetime,
+    until: datetime | None,
+    cursor: str | None,
+    on_wait: Callable[[str], None],
+    first_pause: float,
+) -> ListedPage:
+    failures = 0
+    while True:
+        try:
+            return await listed.page(since, until, cursor)
+        except Fault as error:
+            failures += 1
+            if isinstance(error, REJECTIONS) and failures >= _MOST_REJECTIONS:
+                raise
+            on_wait(str(error))
+            await asyncio.sleep(_pause_after(error, failures, first_pause))
+
+
+def _pause_after(error: Fault, failures: int, first: float) -> float:
+    if isinstance(error, ThrottledFault | PostponedFault) and error.after is not None:
+        return error.after
+    return min(_LONGEST_PAUSE, first * 2.0 ** min(failures - 1, 10))
+
+
+def within(page: ListedPage, since: datetime, until: datetime) -> list[ListedOrder]:
+    """Return the orders of a page whose change is within the period, or whose time is not listed."""
+    return [order for order in page.orders if is_within(order, since, until)]
+
+
+def is_within(order: ListedOrder, since: datetime, until: datetime) -> bool:
+    """Whether the change of an order is within the period, or its time is not listed."""
+    return order.updated_at is None or since <= order.updated_at <= until

@@ -1,0 +1,67 @@
+"""The parts of a worker that read the list of orders of its source. Only imported for a source with a list."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ingest.flow.ports import FleetPart
+from ingest.operations.backends import Backends
+from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.services.backfill_runs import BackfillRuns
+from ingest.sources.opening import open_quota
+from ingest.sources.source import Source
+from ingest.store.pool import Pool
+from ingest.store.shared_connections import SharedConnections
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.upstream.lists.order_list import HttpOrderList
+from ingest.upstream.quota.quota import FleetQuota
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+    from ingest.store.backfills import Fetches
+
+
+@asynccontextmanager
+async def open_list_parts(
+    settings: "Settings",
+    source: Source,
+    connections: QueueConnections,
+    metrics: WorkerMetrics,
+    now: Callable[[], datetime],
+    quota: FleetQuota | None,
+    name: str,
+    store: SharedConnections | None,
+) -> AsyncIterator[Sequence[FleetPart]]:
+    """Open the parts.
+
+    Args:
+        settings: of the source.
+        source: with a list.
+        connections: to Redis.
+        metrics: of the source.
+        now: the queue server's time.
+        quota: of the source, if it has one. The list may have another one.
+        name: of this process.
+        store: connections to PostgreSQL, which other sources use as well. None to open one.
+    """
+    options = source.order_list
+    if options is None:
+        yield ()
+        return
+    async with AsyncExitStack() as stack:
+        parts: list[FleetPart] = []
+        if options.quota is not None:
+            # The time for which its requests wait is not shown, because no order waits.
+            unseen = WorkerMetrics.on(worker_shared_metrics(1), 0)
+            opening = open_quota(source.for_list, connections, unseen, now, lambda _: None)
+            _, quota = await stack.enter_async_context(opening)
+            parts += [quota] if quota is not None else []
+        listing = HttpOrderList.open(options, metrics.upstream_request, now, quota)
+        listed = await stack.enter_async_context(listing)
+        if store is not None:
+            records: Fetches = store.of_source()
+        else:
+            pool = Pool.open(settings.postgres_dsn.get_secret_value(), size=1)
+            records = await stack.enter_async_context(pool)
+        yield [*parts, BackfillRuns(Backends.of(settings), records, listed, name)]

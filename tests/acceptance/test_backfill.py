@@ -1,0 +1,130 @@
+"""`ingest backfill` as a process: it enqueues what is missing, survives kills, and gives way to live orders."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from acceptance.commands import Workers, closing_workers
+from integration.scene import Scene
+from shop_source import SOURCE, ShopSource, shop_source
+from support import Cli, eventually
+
+EXPIRE = "UPDATE jobs SET leased_until = clock_timestamp() WHERE state = 'active'"
+
+
+@pytest.fixture
+async def shop(scene: Scene, tmp_path: Path) -> AsyncIterator[ShopSource]:
+    async with shop_source(scene, tmp_path, orders=200) as shop:
+        yield shop
+
+
+@pytest.fixture
+def workers(cli: Cli, shop: ShopSource) -> Iterator[Workers]:
+    with closing_workers(cli, dict(shop.env)) as workers:
+        yield workers
+
+
+async def run(cli: Cli, shop: ShopSource, *arguments: str) -> CompletedProcess[str]:
+    return await asyncio.to_thread(cli.run, *arguments, env=dict(shop.env))
+
+
+async def job(shop: ShopSource) -> Any:
+    return (await shop.scene.sql("SELECT * FROM jobs ORDER BY id DESC LIMIT 1"))[0]
+
+
+async def all_stored(shop: ShopSource) -> None:
+    wanted = set(shop.order_ids())
+
+    async def are_stored() -> bool:
+        return await shop.stored() == wanted
+
+    await eventually(are_stored)
+
+
+async def test_a_backfill_stores_every_order_of_the_period_and_repeats_nothing(
+    cli: Cli, shop: ShopSource, workers: Workers
+) -> None:
+    workers.start()
+
+    dry = await run(cli, shop, "backfill", "--since", "60d", "--dry-run")
+    done = await run(cli, shop, "backfill", "--since", "60d", "--json")
+    await all_stored(shop)
+    again = await run(cli, shop, "backfill", "--since", "60d")
+
+    assert dry.stdout == "would have enqueued 200 orders (200 missing, 0 outdated) of 200 listed of outdoor\n", (
+        dry.stderr
+    )
+    ended = json.loads(done.stdout)
+    assert (done.returncode, ended["state"], ended["listed"], ended["missing"]) == (0, "done", 200, 200), done.stderr
+    assert again.stdout == "backfill 2 of outdoor is done: enqueued 0 orders (0 missing, 0 outdated) of 200 listed\n"
+    audited = await shop.scene.sql("SELECT phase, action, source FROM audit_log ORDER BY id")
+    assert [tuple(row) for row in audited] == 2 * [
+        ("begun", "backfills.start", SOURCE),
+        ("done", "backfills.start", SOURCE),
+    ]
+
+
+async def test_a_second_backfill_is_refused_until_the_first_is_cancelled_and_it_can_be_resumed(
+    cli: Cli, shop: ShopSource
+) -> None:
+    # Without workers, a backfill waits after its first orders.
+    first = cli.start("backfill", "--since", "60d", "--rate", "1", env=dict(shop.env))
+    await eventually(lambda: is_running(shop))
+
+    second = await run(cli, shop, "backfill", "--since", "60d")
+    resumed = await run(cli, shop, "backfill", "resume", "1")
+    listed = await run(cli, shop, "backfill", "list", "--json")
+    cancelled = await run(cli, shop, "backfill", "cancel", "1")
+    await eventually(lambda: first.poll() is not None)
+    out, err = await asyncio.to_thread(first.communicate)
+
+    assert (second.returncode, resumed.returncode) == (1, 1)
+    assert "the backfill 1 of outdoor is running in " in second.stderr
+    assert json.loads(listed.stdout)["state"] == "running"
+    assert (cancelled.returncode, cancelled.stdout[:26]) == (0, "backfill 1 is cancelled: e"), cancelled.stderr
+    assert first.returncode == 1
+    assert out.startswith("backfill 1 of outdoor is cancelled: enqueued "), err
+    assert "continue it with: ingest backfill resume 1" in err
+
+
+async def is_running(shop: ShopSource) -> bool:
+    return bool(await shop.scene.sql("SELECT FROM jobs WHERE leased_until IS NOT NULL"))
+
+
+async def test_ctrl_c_cancels_a_backfill_which_can_be_resumed(cli: Cli, shop: ShopSource, workers: Workers) -> None:
+    running = cli.start("backfill", "--since", "60d", env=dict(shop.env))
+    await eventually(lambda: is_running(shop))
+
+    running.send_signal(signal.SIGINT)
+    await eventually(lambda: running.poll() is not None)
+    _, err = await asyncio.to_thread(running.communicate)
+    after = await job(shop)
+    workers.start()
+    resumed = await run(cli, shop, "backfill", "resume", "1")
+
+    assert (running.returncode, after["state"]) == (130, "cancelled"), err
+    assert "continue it with: ingest backfill resume 1" in err
+    assert resumed.stdout.startswith("backfill 1 of outdoor is done: "), resumed.stderr
+    await all_stored(shop)
+
+
+async def test_workers_continue_a_backfill_whose_process_was_killed(
+    cli: Cli, shop: ShopSource, workers: Workers
+) -> None:
+    running = cli.start("backfill", "--since", "60d", env=dict(shop.env))
+    await eventually(lambda: is_running(shop))
+    os.kill(running.pid, signal.SIGKILL)
+    await eventually(lambda: running.poll() is not None)
+    await shop.scene.sql(EXPIRE)
+
+    command = workers.start()
+
+    await command.says("backfill_ended", state="done")
+    await all_stored(shop)
+    assert (await job(shop))["lease"] == 2

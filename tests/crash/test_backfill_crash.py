@@ -1,0 +1,65 @@
+"""A backfill is killed at each moment of a page, and another process finishes it without leaving an order out.
+
+`INGEST_TEST_BACKFILL` sets the number of orders of the shop.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from acceptance.commands import closing_workers
+from integration.scene import Scene
+from shop_source import ShopSource, shop_source
+from support import Cli, eventually, start_program
+
+VICTIM = Path(__file__).with_name("backfill_victim.py")
+ORDERS = int(os.environ.get("INGEST_TEST_BACKFILL", "120"))
+SIZE = max(20, ORDERS // 50)
+
+
+@pytest.fixture
+async def shop(scene: Scene, tmp_path: Path) -> AsyncIterator[ShopSource]:
+    async with shop_source(scene, tmp_path, orders=ORDERS, size=SIZE) as shop:
+        yield shop
+
+
+@pytest.mark.parametrize(
+    "moment", ["before_enqueue", "after_enqueue", "before_record", "after_record", "before_end", "after_end"]
+)
+async def test_a_backfill_killed_at_any_moment_is_continued_and_leaves_no_order_out(
+    cli: Cli, env: dict[str, str], shop: ShopSource, moment: str
+) -> None:
+    own = {**env, **shop.env}
+    with closing_workers(cli, dict(shop.env)) as workers:
+        workers.start()
+        victim = start_program(VICTIM, moment, env=own)
+        try:
+            _, log = await asyncio.to_thread(victim.communicate, timeout=200)
+        finally:
+            victim.kill()
+        assert victim.returncode == -signal.SIGKILL, log
+        [[state]] = await shop.scene.sql("SELECT state FROM jobs")
+        assert state == ("done" if moment == "after_end" else "active")
+        if moment != "after_end":
+            # The process looks dead when its lease has expired. If a worker is faster, it continues the backfill.
+            await shop.scene.sql("UPDATE jobs SET leased_until = clock_timestamp()")
+            resumed = await asyncio.to_thread(cli.run, "backfill", "resume", "1", env=dict(shop.env), timeout=200)
+            assert resumed.returncode == 0 or "is running in" in resumed.stderr, resumed.stderr
+
+        async def is_done() -> bool:
+            [[state, listed]] = await shop.scene.sql("SELECT state, listed FROM jobs")
+            return state == "done" and listed >= ORDERS
+
+        await eventually(is_done)
+
+        async def are_stored() -> bool:
+            return await shop.stored() == set(shop.order_ids())
+
+        await eventually(are_stored)
+
+    # At most the orders of the interrupted page were fetched twice.
+    fetches = sum(shop.shop.state.fetches.values())
+    assert ORDERS <= fetches <= ORDERS + 2 * SIZE
