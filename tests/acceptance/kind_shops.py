@@ -1,7 +1,6 @@
 """One deployment with a source of each known kind, and the simulated shop of each as a process."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,11 +19,6 @@ marketplaces = "A1PA6795UKMFR9"
 client_id = "simulated-client"
 client_secret = "simulated-secret"
 refresh_token = "Atzr|simulated"
-"""
-LOGIN_TO_SHOPIFY = """
-shop = "simulated.myshopify.com"
-client_id = "simulated-client"
-client_secret = "simulated-secret"
 """
 
 
@@ -48,7 +42,6 @@ class Kind:
 
 
 KINDS = {
-    "shopify": Kind("shopify", ("--rate-limit", "2500", "--rate-burst", "2500"), LOGIN_TO_SHOPIFY, logs_in=True),
     "shopify-rest": Kind(
         "shopify-rest",
         ("--rate-limit", "60", "--rate-burst", "100"),
@@ -169,8 +162,3 @@ def write_sources(file: Path, shops: Sequence[KindShop], more: str) -> None:
 
 def _versions(rows: Sequence[Mapping[str, str]]) -> dict[str, datetime]:
     return {row["id"]: datetime.fromisoformat(row["updated_at"]) for row in rows}
-
-
-def printed_json(output: str) -> list[Any]:
-    """The JSON values of a command's output, one in each line."""
-    return [json.loads(line) for line in output.splitlines() if line.strip()]

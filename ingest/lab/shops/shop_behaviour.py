@@ -48,7 +48,7 @@ class ShopBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     shifts: Annotated[int, msgspec.Meta(ge=0)] = 0
     webhooks: str | None = None
     webhook_share: Share = 1.0
-    webhook_secret: Annotated[str, msgspec.Meta(min_length=1)] = "simulated-webhook-secret"
+    webhook_secret: Annotated[str, msgspec.Meta(min_length=1)] = "simulated-webhook-secret"  # noqa: S105  a default for tests
 
     def __post_init__(self) -> None:
         """Check the latency."""

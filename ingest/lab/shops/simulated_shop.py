@@ -72,7 +72,7 @@ class SimulatedShop:
         base_url: scheme, host and port, set at the start.
     """
 
-    def __init__(  # noqa: PLR0913  a test chooses any of them
+    def __init__(
         self,
         name: str,
         *,
