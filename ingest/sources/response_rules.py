@@ -9,16 +9,14 @@ import msgspec
 from ingest.domain.durations import parse_duration
 from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.request_headers import check_header_name
+from ingest.domain.fetch.response_body import EACH, Scalar, Steps, member_reader
 from ingest.domain.fetch.response_rules import (
-    EACH,
     BodyCondition,
     Delay,
     HeaderCondition,
     Meaning,
     Pattern,
     ResponseRule,
-    Scalar,
-    Steps,
     ValueTest,
 )
 from ingest.domain.fetch.status_overrides import LONGEST
@@ -201,7 +199,14 @@ def _steps(text: str, *keys: str | int) -> Steps:
         path = paths.parse_path(text)
     except MappingError as error:
         raise _Mistake(error.problem, *keys) from None
-    return tuple(EACH if step == paths.EACH else step for step in path.steps)
+    steps = tuple(EACH if step == paths.EACH else step for step in path.steps)
+    try:
+        for step in steps:
+            if isinstance(step, str):
+                member_reader(step)
+    except ValueError:
+        raise _Mistake(f"{text!r} contains a key that cannot be read", *keys) from None
+    return steps
 
 
 def _as_list(given: Any) -> list[Any]:

@@ -6,7 +6,8 @@ from typing import assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
-from ingest.domain.fetch.response_rules import Delay, Found, Meaning, ResponseBody, ResponseRule, first_match, number_of
+from ingest.domain.fetch.response_body import Found, ResponseBody, number_of
+from ingest.domain.fetch.response_rules import Delay, Meaning, ResponseRule, first_match
 from ingest.domain.orders.clean_json import clean_json
 from ingest.upstream.http.replacement import Send
 from ingest.upstream.http.transport import Method, NoDocument, OnHead

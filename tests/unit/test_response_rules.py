@@ -2,13 +2,15 @@
 
 import json
 import os
+import tracemalloc
 from typing import Any
 
 import pytest
 from multidict import CIMultiDict
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.fetch.response_rules import Pattern, ResponseBody, ResponseRule, first_match
+from ingest.domain.fetch.response_body import ResponseBody
+from ingest.domain.fetch.response_rules import Pattern, ResponseRule, first_match
 from ingest.settings import load_settings
 from ingest.sources.from_settings import source_of
 
@@ -85,6 +87,28 @@ def test_a_body_that_is_not_json_fits_no_path(body: bytes, condition: dict[str, 
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":[%b1]}' % (b"1," * 2_000_000),
+        b'{"a":[%b{}]}' % (b"{}," * 1_000_000),
+        b"{%b}" % b",".join(b'"%d":1' % number for number in range(400_000)),
+        b'{"a":' * 1_000 + b"1" + b"}" * 1_000,
+    ],
+    ids=["a list of numbers", "a list of objects", "many members", "deep"],
+)
+def test_a_large_body_takes_little_memory(body: bytes) -> None:
+    rule = rules({"meaning": "outage", "body": {"path": "a[].b", "equals": 1}})
+    tracemalloc.start()
+
+    found = first_match(rule, 200, {}, ResponseBody(body))
+
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found is None
+    assert most < 2 * len(body) + 1_000_000
+
+
+@pytest.mark.parametrize(
     ("condition", "holds"),
     [
         ({"name": "x-error", "equals": "7"}, True),
@@ -150,6 +174,7 @@ def test_an_asterisk_stands_for_any_characters(pattern: str, text: str, *, fits:
         ({"meaning": "retry", "status": "504-500"}, "[1].status: '504-500' is not a status"),
         ({"meaning": "retry", "status": 99}, "[1].status: 99 is not a status"),
         ({"meaning": "retry", "body": {"path": "a b", "equals": 1}}, "[1].body.path: 'a b' is not a path"),
+        ({"meaning": "retry", "body": {"path": '"a\\b"', "equals": 1}}, "[1].body.path: '\"a\\\\b\"' contains a key"),
         ({"meaning": "retry", "body": [{"path": "a"}]}, "[1].body[0]: needs a condition"),
         ({"meaning": "retry", "body": {"equals": 1}}, "[1].body: needs the key `path`"),
         ({"meaning": "retry", "body": {"path": "a", "null": True, "equals": 1}}, "[1].body: contains conditions that"),

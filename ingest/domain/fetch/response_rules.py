@@ -1,27 +1,11 @@
 """Rules by which an operator declares the meaning of responses of one external API. Pure types and matching."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
-EACH = -1
-"""The step of a path that leads to each element of a list."""
-
-# JSON text is compared up to this many characters. An error message is shorter.
-_LONGEST_TEXT = 64 * 1024
-_members_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_elements_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_WHITESPACE = b" \t\r\n"
-_LARGEST = 10**15
-_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
-
-Steps = tuple[str | int, ...]
-Scalar = str | int | float | bool
-Found = Scalar | msgspec.Raw | None
-"""A value in a response. An object or an array stays as it is, because it is neither compared nor decoded."""
+from ingest.domain.fetch.response_body import Found, ResponseBody, Scalar, Steps
 
 
 class Meaning(StrEnum):
@@ -114,6 +98,13 @@ class BodyCondition(msgspec.Struct, frozen=True):
     steps: Steps | None
     test: ValueTest
 
+    def holds(self, body: ResponseBody) -> bool:
+        """Return whether it holds. Only a condition for the text can hold for a body that is not JSON."""
+        if self.steps is None:
+            return self.test.holds((body.text(),))
+        values = body.values(self.steps)
+        return values is not None and self.test.holds(values)
+
 
 class Delay(msgspec.Struct, frozen=True):
     """The time until the next request.
@@ -150,47 +141,13 @@ class ResponseRule(msgspec.Struct, frozen=True):
     body: tuple[BodyCondition, ...] = ()
     delay: Delay = Delay()
 
-    def matches(self, status: int, headers: Mapping[str, str], body: "ResponseBody") -> bool:
+    def matches(self, status: int, headers: Mapping[str, str], body: ResponseBody) -> bool:
         """Return whether all conditions hold. Conditions that cost less are checked first."""
         if self.statuses and not any(status in statuses for statuses in self.statuses):
             return False
         if not all(each.test.holds(_header(headers, each.name)) for each in self.headers):
             return False
-        return all(body.fulfils(each) for each in self.body)
-
-
-class ResponseBody:
-    """The body of a response, of which only the values that conditions name are decoded.
-
-    Args:
-        body: without a content coding. A body of which only the beginning is known is not JSON.
-    """
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._top: Mapping[str, msgspec.Raw] | None = None
-
-    def fulfils(self, condition: BodyCondition) -> bool:
-        """Return whether a condition holds. Only a condition for the text can hold for a body that is not JSON."""
-        if condition.steps is None:
-            return condition.test.holds((self._body[:_LONGEST_TEXT].decode(errors="replace"),))
-        found = self.values(condition.steps)
-        return found is not None and condition.test.holds(found)
-
-    def values(self, steps: Steps) -> Sequence[Found] | None:
-        """Return the values at a path, or None if the body is not JSON."""
-        try:
-            return [_value_of(raw) for raw in self._at(steps)]
-        except _INVALID:
-            return None
-
-    def _at(self, steps: Steps) -> Iterator[msgspec.Raw]:
-        if steps and isinstance(steps[0], str) and self._body.lstrip(_WHITESPACE)[:1] == b"{":
-            if self._top is None:
-                self._top = _members_of(self._body)
-            member = self._top.get(steps[0])
-            return iter(()) if member is None else _descend(member, steps[1:])
-        return _descend(msgspec.json.decode(self._body, type=msgspec.Raw), steps)
+        return all(each.holds(body) for each in self.body)
 
 
 def first_match(
@@ -198,42 +155,6 @@ def first_match(
 ) -> ResponseRule | None:
     """Return the first rule whose conditions all hold."""
     return next((rule for rule in rules if rule.matches(status, headers, body)), None)
-
-
-def number_of(value: Found) -> float | None:
-    """Return a number, which may be written as text, or None. Larger numbers than 10^15 are reduced to it."""
-    if isinstance(value, str):
-        return float(value) if _NUMBER.fullmatch(value := value.strip()) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(min(value, _LARGEST))
-
-
-def _descend(raw: msgspec.Raw, steps: Steps) -> Iterator[msgspec.Raw]:
-    for position, step in enumerate(steps):
-        start = bytes(memoryview(raw)[:1])
-        if isinstance(step, str):
-            member = _members_of(raw).get(step) if start == b"{" else None
-            if member is None:
-                return
-            raw = member
-            continue
-        elements = _elements_of(raw) if start == b"[" else []
-        if step == EACH:
-            for element in elements:
-                yield from _descend(element, steps[position + 1 :])
-            return
-        if step >= len(elements):
-            return
-        raw = elements[step]
-    yield raw
-
-
-def _value_of(raw: msgspec.Raw) -> Found:
-    if bytes(memoryview(raw)[:1]) in {b"{", b"["}:
-        return raw
-    value: Scalar | None = msgspec.json.decode(raw)
-    return value[:_LONGEST_TEXT] if isinstance(value, str) else value
 
 
 def _header(headers: Mapping[str, str], name: str) -> Sequence[str]:
