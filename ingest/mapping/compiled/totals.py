@@ -1,7 +1,7 @@
 """Compares the sum of an order's lines with the document's own total."""
 
 from collections.abc import Iterable, Iterator
-from decimal import Context, Decimal, DecimalException
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from functools import reduce
 from itertools import combinations
 from typing import Any
@@ -57,9 +57,10 @@ class TotalComparison:
                 added = self._combination_of(difference, order, notes)
                 lines += added
                 difference = _WIDE.subtract(difference, _sum(added))
-            if difference and self._is_rounding(difference, total, order):
-                lines += _rounding(difference)
-                return None
+            if difference and self._unrounded:
+                lost = self._lost_by(difference, total, order)
+                lines += _rounding(lost)
+                difference = _WIDE.subtract(difference, lost)
             return _shown(difference, total) if difference else None
         except DecimalException:
             return None  # the order is rejected because of its amounts
@@ -78,20 +79,22 @@ class TotalComparison:
                 return added
         return []
 
-    def _is_rounding(self, difference: Decimal, total: Decimal, order: Any) -> bool:
-        """Return whether the shop's own rounding explains a difference.
+    def _lost_by(self, difference: Decimal, total: Decimal, order: Any) -> Decimal:
+        """Return the part of a difference that the shop's own rounding explains.
 
         The total is the sum of exact amounts, rounded to its decimal places, while the amounts of lines were rounded before.
         """
         own = Notes()
         for read in self._unrounded:
             read(order, own)
-        exponent = total.as_tuple().exponent
-        if not own.unrounded or not isinstance(exponent, int):
-            return False
-        rest = _WIDE.subtract(difference, reduce(_WIDE.add, own.unrounded))
+        unrounded = reduce(_WIDE.add, own.unrounded, Decimal(0))
+        unit = Decimal((0, (1,), int(total.as_tuple().exponent)))
         # Half a unit of the last place. Prices that a shop computes as binary fractions are not quite exact.
-        return rest.copy_abs() <= _WIDE.scaleb(Decimal("0.500001"), exponent)
+        if _WIDE.subtract(difference, unrounded).copy_abs() <= _WIDE.multiply(unit, Decimal("0.500001")):
+            return difference
+        written = _WIDE.subtract(total, difference)
+        exact = _WIDE.add(written, unrounded).quantize(unit.scaleb(-6), context=_WIDE)
+        return _WIDE.subtract(exact.quantize(unit, ROUND_HALF_UP, _WIDE), written)
 
 
 def compile_tables(
