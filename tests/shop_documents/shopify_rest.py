@@ -31,8 +31,9 @@ def money(text: str, currency: str) -> dict[str, Any]:
 class _Order:
     """An order while it is made."""
 
-    def __init__(self, draw: Any) -> None:
+    def __init__(self, draw: Any, *, is_rest: bool) -> None:
         self.draw = draw
+        self.is_rest = is_rest
         self.currency = draw(st.sampled_from(sorted(CURRENCIES)))
         self.summed = Sum(CURRENCIES[self.currency])
         self.includes_tax = draw(st.booleans())
@@ -42,7 +43,7 @@ class _Order:
         # The documentation does not tell whether the total contains a charge that was removed.
         self.counts_removed = draw(st.booleans())
         # The discounts of orders that were imported are not allocated.
-        self.allocates = draw(st.integers(0, 5)) > 0
+        self.allocates = not is_rest or draw(st.integers(0, 5)) > 0
 
     def tax_on(self, amount: Decimal) -> list[dict[str, Any]]:
         """Count the tax of an amount, and return it as written at the amount."""
@@ -102,8 +103,9 @@ class _Order:
 
 
 @st.composite
-def shopify_rest_orders(draw: st.DrawFn) -> Generated:
-    order = _Order(draw)
+def shopify_rest_orders(draw: st.DrawFn, *, is_rest: bool = True) -> Generated:
+    """Orders as the REST API writes them, or only with the amounts that GraphQL writes as well."""
+    order = _Order(draw, is_rest=is_rest)
     summed, currency = order.summed, order.currency
     lines = [order.line(number) for number in range(draw(st.integers(0, 5)))]
     shipping = [order.shipping() for _ in range(draw(st.integers(0, 2)))]
@@ -131,7 +133,7 @@ def shopify_rest_orders(draw: st.DrawFn) -> Generated:
     _add_fees_and_tips(draw, document, order)
     document["total_tax"] = summed.text(order.tax)
     # Some orders contain only the sum of their taxes.
-    titled = draw(st.integers(0, 5)) > 0
+    titled = not is_rest or draw(st.integers(0, 5)) > 0
     document["tax_lines"] = (
         [{"title": f"Tax {part}", "price": summed.text(part)} for part in shares(draw, order.tax, summed.places)]
         if titled
@@ -146,7 +148,7 @@ def shopify_rest_orders(draw: st.DrawFn) -> Generated:
     document["total_price"] = summed.text(summed.total)
     document["total_price_set"] = money(document["total_price"], currency)
     place: tuple[str | int, ...] = ("total_price",)
-    if draw(st.booleans()):
+    if is_rest and draw(st.booleans()):
         document, place = {"order": document}, ("order", "total_price")
     return finished(draw, document, summed, place)
 
@@ -158,7 +160,7 @@ def _add_duties(draw: Any, document: dict[str, Any], order: _Order) -> None:
         return
     summed.add(duty)
     lines = document["line_items"]
-    at_lines = bool(lines) and draw(st.booleans())
+    at_lines = order.is_rest and bool(lines) and draw(st.booleans())
     if at_lines:
         written = money(summed.text(duty), order.currency)
         # The tax of a duty may be one of the taxes of the order, or not.

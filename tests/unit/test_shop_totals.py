@@ -11,8 +11,11 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from shop_documents.amazon import amazon_orders
 from shop_documents.amazon_v0 import amazon_v0_orders
+from shop_documents.bigcommerce import bigcommerce_orders
 from shop_documents.generated import Generated
+from shop_documents.magento import magento_orders
 from shop_documents.shopify_rest import shopify_rest_orders
 from shop_documents.woocommerce import woocommerce_orders
 
@@ -21,6 +24,9 @@ from ingest.mapping.load import load_mapping
 DOCUMENTS = int(os.environ.get("INGEST_TEST_DOCUMENTS", "100"))
 KINDS: dict[str, st.SearchStrategy[Generated]] = {
     "amazon": amazon_v0_orders(),
+    "amazon-2026-01-01": amazon_orders(),
+    "bigcommerce": bigcommerce_orders(),
+    "magento": magento_orders(),
     "shopify-rest": shopify_rest_orders(),
     "woocommerce": woocommerce_orders(),
 }

@@ -80,19 +80,17 @@ class TotalComparison:
         return []
 
     def _lost_by(self, difference: Decimal, total: Decimal, order: Any) -> Decimal:
-        """Return the part of a difference that the shop's own rounding explains.
+        """Return the part of a difference that comes from the shop's own rounding.
 
-        The total is the sum of exact amounts, rounded to its decimal places, while the amounts of lines were rounded before.
+        A shop rounds the sum of exact amounts to the decimal places of the total, while it has rounded the amounts of lines before.
         """
         own = Notes()
         for read in self._unrounded:
             read(order, own)
         unrounded = reduce(_WIDE.add, own.unrounded, Decimal(0))
         unit = Decimal((0, (1,), int(total.as_tuple().exponent)))
-        # Half a unit of the last place. Prices that a shop computes as binary fractions are not quite exact.
-        if _WIDE.subtract(difference, unrounded).copy_abs() <= _WIDE.multiply(unit, Decimal("0.500001")):
-            return difference
         written = _WIDE.subtract(total, difference)
+        # Prices that a shop computes as binary fractions are not quite exact.
         exact = _WIDE.add(written, unrounded).quantize(unit.scaleb(-6), context=_WIDE)
         return _WIDE.subtract(exact.quantize(unit, ROUND_HALF_UP, _WIDE), written)
 
