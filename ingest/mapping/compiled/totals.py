@@ -88,7 +88,7 @@ class TotalComparison:
         for read in self._unrounded:
             read(order, own)
         unrounded = reduce(_WIDE.add, own.unrounded, Decimal(0))
-        unit = Decimal((0, (1,), int(total.as_tuple().exponent)))
+        unit = Decimal((0, (1,), min(int(total.as_tuple().exponent), 0)))
         written = _WIDE.subtract(total, difference)
         # Prices that a shop computes as binary fractions are not quite exact.
         exact = _WIDE.add(written, unrounded).quantize(unit.scaleb(-6), context=_WIDE)
