@@ -288,6 +288,22 @@ async def test_a_quota_that_is_used_up_pauses_by_the_headers() -> None:
 
 
 @virtual_time
+async def test_a_request_in_three_minutes_is_a_rate_like_any_other() -> None:
+    fleet = Fleet(QuotaLimits(rate=0.0055, burst=18))
+    async with fleet.processes("a", "b"):
+        await asyncio.sleep(7_200)
+
+    times = [at for at, _ in fleet.sent]
+    # The limit of Amazon's list: 20 together, and 0.0056 per second.
+    assert all(
+        later - first + 1 <= 20 + 0.0056 * (times[later] - times[first])
+        for first in range(len(times))
+        for later in range(first, len(times))
+    )
+    assert len(times) >= 18 + 7_000 * 0.0055
+
+
+@virtual_time
 async def test_the_fleet_slows_down_to_the_rate_in_a_header_that_is_named_and_to_no_other() -> None:
     for header, fewest, most in (("x-amzn-RateLimit-Limit", 180, 220), ("", 900, 1_010)):
         fleet = Fleet(QuotaLimits(rate=100.0, rate_header=header))

@@ -50,6 +50,7 @@ def test_each_example_takes_what_its_service_sends(sources: dict[str, Webhook]) 
         "type": "checkout.session.completed",
         "data": {"object": {"metadata": {"order_id": "A-1"}}},
     }
+    thin: dict[str, object] = {"scope": "store/order/updated", "data": {"type": "order", "id": 250}}
     parcel: dict[str, object] = {"order": {"id": "A-1"}}
     signature = made.digest(SECRET.encode(), f"{NOW:.0f}.".encode() + json.dumps(parcel).encode()).hex()
 
@@ -60,6 +61,7 @@ def test_each_example_takes_what_its_service_sends(sources: dict[str, Webhook]) 
         announced(sources["shopify"], order, made.shopify(raw(order))),
         announced(sources["shopify-refunds"], refund, made.shopify(raw(refund), topic="refunds/create")),
         announced(sources["woocommerce"], order, made.woocommerce(raw(order))),
+        announced(sources["bigcommerce"], thin, made.bigcommerce(raw(thin))),
         announced(sources["stripe"], session, made.stripe(raw(session))),
         announced(sources["standard"], event, made.standard(raw(event))),
         announced(
@@ -73,6 +75,7 @@ def test_each_example_takes_what_its_service_sends(sources: dict[str, Webhook]) 
         ("450789469", False),
         ("450789469", False),
         ("450789469", True),
+        ("250", False),
         ("A-1", False),
         ("A-1", False),
         ("A-1", False),
