@@ -278,6 +278,15 @@ def each_source() -> Section:
                 ],
                 8,
             ),
+            graph(
+                Words(
+                    "Polling behind, by source",
+                    "Time since the list of orders was read completely. It grows until the next reading, and returns to zero.",
+                    _SECONDS,
+                ),
+                [Query(by_source(f"max by (source) (ingest_source_lag_seconds{{{_WORKERS}}} > 0)"), "{{source}}")],
+                24,
+            ),
             timeline(
                 Words(
                     "Circuit, by source",

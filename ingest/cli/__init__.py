@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, str] = {
     "retries": "queues",
     "api-key": "set_up",
     "backfill": "orders",
+    "poll": "orders",
     "reconcile": "orders",
     "remap": "orders",
     "source": "set_up",

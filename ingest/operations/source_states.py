@@ -8,10 +8,14 @@ from enum import StrEnum
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.errors import StoreUnavailable, UserError
+from ingest.domain.polling import PollState
 from ingest.operations.backends import Backends
 from ingest.queue.operate.monitor import ConsumerState, Monitor
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.redis.connection import control_client
+from ingest.store.polls import read_polls
+from ingest.store.pool import Pool
 
 # Sources that are read concurrently.
 _CONCURRENT = 10
@@ -32,11 +36,13 @@ class ListedSource:
 
     Attributes:
         quota: the name of its quota.
+        has_list: whether its list of orders may be polled.
     """
 
     name: str
     backends: Backends
     quota: str
+    has_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class SourceState:
         workers: live worker processes.
         throttled_for: seconds until requests are sent again, because the external API has asked to wait.
         errors: the errors that opened circuits.
+        poll: the polling of its list of orders. None if the list was never read.
     """
 
     source: str
@@ -58,10 +65,11 @@ class SourceState:
     workers: int
     throttled_for: float
     errors: Sequence[str]
+    poll: PollState | None = None
 
 
 async def read_states(sources: Sequence[ListedSource]) -> list[SourceState]:
-    """Read the state of each source.
+    """Read the state of each source. The state of polling is omitted while PostgreSQL cannot be used.
 
     Raises:
         QueueUnavailable: Redis cannot be used right now.
@@ -72,14 +80,32 @@ async def read_states(sources: Sequence[ListedSource]) -> list[SourceState]:
         async with limit:
             monitor = Monitor(client, source.backends.stream, source.backends.group)
             queue, consumers = await monitor.state(), await monitor.consumers()
-        return _state(source, queue, consumers, pauses[source.quota])
+        return _state(source, queue, consumers, pauses[source.quota], polls.get(source.name))
 
+    polls = await _polls(sources)
     async with control_client(sources[0].backends.redis_url) as client:
         pauses = await read_pauses(client, (source.quota for source in sources))
         return await asyncio.gather(*(read(client, source) for source in sources))
 
 
-def _state(source: ListedSource, queue: QueueState, consumers: Sequence[ConsumerState], paused: float) -> SourceState:
+async def _polls(sources: Sequence[ListedSource]) -> dict[str, PollState]:
+    listed = [source.name for source in sources if source.has_list]
+    if not listed:
+        return {}
+    try:
+        async with Pool.open(sources[0].backends.postgres_dsn, size=1) as pool:
+            return await read_polls(pool, listed)
+    except (StoreUnavailable, UserError):
+        return {}
+
+
+def _state(
+    source: ListedSource,
+    queue: QueueState,
+    consumers: Sequence[ConsumerState],
+    paused: float,
+    poll: PollState | None,
+) -> SourceState:
     alive = [consumer for consumer in consumers if consumer.state == "alive"]
     errors = sorted({consumer.circuit.error for consumer in alive if consumer.circuit is not None})
     if not alive:
@@ -88,4 +114,4 @@ def _state(source: ListedSource, queue: QueueState, consumers: Sequence[Consumer
         activity = Activity.CIRCUIT_OPEN
     else:
         activity = Activity.THROTTLED if paused else Activity.RUNNING
-    return SourceState(source.name, activity, queue, len(alive), paused, errors)
+    return SourceState(source.name, activity, queue, len(alive), paused, errors, poll)

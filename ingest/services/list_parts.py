@@ -5,12 +5,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart
 from ingest.operations.backends import Backends
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.produce.producer import Producer
 from ingest.services.backfill_runs import BackfillRuns
+from ingest.services.poller import Poller, YieldingList
+from ingest.services.polling import turns_of
 from ingest.sources.opening import open_quota
 from ingest.sources.source import Source
+from ingest.store.polls import Polls
 from ingest.store.pool import Pool
 from ingest.store.shared_connections import SharedConnections
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -29,6 +34,7 @@ async def open_list_parts(
     connections: QueueConnections,
     metrics: WorkerMetrics,
     now: Callable[[], datetime],
+    pace: Pace,
     quota: FleetQuota | None,
     name: str,
     store: SharedConnections | None,
@@ -41,6 +47,7 @@ async def open_list_parts(
         connections: to Redis.
         metrics: of the source.
         now: the queue server's time.
+        pace: of the requests for orders.
         quota: of the source, if it has one. The list may have another one.
         name: of this process.
         store: connections to PostgreSQL, which other sources use as well. None to open one.
@@ -51,6 +58,7 @@ async def open_list_parts(
         return
     async with AsyncExitStack() as stack:
         parts: list[FleetPart] = []
+        for_orders = quota
         if options.quota is not None:
             # The time for which its requests wait is not shown, because no order waits.
             unseen = WorkerMetrics.on(worker_shared_metrics(1), 0)
@@ -64,4 +72,12 @@ async def open_list_parts(
         else:
             pool = Pool.open(settings.postgres_dsn.get_secret_value(), size=1)
             records = await stack.enter_async_context(pool)
-        yield [*parts, BackfillRuns(Backends.of(settings), records, listed, name)]
+        parts.append(BackfillRuns(Backends.of(settings), records, listed, name))
+        if source.poll is not None:
+            yielding = YieldingList(listed, pace, for_orders)
+            producer = Producer(connections.control, settings.stream, backlog_limit=settings.backlog_limit)
+            stack.push_async_callback(producer.close)
+            polls = Polls(records, source.name, name)
+            turns = turns_of(settings, options, polls, records, producer, now)
+            parts.append(Poller(polls, turns, yielding, name, source.poll, metrics, now))
+        yield parts

@@ -213,7 +213,7 @@ async def open_ports(
             from ingest.services.list_parts import open_list_parts  # noqa: PLC0415  only some need it
 
             records = shared.store if shared is not None else None
-            opened = open_list_parts(settings, source, connections, metrics, clock.utc, quota, name, records)
+            opened = open_list_parts(settings, source, connections, metrics, clock.utc, pace, quota, name, records)
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
         yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts)

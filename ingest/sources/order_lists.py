@@ -33,7 +33,8 @@ _FIELD = "order_list"
 _LARGEST_FILE = 1024 * 1024
 # A page may contain hundreds of whole documents. One page is read at a time.
 _LARGEST_PAGE = 32 * 1024 * 1024
-_LONGEST_OVERLAP = 7 * 86_400.0
+_LONGEST_OVERLAP = timedelta(days=7)
+_LONGEST_LOOK_BACK = timedelta(days=90)
 
 
 def list_of(
@@ -59,7 +60,8 @@ def list_of(
         declared = _declared(settings.order_list)
         requests = ListRequests(declared)
         PageReader(declared, ListTimes(declared.time, declared.zone))
-        overlap = _overlap(declared.overlap)
+        overlap = _duration("overlap", declared.overlap, _LONGEST_OVERLAP)
+        look_back = _duration("look_back", declared.look_back, _LONGEST_LOOK_BACK)
     except ListProblem as problem:
         raise _error(settings, problem) from None
     return ListOptions(
@@ -73,6 +75,7 @@ def list_of(
         declared,
         replace(limits, body=max(limits.body, _LARGEST_PAGE)),
         overlap,
+        look_back,
         QuotaLimits(declared.rate, declared.burst, rate_header=settings.upstream_rate_header or "")
         if declared.rate
         else None,
@@ -98,13 +101,13 @@ def _table(text: str) -> Any:
         raise ListProblem(f"neither a JSON object nor a TOML file: {error}") from None
 
 
-def _overlap(given: str | float) -> timedelta:
+def _duration(key: str, given: str | float, longest: timedelta) -> timedelta:
     try:
         seconds = parse_duration(given) if isinstance(given, str) else float(given)
     except ValueError as error:
-        raise ListProblem(f"{error} (got {given!r})", "overlap") from None
-    if not 0 <= seconds <= _LONGEST_OVERLAP:
-        raise ListProblem("must be from 0 to 7 days", "overlap")
+        raise ListProblem(f"{error} (got {given!r})", key) from None
+    if not 0 <= seconds <= longest.total_seconds():
+        raise ListProblem(f"must be from 0 to {longest.days} days", key)
     return timedelta(seconds=seconds)
 
 

@@ -16,6 +16,7 @@ RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "jobs"),
     # `ingest backfill` runs with the credentials of the external API, which only workers have.
     _ADD_TO_AUDIT_LOG,
+    ("SELECT, INSERT, UPDATE", "polls"),
     ("SELECT", "schema_migrations"),
     ("SELECT, INSERT, UPDATE", "credentials"),
 )

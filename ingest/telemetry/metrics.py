@@ -88,6 +88,23 @@ RETRIES = _by_source(
     "ingest_retries_total", "counter", "Orders scheduled for another delivery, by reason.", "reason",
     tuple(RetryReason),
 )  # fmt: skip
+SOURCE_LAG = _by_source(
+    "ingest_source_lag_seconds",
+    "gauge",
+    "Time since the position of polling: earlier changes of orders have been enqueued (0 without polling).",
+    combine="max",
+)
+POLL_INTERVAL = _by_source(
+    "ingest_source_poll_seconds",
+    "gauge",
+    "Configured pause between two readings of the list (0 without polling).",
+    combine="max",
+)
+POLLS = _by_source("ingest_polls_total", "counter", "Readings of the list, by result.", "result", ("done", "failed"))
+POLLED_ORDERS = _by_source(
+    "ingest_polled_orders_total", "counter", "Elements of the list that were read by polling, by result.", "result",
+    ("enqueued", "waiting", "unchanged", "unusable"),
+)  # fmt: skip
 LOOP_LAG = Spec(
     "ingest_event_loop_lag_seconds",
     "histogram",
@@ -143,6 +160,10 @@ class WorkerMetrics(ProcessMetrics, frozen=True):
     retries: Annotated[dict[str, Counter], RETRIES]
     rate_limit_wait: Annotated[Histogram, RATE_LIMIT_WAIT]
     upstream_quota: Annotated[dict[str, Gauge], UPSTREAM_QUOTA]
+    source_lag: Annotated[Gauge, SOURCE_LAG]
+    poll_interval: Annotated[Gauge, POLL_INTERVAL]
+    polls: Annotated[dict[str, Counter], POLLS]
+    polled_orders: Annotated[dict[str, Counter], POLLED_ORDERS]
 
     @classmethod
     def on(cls, shared_metrics: SharedMetrics, slot: int, source: str = UNNAMED) -> "WorkerMetrics":

@@ -44,6 +44,7 @@ class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         time: format of the times in requests.
         zone: time zone of times without one.
         overlap: how far a poll reads again before the last one.
+        look_back: how far one poll an hour reads again, for orders that become visible late. 0 for never.
         complete: whether the elements are whole documents.
         remove_prefix: text before the IDs that is removed.
         rate: requests per second, if the API counts those for the list separately. 0 to count them as requests for orders.
@@ -66,6 +67,7 @@ class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     time: str = "iso"
     zone: str = "UTC"
     overlap: str | float = "5m"
+    look_back: str | float = 0.0
     complete: bool = False
     remove_prefix: str = ""
     rate: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0

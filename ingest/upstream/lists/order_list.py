@@ -56,6 +56,7 @@ class ListOptions(msgspec.Struct, frozen=True):
         declared: the description of the list.
         limits: of one request and its response.
         overlap: how far a poll reads again before the last one.
+        look_back: how far one poll an hour reads again. 0 for never.
         quota: limits over all processes, if the API counts requests for the list separately.
     """
 
@@ -63,6 +64,7 @@ class ListOptions(msgspec.Struct, frozen=True):
     declared: ListDeclaration
     limits: UpstreamLimits
     overlap: timedelta
+    look_back: timedelta
     quota: QuotaLimits | None = None
 
 

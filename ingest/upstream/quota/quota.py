@@ -109,6 +109,11 @@ class FleetQuota:
         if self._waiting:
             self._send_due()
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a request waits for its turn."""
+        return bool(self._waiting)
+
     def read_ahead(self) -> int:
         """How many orders this process should hold, at most."""
         return self._share.read_ahead()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ingest.cli.invocation import start
@@ -43,12 +44,19 @@ def list_(*, as_json: AsJson = False) -> None:
 
     settings = start()
     sources, kinds = source_settings_without_secrets(settings), source_kinds(settings)
-    listed = [ListedSource(name, Backends.of(each), quota_name_of(each)) for name, each in sources.items()]
+    listed = [
+        ListedSource(name, Backends.of(each), quota_name_of(each), each.order_list is not None)
+        for name, each in sources.items()
+    ]
     states = run_interruptible(read_states(listed))
     with standard_output() as stream:
         if as_json:
             for state in states:
-                found = asdict(state) | {"kind": kinds.get(state.source), "quota": _quota(sources[state.source])}
+                found = asdict(state) | {
+                    "poll": _poll(state),
+                    "kind": kinds.get(state.source),
+                    "quota": _quota(sources[state.source]),
+                }
                 print(printable_json(json.dumps(found, ensure_ascii=False)), file=stream)
             return
         rows = [_row(state, sources[state.source]) for state in states]
@@ -73,6 +81,31 @@ def _row(state: "SourceState", settings: "Settings") -> tuple[str, ...]:
 
 
 def _condition(state: "SourceState") -> str:
+    poll = state.poll
+    if poll is not None and poll.error:
+        return f"{_activity(state)}, list not read: {printable(poll.error, _LONGEST_ERROR)}"
+    if poll is not None and poll.looked_at is not None:
+        return f"{_activity(state)}, polled {format_duration(_age(poll.looked_at))} ago"
+    return _activity(state)
+
+
+def _age(moment: datetime) -> float:
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
+
+
+def _poll(state: "SourceState") -> dict[str, Any] | None:
+    poll = state.poll
+    if poll is None:
+        return None
+    return {
+        "position": poll.position.isoformat(),
+        "looked_at": None if poll.looked_at is None else poll.looked_at.isoformat(),
+        "failures": poll.failures,
+        "error": poll.error,
+    }
+
+
+def _activity(state: "SourceState") -> str:
     if state.errors:
         return f"{state.activity}: {printable('; '.join(state.errors), _LONGEST_ERROR)}"
     if state.throttled_for:

@@ -1,0 +1,67 @@
+"""Polling: the position up to which a source's list of orders has been read, and the result of one reading."""
+
+from datetime import datetime
+
+import msgspec
+
+
+class PollTurn(msgspec.Struct, frozen=True):
+    """The turn of a process to read a list. It lasts as long as its lease is renewed.
+
+    Attributes:
+        position: all orders that changed before this time, by the shop's clock, have been enqueued or stored.
+        fence: number of the turn. Only the last one can change the position.
+        failures: readings that have failed since the last success.
+        looked_back_at: when the list was last read further back, or None.
+    """
+
+    position: datetime
+    fence: int
+    failures: int
+    looked_back_at: datetime | None
+
+
+class PollState(msgspec.Struct, frozen=True):
+    """The polling of one source, as recorded for all processes.
+
+    Attributes:
+        source: name of the source.
+        position: see `PollTurn`.
+        due_in: seconds until the next reading, or until the lease of the current one ends. 0 or less if it is due.
+        is_reading: whether a process is reading the list.
+        holder: the process that had the last turn.
+        looked_at: end of the last successful reading, or None.
+        failures: readings that have failed since.
+        error: of the last one, or None.
+    """
+
+    source: str
+    position: datetime
+    due_in: float
+    is_reading: bool
+    holder: str
+    looked_at: datetime | None
+    failures: int
+    error: str | None
+
+
+class PollCounts(msgspec.Struct):
+    """The elements of one reading.
+
+    Attributes:
+        listed: orders in the period.
+        enqueued: missing or newer than stored.
+        waiting: the same, but still in the queue, so that they needed no entry.
+        unchanged: stored as listed, or erased.
+        unusable: elements without a usable ID.
+        untimed: orders without a usable time, although the list should contain one.
+        pages: requests.
+    """
+
+    listed: int = 0
+    enqueued: int = 0
+    waiting: int = 0
+    unchanged: int = 0
+    unusable: int = 0
+    untimed: int = 0
+    pages: int = 0

@@ -1,0 +1,146 @@
+"""Takes the turn of polling a source, reads its list, and records the position, for workers and for `ingest poll`.
+
+The position advances when all orders up to it are queued. If the process dies before that, its lease ends, and another process reads
+from the position before: orders may be enqueued twice, but none is missed.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from ingest.domain.errors import Fault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
+from ingest.domain.fetch.listed import OrderList
+from ingest.domain.polling import PollTurn
+from ingest.operations.poll.look import Found, Look, OnProgress
+from ingest.store.polls import LEASE, Polls
+
+_RENEW_EVERY = LEASE / 3
+_FIRST_PAUSE = 5.0
+_LONGEST_PAUSE = 3_600.0
+# How often a list is read further back.
+_LOOK_BACK_EVERY = timedelta(hours=1)
+
+
+class TurnLost(Exception):
+    """Another process has the turn, because this one could not renew its lease in time."""
+
+
+class PollPlan(msgspec.Struct, frozen=True):
+    """How the list of a source is polled.
+
+    Attributes:
+        every: seconds between the beginnings of two readings.
+        overlap: how far a reading begins before the position.
+        look_back: how far it begins before the position once an hour. 0 for never.
+    """
+
+    every: float
+    overlap: timedelta
+    look_back: timedelta
+
+
+class Turns:
+    """The turns of one source in one process.
+
+    Args:
+        polls: the recorded turns and positions.
+        look: reads the list.
+        plan: how it is polled.
+        now: our clock.
+        draw: returns a uniform random number between its arguments, for pauses after failures.
+    """
+
+    def __init__(
+        self,
+        polls: Polls,
+        look: Look,
+        plan: PollPlan,
+        now: Callable[[], datetime],
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._polls = polls
+        self._look = look
+        self._plan = plan
+        self._now = now
+        self._draw = draw
+
+    async def take(self, *, is_due: bool = False) -> PollTurn | None:
+        """Take the turn. See `Polls.take`."""
+        return await self._polls.take(self._now(), is_due=is_due)
+
+    async def run(
+        self,
+        turn: PollTurn,
+        orders: OrderList,
+        on_progress: OnProgress = lambda _: None,
+    ) -> Found:
+        """Read the list, and end the turn. When it is cancelled, the turn is released.
+
+        Raises:
+            Fault: the list cannot be read. This is recorded.
+            UserError: a server denies access, or a setting is wrong. This is recorded if possible.
+            StoreUnavailable: PostgreSQL cannot be used right now. The lease ends by itself.
+            TurnLost: another process has the turn now.
+        """
+        started_at = time.monotonic()
+        looks_back = self._looks_back(turn)
+        since = turn.position - max(self._plan.overlap, self._plan.look_back if looks_back else timedelta())
+        try:
+            found = await self._while_leased(turn, self._look.run(orders, since, on_progress))
+        except (Fault, UserError) as error:
+            await self._polls.fail(turn, str(error), self.pause_after(error, turn.failures))
+            raise
+        except asyncio.CancelledError:
+            await self._release(turn)
+            raise
+        pause = max(0.0, self._plan.every - (time.monotonic() - started_at))
+        if not await self._polls.advance(turn, found.began_at, pause, looked_back=looks_back):
+            raise TurnLost
+        return found
+
+    def pause_after(self, error: Exception, failures: int) -> float:
+        """Return the seconds until the next reading after a failed one."""
+        pause = min(self._plan.every, _FIRST_PAUSE * 2.0 ** min(failures, 20)) * self._draw(0.5, 1.0)
+        if isinstance(error, ThrottledFault | PostponedFault) and error.after is not None:
+            pause = max(pause, error.after)
+        return min(pause, _LONGEST_PAUSE)
+
+    async def _while_leased(self, turn: PollTurn, reading: Awaitable[Found]) -> Found:
+        """Return the result of a reading, which is cancelled if the lease cannot be renewed."""
+        task, renewing = asyncio.ensure_future(reading), asyncio.ensure_future(self._renew(turn))
+        try:
+            await asyncio.wait([task, renewing], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                renewing.result()
+            return await task
+        finally:
+            task.cancel()
+            renewing.cancel()
+            await asyncio.gather(task, renewing, return_exceptions=True)
+
+    async def _renew(self, turn: PollTurn) -> None:
+        renewed_at = time.monotonic()
+        while True:
+            await asyncio.sleep(_RENEW_EVERY)
+            try:
+                if not await self._polls.renew(turn):
+                    raise TurnLost
+                renewed_at = time.monotonic()
+            except StoreUnavailable:
+                if time.monotonic() - renewed_at > LEASE:
+                    raise
+
+    async def _release(self, turn: PollTurn) -> None:
+        try:
+            async with asyncio.timeout(1.0):
+                await self._polls.release(turn)
+        except (StoreUnavailable, UserError, TimeoutError):
+            return  # the lease ends by itself
+
+    def _looks_back(self, turn: PollTurn) -> bool:
+        last = turn.looked_back_at
+        return bool(self._plan.look_back) and (last is None or self._now() - last >= _LOOK_BACK_EVERY)

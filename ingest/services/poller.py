@@ -1,0 +1,180 @@
+"""Polls the list of orders of one source in a worker process, whenever it is due and no other process does it.
+
+The pause between two readings is spent waiting, without a command to Redis. A process that had the last turn continues on time, and the
+others a moment later, so that the turn stays in one process, whose connection and access token are kept.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ingest.domain.errors import Fault, Unavailable, UserError
+from ingest.domain.fetch.listed import ListedPage, OrderList
+from ingest.domain.polling import PollState, PollTurn
+from ingest.flow.pace.pace import Pace
+from ingest.operations.poll.look import Found
+from ingest.operations.poll.turns import TurnLost, Turns
+from ingest.store.polls import Polls
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.metrics import WorkerMetrics
+
+if TYPE_CHECKING:
+    from ingest.upstream.quota.quota import FleetQuota
+
+_log = get_logger("poll")
+
+# How often the lag is updated while nothing happens.
+_LONGEST_WAIT = 15.0
+# Processes that had not the last turn wait longer by up to this share of the pause, and these seconds.
+_LATER_SHARE, _LATER_MOST = 0.1, 10.0
+_AFTER_OUTAGE = 5.0
+# A page waits for orders' requests at most this long, and looks this often.
+_LONGEST_YIELD, _YIELD_STEP = 30.0, 0.1
+
+
+class YieldingList:
+    """A list whose pages are requested behind the requests for orders, and not while the API has asked to wait.
+
+    Args:
+        orders: the list.
+        pace: of the requests for orders.
+        quota: that the process shares with others. None without one.
+    """
+
+    def __init__(self, orders: OrderList, pace: Pace, quota: "FleetQuota | None") -> None:
+        self._orders = orders
+        self._pace = pace
+        self._quota = quota
+
+    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+        """See `OrderList`."""
+        left = _LONGEST_YIELD
+        while left > 0 and (self._pace.is_paused() or (self._quota is not None and self._quota.has_waiting)):
+            await asyncio.sleep(_YIELD_STEP)
+            left -= _YIELD_STEP
+        return await self._orders.page(since, until, cursor)
+
+
+class Poller:
+    """A part of a worker, see `FleetPart`.
+
+    Args:
+        polls: the recorded turns and positions.
+        turns: of this process.
+        orders: the list.
+        name: the holder's name.
+        every: seconds between two readings.
+        metrics: of the source.
+        now: our clock.
+        draw: returns a uniform random number between its arguments, for the order of processes.
+    """
+
+    def __init__(
+        self,
+        polls: Polls,
+        turns: Turns,
+        orders: OrderList,
+        name: str,
+        every: float,
+        metrics: WorkerMetrics,
+        now: Callable[[], datetime],
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._polls = polls
+        self._turns = turns
+        self._orders = orders
+        self._name = name
+        self._every = every
+        self._metrics = metrics
+        self._now = now
+        self._draw = draw
+        self._position: datetime | None = None
+        self._closed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Poll until cancelled or closed."""
+        self._metrics.poll_interval.set(self._every)
+        while not self._closed.is_set():
+            try:
+                pause = await self._step()
+            except (Unavailable, UserError) as error:
+                _log.warning("poll_not_possible", error=str(error), retry_in=_AFTER_OUTAGE)
+                pause = _AFTER_OUTAGE
+            except Exception:  # noqa: BLE001  a bug in polling must not stop the orders
+                self._metrics.polls["failed"].inc()
+                _log.exception("poll_failed", error="a bug", retry_in=self._every)
+                pause = self._every
+            await self._wait(pause)
+
+    def close(self) -> None:
+        """See `FleetPart`. A reading ends, and its turn is released."""
+        self._closed.set()
+
+    async def _step(self) -> float:
+        """Read the list if it is due, and return the seconds to wait."""
+        state = await self._polls.state()
+        if state is not None:
+            self._position = state.position
+            if state.due_in > 0:
+                return state.due_in + self._delay(state)
+        turn = await self._turns.take()
+        if turn is None:
+            return self._draw(0.1, 1.0)
+        self._position = turn.position
+        await self._unless_closed(self._read(turn))
+        return 0.0
+
+    def _delay(self, state: PollState) -> float:
+        if state.holder == self._name and not state.is_reading:
+            return 0.0
+        return self._draw(0.1, min(_LATER_MOST, 0.1 + _LATER_SHARE * self._every))
+
+    async def _read(self, turn: PollTurn) -> None:
+        try:
+            found = await self._turns.run(turn, self._orders)
+        except TurnLost:
+            _log.warning("poll_turn_lost")
+        except (Fault, UserError) as error:
+            self._metrics.polls["failed"].inc()
+            _log.warning("poll_failed", error=str(error), failures=turn.failures + 1)
+        else:
+            self._position = found.began_at
+            self._count(found)
+
+    def _count(self, found: Found) -> None:
+        counts = found.counts
+        self._metrics.polls["done"].inc()
+        for result in ("enqueued", "waiting", "unchanged", "unusable"):
+            self._metrics.polled_orders[result].inc(getattr(counts, result))
+        if counts.unusable or counts.untimed:
+            _log.warning("poll_elements_unusable", without_id=counts.unusable, without_time=counts.untimed)
+        log = _log.info if counts.enqueued else _log.debug
+        log("poll_done", listed=counts.listed, enqueued=counts.enqueued, waiting=counts.waiting, pages=counts.pages)
+
+    async def _unless_closed(self, reading: Awaitable[None]) -> None:
+        task, closed = asyncio.ensure_future(reading), asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait([task, closed], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                await task
+        finally:
+            task.cancel()
+            closed.cancel()
+            await asyncio.gather(task, closed, return_exceptions=True)
+
+    async def _wait(self, pause: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + pause
+        while not self._closed.is_set():
+            if self._position is not None:
+                self._metrics.source_lag.set(max(0.0, (self._now() - self._position).total_seconds()))
+            left = until - loop.time()
+            if left <= 0:
+                return
+            try:
+                async with asyncio.timeout(min(left, _LONGEST_WAIT)):
+                    await self._closed.wait()
+            except TimeoutError:
+                continue

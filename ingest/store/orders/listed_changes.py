@@ -1,0 +1,47 @@
+"""Finds the orders of a shop's list that are missing or older in the table `orders`."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import asyncpg
+
+from ingest.domain.fetch.listed import ListedOrder
+
+# The version of an order without its own `updated_at` is the time of its fetch by our clock. It is compared in the shop's time, and a
+# change within the same moment counts as newer. An `updated_at` that is too far in the future is no version.
+_MOMENT = timedelta(seconds=2)
+_CHANGED = """
+SELECT listed.order_id
+FROM unnest($2::text[], $3::timestamptz[]) AS listed (order_id, updated_at)
+LEFT JOIN orders AS o ON o.source = $1 AND o.order_id = listed.order_id
+WHERE NOT EXISTS (SELECT FROM erased_orders AS e WHERE e.source = $1 AND e.order_id = listed.order_id)
+  AND (o.order_id IS NULL OR listed.updated_at IS NULL
+       OR listed.updated_at > CASE WHEN o.updated_at IS NULL THEN o.version - $4::interval ELSE greatest(o.version, o.updated_at) END)
+"""
+
+
+class Fetches(Protocol):
+    """Runs statements, as `Pool` and `Statements` do."""
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run a statement, and return its rows."""
+
+
+async def changed_orders(
+    connection: Fetches, source: str, orders: Sequence[ListedOrder], clock_ahead: timedelta
+) -> set[str]:
+    """Return the IDs of orders that are not stored, or older than listed, or whose time is not listed. Erased orders are omitted.
+
+    Args:
+        connection: runs the statement.
+        source: name of the source.
+        orders: elements of its list.
+        clock_ahead: how far our clock is ahead of the shop's.
+
+    Raises:
+        StoreUnavailable: PostgreSQL cannot be used right now.
+    """
+    ids, times = [order.order_id for order in orders], [order.updated_at for order in orders]
+    found = await connection.fetch(_CHANGED, source, ids, times, clock_ahead + _MOMENT)
+    return {record["order_id"] for record in found}

@@ -1,0 +1,110 @@
+"""Keeps the turns and the positions of polling in the table `polls`.
+
+One process at a time has the turn of a source. It renews its lease while it reads the list. If it dies, the lease ends, and another
+process reads from the same position. Each turn has a number, so that a process that was frozen in between changes nothing.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import asyncpg
+
+from ingest.domain.polling import PollState, PollTurn
+
+LEASE = 10.0
+"""Seconds after which the turn of a process that does not renew it has ended."""
+
+_HELD = "source = $1 AND holder = $2 AND fence = $3"
+_FREE = "coalesce(p.leased_until <= clock_timestamp(), true)"
+# A process that was restarted under its name need not wait for its own lease.
+_TAKE = f"""
+INSERT INTO polls AS p (source, position, holder, fence, leased_until, next_at)
+VALUES ($1, $3, $2, 1, clock_timestamp() + make_interval(secs => {LEASE}), clock_timestamp())
+ON CONFLICT (source) DO UPDATE
+SET holder = excluded.holder, fence = p.fence + 1, leased_until = excluded.leased_until
+WHERE ({_FREE} OR p.holder = excluded.holder) AND ($4 OR p.next_at <= clock_timestamp())
+RETURNING position, fence, failures, looked_back_at
+"""  # noqa: S608  constants, as below
+_RENEW = f"UPDATE polls SET leased_until = clock_timestamp() + make_interval(secs => {LEASE}) WHERE {_HELD} RETURNING 1"  # noqa: S608
+_ADVANCE = f"""
+UPDATE polls
+SET position = $4, next_at = clock_timestamp() + make_interval(secs => $5), leased_until = NULL, looked_at = clock_timestamp(),
+    looked_back_at = CASE WHEN $6 THEN clock_timestamp() ELSE looked_back_at END, failures = 0, error = NULL
+WHERE {_HELD} RETURNING 1
+"""  # noqa: S608
+_FAIL = f"""
+UPDATE polls
+SET next_at = clock_timestamp() + make_interval(secs => $5), leased_until = NULL, failures = failures + 1, error = $4
+WHERE {_HELD} RETURNING 1
+"""  # noqa: S608
+_RELEASE = f"UPDATE polls SET leased_until = NULL WHERE {_HELD} RETURNING 1"  # noqa: S608
+_STATES = """
+SELECT source, position, holder, looked_at, failures, error,
+       coalesce(leased_until > clock_timestamp(), false) AS is_reading,
+       extract(epoch FROM greatest(next_at, leased_until) - clock_timestamp())::float8 AS due_in
+FROM polls WHERE source = ANY ($1::text[])
+"""
+_LONGEST_ERROR = 500
+
+
+class Fetches(Protocol):
+    """Runs statements, as `Pool` and `Statements` do."""
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run a statement, and return its rows."""
+
+
+class Polls:
+    """The polling of one source, by one process.
+
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. A change may have been made nevertheless.
+
+    Args:
+        connection: runs the statements.
+        source: name of the source.
+        holder: unique name of the process. A process that is started again instead of a dead one may have its name.
+    """
+
+    def __init__(self, connection: Fetches, source: str, holder: str) -> None:
+        self._connection = connection
+        self._source = source
+        self._holder = holder
+
+    async def state(self) -> PollState | None:
+        """Return the recorded state, or None before the first reading."""
+        return (await read_polls(self._connection, [self._source])).get(self._source)
+
+    async def take(self, start: datetime, *, is_due: bool = False) -> PollTurn | None:
+        """Take the turn, or return None if another process has it or no reading is due.
+
+        Args:
+            start: position of a source without one. It is recorded, so that a first reading that fails loses no order.
+            is_due: whether the list is to be read even if its time has not come.
+        """
+        found = await self._connection.fetch(_TAKE, self._source, self._holder, start, is_due)
+        return PollTurn(*found[0]) if found else None
+
+    async def renew(self, turn: PollTurn) -> bool:
+        """Renew the lease, and return False if the turn has ended."""
+        return await self._update(_RENEW, turn)
+
+    async def advance(self, turn: PollTurn, position: datetime, pause: float, *, looked_back: bool = False) -> bool:
+        """End the turn at a position, and return False if it had ended before. The next reading is due after the pause."""
+        return await self._update(_ADVANCE, turn, position, pause, looked_back)
+
+    async def fail(self, turn: PollTurn, error: str, pause: float) -> bool:
+        """End the turn with an error at the position before."""
+        return await self._update(_FAIL, turn, error[:_LONGEST_ERROR], pause)
+
+    async def release(self, turn: PollTurn) -> bool:
+        """End the turn, so that another process takes it immediately."""
+        return await self._update(_RELEASE, turn)
+
+    async def _update(self, statement: str, turn: PollTurn, *arguments: Any) -> bool:
+        return bool(await self._connection.fetch(statement, self._source, self._holder, turn.fence, *arguments))
+
+
+async def read_polls(connection: Fetches, sources: Sequence[str]) -> dict[str, PollState]:
+    """Return the recorded states of these sources by name. A source whose list was never read is omitted."""
+    return {record["source"]: PollState(**record) for record in await connection.fetch(_STATES, [*sources])}

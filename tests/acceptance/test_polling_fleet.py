@@ -1,0 +1,220 @@
+"""Three hosts poll one shop, and are killed while it changes: every change is stored within two polls.
+
+Each host is an `ingest worker` command with its own process group and, if libfaketime is installed, its own clock. The full size, which
+takes 20 minutes, runs with `INGEST_TEST_POLL=full`. It prints its figures.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from acceptance.commands import WorkerCommand, Workers, closing_workers
+from integration.listed_shop import ListedShop, listed_shop
+from integration.scene import Scene
+from scripted_http import Received
+from support import Cli, connected, eventually
+
+from ingest.queue.produce.producer import Producer
+from ingest.store.polls import LEASE
+
+FULL = os.environ.get("INGEST_TEST_POLL") == "full"
+CHANGES, SECONDS, KILLS, EVERY = (10_000, 1_200.0, 10, 30.0) if FULL else (100, 4.0, 1, 1.0)
+WEBHOOKS = 0.01
+LATE, LATE_BY = 0.01, (20.0 if FULL else 2.0)
+OVERLAP = 60 if FULL else 10
+# A process that is killed while it reads keeps the others from reading until its lease ends.
+WITHIN = 2 * EVERY if FULL else 2 * EVERY + LEASE + 5
+HOSTS = {"a": "+0s", "b": "+90s", "c": "-90s"}
+CAN_FAKE_TIME = (FAKETIME := Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")).exists()
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(SECONDS + 300)]
+
+
+@dataclass(slots=True)
+class CountedShop(ListedShop):
+    """A shop that records when each version was fetched, and which host reads the list."""
+
+    served: defaultdict[tuple[str, datetime], list[float]] = field(default_factory=lambda: defaultdict(list))
+    on_page: "asyncio.Future[str] | None" = None
+
+    def respond(self, received: Received) -> bytes:
+        path = received.line.split()[1]
+        if path.startswith("/orders/"):
+            order_id = path.rpartition("/")[2]
+            self.served[order_id, self.orders[order_id]].append(time.monotonic())
+        elif self.on_page is not None and not self.on_page.done():
+            self.on_page.set_result(received.headers["x-host"])
+        return ListedShop.respond(self, received)
+
+
+@dataclass(slots=True)
+class Change:
+    """A version of an order, and when it became visible and stored."""
+
+    at: datetime
+    visible: float
+    stored: float | None = None
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[CountedShop]:
+    async with listed_shop(CountedShop(ahead=timedelta(seconds=45), size=100)) as shop:
+        yield shop  # type: ignore[misc]  # the one that was passed
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@pytest.fixture
+def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
+    servers = {
+        "INGEST_REDIS_URL": scene.redis_url,
+        "INGEST_POSTGRES_DSN": scene.dsn,
+        "INGEST_STREAM": scene.queue,
+        "INGEST_CONCURRENCY": "20",
+    }
+    with closing_workers(cli, servers) as workers:
+        yield workers
+
+
+def start(workers: Workers, shop: CountedShop, host: str) -> WorkerCommand:
+    settings = shop.settings(overlap=f"{OVERLAP}s") | {
+        "poll": EVERY,
+        "upstream_headers": f"X-Host: {host}",
+        "processes": 1,
+    }
+    env = {f"INGEST_{name.upper()}": str(value) for name, value in settings.items()}
+    if CAN_FAKE_TIME:
+        env |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME": HOSTS[host], "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    command = WorkerCommand(workers.cli.start("worker", env=workers.env | env, new_interpreter=True))
+    workers.started.append(command)
+    return command
+
+
+async def change_orders(shop: CountedShop, producer: Producer, changes: dict[str, list[Change]]) -> None:
+    """Add and change orders evenly over the time."""
+    began, draw = time.monotonic(), random.Random(1)
+    late: list[asyncio.Task[None]] = []
+    for number in range(CHANGES):
+        await asyncio.sleep(max(0.0, began + number * SECONDS / CHANGES - time.monotonic()))
+        # The orders of at least two seconds ago, because times are whole seconds.
+        old = len(changes) - 50
+        order_id = f"o-{draw.randrange(old)}" if old > 0 and draw.random() < 0.5 else f"o-{len(changes)}"
+        known = changes.setdefault(order_id, [])
+        if known and known[-1].at >= shop.now():
+            continue
+        if draw.random() < LATE and not known:
+            late.append(asyncio.create_task(appear_late(shop, order_id, known)))
+            continue
+        shop.change(order_id)
+        known.append(Change(shop.orders[order_id], time.monotonic()))
+        if draw.random() < WEBHOOKS:
+            await producer.try_announce([order_id], coalesce=60.0)
+    await asyncio.gather(*late)
+
+
+async def appear_late(shop: CountedShop, order_id: str, known: list[Change]) -> None:
+    at = shop.now()
+    await asyncio.sleep(LATE_BY)
+    shop.orders[order_id] = at
+    known.append(Change(at, time.monotonic()))
+
+
+async def watch(dsn: str, changes: dict[str, list[Change]]) -> None:
+    """Note when each version is stored."""
+    last = datetime.fromisoformat("2000-01-01T00:00:00Z")
+    async with connected(dsn) as connection:
+        while True:
+            rows = await connection.fetch(
+                "SELECT order_id, version, ingested_at FROM orders WHERE ingested_at > $1", last - timedelta(seconds=3)
+            )
+            now = time.monotonic()
+            for row in rows:
+                last = max(last, row["ingested_at"])
+                for change in changes.get(row["order_id"], []):
+                    if change.stored is None and change.at <= row["version"]:
+                        change.stored = now
+            await asyncio.sleep(0.1)
+
+
+async def kill_hosts(workers: Workers, shop: CountedShop, hosts: dict[str, WorkerCommand]) -> list[float]:
+    """Kill hosts at regular times: the one that reads the list, while it does, or any."""
+    killed, draw = [], random.Random(2)
+    for number in range(KILLS):
+        await asyncio.sleep(SECONDS / (KILLS + 1))
+        if FULL and number % 2 == 0:
+            shop.on_page = asyncio.get_running_loop().create_future()
+            host = await shop.on_page
+        else:
+            host = draw.choice(sorted(hosts))
+        hosts[host].ask_group(signal.SIGKILL)
+        killed.append(time.monotonic())
+        await hosts[host].exit_code()
+        hosts[host] = start(workers, shop, host)
+    return killed
+
+
+async def test_every_change_is_stored_within_two_polls_while_hosts_are_killed(
+    scene: Scene, shop: CountedShop, workers: Workers
+) -> None:
+    changes: dict[str, list[Change]] = {}
+    hosts = {host: start(workers, shop, host) for host in HOSTS}
+    for host in hosts.values():
+        await host.says("process_started", process="worker-0")
+    await eventually(lambda: bool(shop.lists), within=60)
+    watching = asyncio.create_task(watch(scene.dsn, changes))
+
+    killing = asyncio.create_task(kill_hosts(workers, shop, hosts))
+    await change_orders(shop, Producer(scene.redis, scene.queue), changes)
+    made = list(itertools.chain.from_iterable(changes.values()))
+    await eventually(lambda: all(change.stored for change in made), within=WITHIN + 10)
+    killed = await killing
+    readings = sum(values["page"] == "1" for values in shop.lists)
+    # Further readings fetch nothing.
+    fetched = sum(map(len, shop.served.values()))
+    await eventually(
+        lambda: sum(values["page"] == "1" for values in shop.lists) >= readings + 2, within=3 * EVERY + LEASE + 10
+    )
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+
+    delays = sorted(change.stored - change.visible for change in made if change.stored is not None)
+    repeated = [times for times in shop.served.values() if len(times) > 2]
+    figures = {
+        "changes": len(made),
+        "orders": len(changes),
+        "readings": readings,
+        "pages": len(shop.lists),
+        "kills": len(killed),
+        "stored_within_s": {
+            "median": delays[len(delays) // 2],
+            "p99": delays[len(delays) * 99 // 100],
+            "max": delays[-1],
+        },
+        "fetched": sum(map(len, shop.served.values())),
+        "fetched_twice": sum(len(times) == 2 for times in shop.served.values()),
+        "fetched_more_often": len(repeated),
+        "faked_clocks": CAN_FAKE_TIME,
+    }
+    sys.stdout.write(f"{json.dumps(figures)}\n")
+    assert len(killed) == KILLS
+    assert delays[-1] <= WITHIN
+    assert sum(map(len, shop.served.values())) == fetched
+    # A killed process had fetched them, and another one fetches them again.
+    assert all(any(times[0] - 1 <= at <= times[-1] for at in killed) for times in repeated)
