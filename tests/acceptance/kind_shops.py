@@ -1,16 +1,16 @@
-"""One deployment with a source of each known kind, and the simulated shop of each as a process."""
+"""One deployment with a source of each known kind, and the simulated shop of each."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import asyncpg
-from support import Cli, eventually
+from support import eventually
+
+from ingest.lab.shops.orders import ShopOrder
+from ingest.lab.shops.simulated_shop import SimulatedShop
 
 SECRET = "a-secret-of-webhooks"
 LOGIN_WITH_AMAZON = """
@@ -28,15 +28,15 @@ class Kind:
 
     Attributes:
         shape: the simulated shop.
-        limits: options of the shop, whose limits would make the test slow.
         keys: of the source.
+        limits: fields of the behaviour of the shop, whose usual limits would take too long.
         sends_webhooks: whether the shop sends webhooks.
         logs_in: whether the source exchanges its credential for a token.
     """
 
     shape: str
-    limits: Sequence[str]
     keys: str
+    limits: Mapping[str, object] = field(default_factory=dict)
     sends_webhooks: bool = True
     logs_in: bool = False
 
@@ -44,34 +44,32 @@ class Kind:
 KINDS = {
     "shopify-rest": Kind(
         "shopify-rest",
-        ("--rate-limit", "60", "--rate-burst", "100"),
-        'shop = "simulated.myshopify.com"\ntoken = "shpat_simulated"\nupstream.rate = 50',
+        'shop = "simulated.myshopify.com"\ntoken = "shpat_simulated"\nupstream.rate = 150',
+        {"rate_limit": 160, "rate_burst": 40},
     ),
     "woocommerce": Kind(
-        "woocommerce",
-        (),
-        'consumer_key = "ck_simulated"\nconsumer_secret = "cs_simulated"\nupstream.rate = 50',
+        "woocommerce", 'consumer_key = "ck_simulated"\nconsumer_secret = "cs_simulated"\nupstream.rate = 50'
     ),
     "amazon": Kind(
         "amazon",
-        ("--rate-limit", "60", "--rate-burst", "100"),
-        LOGIN_WITH_AMAZON + "upstream.rate = 50\nlist.rate = 50",
+        LOGIN_WITH_AMAZON + "upstream.rate = 150\nlist.rate = 50",
+        {"rate_limit": 160, "rate_burst": 40, "list_lag": 0},
         sends_webhooks=False,
         logs_in=True,
     ),
     "amazon-v0": Kind(
         "amazon",
-        ("--rate-limit", "60", "--rate-burst", "100"),
-        LOGIN_WITH_AMAZON + "upstream.rate = 50\nlist.rate = 50",
+        LOGIN_WITH_AMAZON + "upstream.rate = 150\nlist.rate = 50",
+        {"rate_limit": 160, "rate_burst": 40, "list_lag": 0},
         sends_webhooks=False,
         logs_in=True,
     ),
     "bigcommerce": Kind(
         "bigcommerce",
-        ("--rate-limit", "150", "--rate-burst", "150"),
-        'store_hash = "simulated"\ntoken = "simulated-token"\nupstream.rate = 140',
+        'store_hash = "simulated"\ntoken = "simulated-token"\nupstream.rate = 300',
+        {"rate_limit": 310, "rate_burst": 40},
     ),
-    "magento": Kind("magento", (), 'token = "simulated-token"\nupstream.rate = 50', sends_webhooks=False),
+    "magento": Kind("magento", 'token = "simulated-token"\nupstream.rate = 50', sends_webhooks=False),
 }
 
 
@@ -81,28 +79,26 @@ class KindShop:
 
     Attributes:
         name: of the source, which is that of its kind.
-        url: base URL of the shop.
     """
 
     name: str
-    url: str
     kind: Kind
-    http: aiohttp.ClientSession
+    shop: SimulatedShop
     postgres: asyncpg.Pool
 
-    async def call(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request to a control route of the shop."""
-        async with self.http.request(method, self.url + path, json=body) as response:
-            assert response.ok, await response.text()
-            return await response.json() if response.status != 204 else None
-
-    async def change(self, count: int, *, quiet: bool) -> dict[str, datetime]:
+    def change(self, count: int, *, quiet: bool) -> dict[str, datetime]:
         """Change orders, and return the times of their changes by ID."""
-        return _versions(await self.call("POST", "/shop/changes", {"count": count, "quiet": quiet}))
+        orders = self.shop.state.random_orders(count)
+        for order in orders:
+            self.shop.state.change(order, quiet=quiet)
+        return self._versions(orders)
 
-    async def orders(self) -> dict[str, datetime]:
+    def orders(self) -> dict[str, datetime]:
         """The times of the last change of all orders by ID."""
-        return _versions(await self.call("GET", "/shop/orders"))
+        return self._versions(self.shop.state.listed(None))
+
+    def _versions(self, orders: Sequence[ShopOrder]) -> dict[str, datetime]:
+        return {self.shop.kind.order_id(order.number): order.updated_at for order in orders}
 
     async def stored(self) -> dict[str, datetime]:
         """The versions of the stored orders by ID."""
@@ -112,53 +108,43 @@ class KindShop:
     async def stores(self, wanted: Mapping[str, datetime], within: float) -> None:
         """Wait until these versions of orders are stored."""
 
-        async def are_stored() -> bool:
+        async def lacking() -> dict[str, tuple[datetime | None, datetime]]:
             stored = await self.stored()
-            return all(stored.get(order_id) == version for order_id, version in wanted.items())
+            return {key: (stored.get(key), version) for key, version in wanted.items() if stored.get(key) != version}
+
+        async def are_stored() -> bool:
+            return not await lacking()
 
         try:
             await eventually(are_stored, within=within, every=0.1)
         except AssertionError:
-            stored = await self.stored()
-            lacking = {key: (stored.get(key), version) for key, version in wanted.items() if stored.get(key) != version}
-            raise AssertionError(f"{self.name}: {len(lacking)} of {len(wanted)} are not stored: {lacking}") from None
+            still = await lacking()
+            raise AssertionError(f"{self.name}: {len(still)} of {len(wanted)} are not stored: {still}") from None
 
     def section(self, more: str) -> str:
         """The section of the source in the sources file."""
-        webhook = 'webhook.secret_files = ["webhook-secret"]' if self.kind.sends_webhooks else ""
-        return f'[sources.{self.name}]\nkind = "{self.name}"\nbase_url = "{self.url}"\n{self.kind.keys}\n{webhook}\n{more}\n'
+        webhook = 'webhook.secret_files = ["webhook-secret"]\n' if self.kind.sends_webhooks else ""
+        keys = f'kind = "{self.name}"\nbase_url = "{self.shop.base_url}"\n{self.kind.keys}\n'
+        return f"[sources.{self.name}]\n{keys}{webhook}{more}\n"
 
 
 @asynccontextmanager
-async def running_shops(
-    cli: Cli, folder: Path, dsn: str, names: Sequence[str], orders: int
-) -> AsyncIterator[list[KindShop]]:
+async def running_shops(dsn: str, names: Sequence[str], orders: int) -> AsyncIterator[list[KindShop]]:
     """Start the shop of each kind."""
-    (folder / "webhook-secret").write_text(SECRET)
-    processes = {
-        name: cli.start(
-            *("upstream", "--port", "0", "--shape", KINDS[name].shape, "--orders", str(orders), "--seed", "1"),
-            *("--webhook-secret-file", str(folder / "webhook-secret"), *KINDS[name].limits),
-        )
-        for name in names
-    }
-    async with aiohttp.ClientSession() as http, asyncpg.create_pool(dsn, min_size=1, max_size=4) as postgres:
+    async with AsyncExitStack() as stack:
+        postgres = await stack.enter_async_context(asyncpg.create_pool(dsn, min_size=1, max_size=4))
         shops = []
-        for name, process in processes.items():
-            assert process.stdout is not None
-            url = (await asyncio.to_thread(process.stdout.readline)).strip()
-            shops.append(KindShop(name, url, KINDS[name], http, postgres))
-            if KINDS[name].shape == "amazon":
-                await shops[-1].call("PATCH", "/behaviour", {"list_lag": 0})
+        for name in names:
+            kind = KINDS[name]
+            changes = {"webhook_secret": SECRET, **kind.limits}
+            shop = SimulatedShop(kind.shape, orders=orders, changes=changes, seed=1)
+            shops.append(KindShop(name, kind, await stack.enter_async_context(shop), postgres))
         yield shops
 
 
-def write_sources(file: Path, shops: Sequence[KindShop], more: str) -> None:
+def write_sources(file: Path, shops: Sequence[KindShop], more: str = "") -> None:
     """Write the sources file, with these further lines for each source."""
+    (file.parent / "webhook-secret").write_text(SECRET)
     written = file.with_suffix(".new")
     written.write_text("\n".join(shop.section(more) for shop in shops))
     written.replace(file)
-
-
-def _versions(rows: Sequence[Mapping[str, str]]) -> dict[str, datetime]:
-    return {row["id"]: datetime.fromisoformat(row["updated_at"]) for row in rows}
