@@ -1,6 +1,7 @@
 """An external API whose statuses say little: rules give its responses a meaning, and without rules evidence decides."""
 
 import json
+import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,6 +16,8 @@ from integration.site import serving_routes
 from integration.watching import all_stored_at_the_first_attempt, is_open, nothing_is_blamed, until
 from support import eventually
 
+# Of a test with all kinds of responses.
+MIXED = int(os.environ.get("INGEST_TEST_RULED", "100"))
 CODE = "errors[].extensions.code"
 RULES = [
     {"status": 202, "body": {"path": "status", "equals": "pending"}, "meaning": "retry", "delay": 0.5},
@@ -353,3 +356,31 @@ async def test_a_part_without_content_is_an_empty_list_unless_a_rule_says_otherw
     rows = await scene.rows()
     assert_right(rows, ["order-1"])
     assert (rows["order-1"]["attempts"], requests) == ((1, 1) if rule is None else (2, 2))
+
+
+@pytest.mark.parametrize("client", ["native", "aiohttp"])
+async def test_each_of_many_orders_has_the_outcome_that_its_responses_mean(
+    scene: Scene, shop: Shop, mapping: str, client: str
+) -> None:
+    order_ids = ids(MIXED)
+    # Few are throttled, because that slows down all others.
+    kinds = {order_id: number if number < 10 else 3 + number % 7 for number, order_id in enumerate(order_ids)}
+    first: dict[int, list[Answer]] = {1: [throttled], 2: [pending, throttled], 5: [pending]}
+    always = {3: deleted, 4: archived}
+    shop.first = {order_id: list(first[kind]) for order_id, kind in kinds.items() if kind in first}
+    shop.always = {order_id: always[kind] for order_id, kind in kinds.items() if kind in always}
+    await scene.enqueue(*order_ids)
+
+    async with scene.worker(**settings(shop, mapping, *RULES, client=client)) as worker:
+        await scene.finished(within=200)
+        assert worker.metric("ingest_retries_total", reason="throttled") == 2
+
+    dead = {entry["order_id"]: (entry["reason"], entry["attempts"]) for entry in await scene.dead()}
+    assert dead == {
+        order_id: ("not_found" if kind == 3 else "rejected", "1") for order_id, kind in kinds.items() if kind in always
+    }
+    rows = await scene.rows()
+    assert_right(rows, [order_id for order_id in order_ids if order_id not in dead])
+    assert all(rows[order_id]["attempts"] == 1 + (kinds[order_id] in {2, 5}) for order_id in rows)
+    assert all(len(shop.asked[order_id]) == 1 + len(first[kind]) for order_id, kind in kinds.items() if kind in first)
+    assert all(len(shop.asked[order_id]) == 1 for order_id in dead)
