@@ -37,6 +37,24 @@ def test_the_row_of_a_sample_from_a_pipe_as_json(plain: Cli) -> None:
     }
 
 
+def test_a_different_total_and_values_that_were_left_out_are_shown(plain: Cli) -> None:
+    document = json.loads((SAMPLES / "woocommerce.json").read_text()) | {"total": "32.00", "customer_id": {}}
+    given = ("mapping", "check", "--sample", "-", "--mapping", "woocommerce")
+
+    shown, as_json = (plain.run(*given, *options, stdin=json.dumps(document)) for options in ([], ["--json"]))
+
+    left_out = "customer_id: expected `str` or `int`, got `object` - at `$.customer_id`"
+    assert (shown.returncode, as_json.returncode) == (0, 0)
+    assert shown.stderr.splitlines() == [
+        f"left out: {left_out}",
+        "the document's total minus the sum of the lines is 0.65",
+    ]
+    assert "attributes.total_difference 0.65" in {" ".join(line.split()) for line in shown.stdout.splitlines()}
+    checked = json.loads(as_json.stdout)
+    assert (checked["total_difference"], checked["omitted"]) == ("0.65", [left_out])
+    assert checked["row"]["attributes"]["total_difference"] == "0.65"
+
+
 def test_neither_output_has_a_character_that_a_terminal_takes_for_a_command(plain: Cli) -> None:
     evil = "Zoë \x9b31m \u202e"
     document = (SAMPLES / "woocommerce.json").read_text().replace("Cable, by the metre", evil)

@@ -33,7 +33,12 @@ _LEGEND_LABEL = re.compile(r"{{\s*(\w+)\s*}}")
 # In the description of a panel.
 _MAY_BE_EMPTY = "Without data, no "
 # Rules about failed requests and about webhooks, of which a system in order may have none. Their unit tests have.
-_NEED_TROUBLE = ("job:ingest_api_requests_failed:ratio_rate5m", "IngestApiErrors", "IngestWebhookSignatures")
+_NEED_TROUBLE = (
+    "job:ingest_api_requests_failed:ratio_rate5m",
+    "IngestApiErrors",
+    "IngestWebhookSignatures",
+    "IngestTotalDifferences",
+)
 
 
 class QueryRefused(Exception):

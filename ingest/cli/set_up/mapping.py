@@ -104,7 +104,7 @@ def check(
     for omitted in mapped.omitted:
         say(f"left out: {printable(omitted)}")
     if mapped.total_difference is not None:
-        say(f"the lines do not add up to the document's total: it is {mapped.total_difference} more")
+        say(f"the document's total minus the sum of the lines is {mapped.total_difference}")
 
 
 @contextmanager
