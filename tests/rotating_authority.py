@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,6 +50,8 @@ class RotatingAuthority:
         repeated: refresh tokens that were used again, and accepted.
         declined: requests with a refresh token that is not valid.
         orders: requests that the API has accepted.
+        peak: most concurrent requests for tokens, without processes that are dead.
+        dead: process IDs that were killed.
         kills: process IDs that are killed when the server has committed their next request, before it sends the response.
     """
 
@@ -62,22 +64,13 @@ class RotatingAuthority:
     declined: int = 0
     orders: int = 0
     peak: int = 0
+    dead: set[int] = field(default_factory=set)
     kills: set[int] = field(default_factory=set)
-    before_response: Callable[[], None] = lambda: None
     latency: float = 0.0
-    status: int = 200
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _grants: dict[str, Grant] = field(default_factory=lambda: {"seed": Grant()})
     _access: dict[str, tuple[float, str]] = field(default_factory=dict)
-    _running: int = 0
-
-    def authorize(self, refresh_token: str) -> None:
-        """Issue a refresh token to an operator. Earlier ones end."""
-        self._grants = {refresh_token: Grant()}
-
-    def revoke(self) -> None:
-        """End all access tokens."""
-        self._access.clear()
+    _running: list[int] = field(default_factory=list)
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve a connection."""
@@ -96,18 +89,15 @@ class RotatingAuthority:
     async def _answer(self, line: str, headers: dict[str, str], form: dict[str, list[str]]) -> tuple[int, object]:
         if not line.startswith("POST"):
             return self._order(line, headers.get("authorization", "").removeprefix("Bearer "))
-        self._running += 1
-        self.peak = max(self.peak, self._running)
-        await asyncio.sleep(self.latency)
-        self._running -= 1
-        if self.status != 200:
-            return self.status, {"error": "temporarily_unavailable"}
-        status, answer = self._token(form["refresh_token"][0])
         pid = int(form.get("pid", ["0"])[0])
+        self._running.append(pid)
+        self.peak = max(self.peak, len([running for running in self._running if running not in self.dead]))
+        await asyncio.sleep(self.latency)
+        self._running.remove(pid)
+        status, answer = self._token(form["refresh_token"][0])
         if pid in self.kills:
             self.kills.discard(pid)
             os.kill(pid, signal.SIGKILL)
-        self.before_response()
         return status, answer
 
     def _order(self, line: str, token: str) -> tuple[int, object]:

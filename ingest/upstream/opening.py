@@ -98,7 +98,7 @@ async def open_access(
             credential = FixedCredential(headers)
         else:
             token_limits = replace(limits, total=min(limits.total, LONGEST_EXCHANGE), body=_TOKEN_BODY)
-            to_authority = await tls.opened(stack, opener, oauth2.url, token_limits, oauth2.proxy)
+            to_authority = await tls.opened(stack, opener, oauth2.url, token_limits, oauth2.proxy, ERROR_BODY)
             authority = Authority(to_authority, oauth2, lambda: secrets.values, now)
             credential = _oauth2_credential(authority, access, secrets, headers, now)
             stack.push_async_callback(credential.close)

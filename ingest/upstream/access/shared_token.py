@@ -221,7 +221,7 @@ class SharedToken:
 
 
 def _locked_out(declined: NoToken | None, requested_at: float | None) -> NoToken:
-    text = f"{declined}. If the refresh token is not valid, authorize the application again, and configure the new one"
+    text = f"{declined}. If the refresh token is no longer valid, authorize the application again, and configure the new one"
     if requested_at is not None:
         time = datetime.fromtimestamp(requested_at, UTC).isoformat(timespec="seconds")
         text += f". The response to a request since {time} was not stored, and it may have replaced the refresh token"

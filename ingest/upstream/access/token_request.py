@@ -23,6 +23,15 @@ _HEADERS = {
 }
 # The types of bearer tokens, in lower case. eBay sends the last two.
 _BEARER = ("bearer", "user access token", "application access token")
+_INVALID_GRANT = "invalid_grant"
+_ERROR_CODES = {
+    _INVALID_GRANT,
+    "invalid_client",
+    "invalid_request",
+    "invalid_scope",
+    "unauthorized_client",
+    "unsupported_grant_type",
+}
 _LONGEST_LIFETIME = 86_400.0
 _SHORTEST_LIFETIME = 1.0
 # No common server accepts a header this long. A server that rejects it would reject each order.
@@ -50,7 +59,7 @@ class NoToken(Exception):
 
     Attributes:
         after: seconds to wait, if the server requested it.
-        is_declined: whether the server has declined the request, so that a request with another refresh token may help.
+        is_declined: whether the server does not accept the refresh token, so that a request with another one may help.
     """
 
     def __init__(
@@ -136,7 +145,19 @@ def _declined(response: NoDocument, now: datetime) -> NoToken:
         after = retry_after(response.headers.get("Retry-After"), api_time(response.headers, now))
         return _unavailable(f"HTTP {status}", after)
     error = f"the authorization server does not issue a token: HTTP {status}"
-    return NoToken(error, TokenRefused, is_declined=status in {400, 401, 403})
+    code = _error_code(response.body)
+    is_declined = code == _INVALID_GRANT if code else status in {400, 401, 403}
+    return NoToken(f"{error} {code}" if code else error, TokenRefused, is_declined=is_declined)
+
+
+def _error_code(body: bytes) -> str | None:
+    """Return the error of a response (RFC 6749, section 5.2), or None. Any other text is not shown."""
+    try:
+        response: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    code = response.get("error") if isinstance(response, dict) else None
+    return code if isinstance(code, str) and code in _ERROR_CODES else None
 
 
 def _unavailable(error: str, after: float | None = None) -> NoToken:

@@ -340,6 +340,37 @@ async def test_a_refresh_token_is_exchanged_and_the_access_token_goes_into_the_h
     assert b"authorization" not in asked[0].lower()
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (b'{"error": "invalid_client", "error_description": "s3cr3t"}', "HTTP 400 invalid_client$"),
+        (b'{"error": "invalid_grant"}', "HTTP 400 invalid_grant. If the refresh token is no longer valid"),
+        (b"<html>s3cr3t</html>", "HTTP 400. If the refresh token is no longer valid"),
+        (b'{"error": "s3cr3t"}', "HTTP 400. If"),
+        (b"[1]", "HTTP 400. If"),
+    ],
+)
+async def test_a_declined_refresh_token_is_told_from_a_wrong_client(
+    connect: Connect, answer: bytes, shown: str
+) -> None:
+    secrets = {**oauth2("").secrets, "refresh_token": secret("refresh", "r1")}
+    declined = http(
+        answer, "Content-Type: application/json", f"Content-Length: {len(answer)}", status="400 Bad Request"
+    )
+
+    async with (
+        authority(lambda _: declined) as (url, _),
+        connect(
+            "http://127.0.0.1:1/{order_id}", access=Access("oauth2", secrets, oauth2=OAuth2(url, grant="refresh_token"))
+        ) as client,
+    ):
+        with pytest.raises(TokenRefused, match=shown) as fault:
+            await delivered(client.fetch(REQUEST))
+
+    assert "s3cr3t" not in str(fault.value)
+    assert "r1" not in str(fault.value)
+
+
 async def test_a_public_client_sends_its_id_in_the_body(connect: Connect) -> None:
     secrets = {"client_id": secret("id", "keystring"), "refresh_token": secret("refresh", "r1")}
 
