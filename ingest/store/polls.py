@@ -26,7 +26,9 @@ SET holder = excluded.holder, fence = p.fence + 1, leased_until = excluded.lease
 WHERE ({_FREE} OR p.holder = excluded.holder) AND ($4 OR p.next_at <= clock_timestamp())
 RETURNING position, fence, failures, looked_back_at
 """  # noqa: S608  constants, as below
-_RENEW = f"UPDATE polls SET leased_until = clock_timestamp() + make_interval(secs => {LEASE}) WHERE {_HELD} RETURNING 1"  # noqa: S608
+_RENEW = f"""
+UPDATE polls SET position = $4, leased_until = clock_timestamp() + make_interval(secs => {LEASE}) WHERE {_HELD} RETURNING 1
+"""  # noqa: S608
 _ADVANCE = f"""
 UPDATE polls
 SET position = $4, next_at = clock_timestamp() + make_interval(secs => $5), leased_until = NULL, looked_at = clock_timestamp(),
@@ -35,10 +37,10 @@ WHERE {_HELD} RETURNING 1
 """  # noqa: S608
 _FAIL = f"""
 UPDATE polls
-SET next_at = clock_timestamp() + make_interval(secs => $5), leased_until = NULL, failures = failures + 1, error = $4
+SET position = $4, next_at = clock_timestamp() + make_interval(secs => $5), leased_until = NULL, failures = failures + 1, error = $6
 WHERE {_HELD} RETURNING 1
 """  # noqa: S608
-_RELEASE = f"UPDATE polls SET leased_until = NULL WHERE {_HELD} RETURNING 1"  # noqa: S608
+_RELEASE = f"UPDATE polls SET position = $4, leased_until = NULL WHERE {_HELD} RETURNING 1"  # noqa: S608
 _STATES = """
 SELECT source, position, holder, looked_at, failures, error,
        coalesce(leased_until > clock_timestamp(), false) AS is_reading,
@@ -85,21 +87,21 @@ class Polls:
         found = await self._connection.fetch(_TAKE, self._source, self._holder, start, is_due)
         return PollTurn(*found[0]) if found else None
 
-    async def renew(self, turn: PollTurn) -> bool:
-        """Renew the lease, and return False if the turn has ended."""
-        return await self._update(_RENEW, turn)
+    async def renew(self, turn: PollTurn, position: datetime) -> bool:
+        """Renew the lease and record the position, and return False if the turn has ended."""
+        return await self._update(_RENEW, turn, position)
 
     async def advance(self, turn: PollTurn, position: datetime, pause: float, *, looked_back: bool = False) -> bool:
         """End the turn at a position, and return False if it had ended before. The next reading is due after the pause."""
         return await self._update(_ADVANCE, turn, position, pause, looked_back)
 
-    async def fail(self, turn: PollTurn, error: str, pause: float) -> bool:
-        """End the turn with an error at the position before."""
-        return await self._update(_FAIL, turn, error[:_LONGEST_ERROR], pause)
+    async def fail(self, turn: PollTurn, position: datetime, error: str, pause: float) -> bool:
+        """End the turn with an error. The next reading is due after the pause."""
+        return await self._update(_FAIL, turn, position, pause, error[:_LONGEST_ERROR])
 
-    async def release(self, turn: PollTurn) -> bool:
+    async def release(self, turn: PollTurn, position: datetime) -> bool:
         """End the turn, so that another process takes it immediately."""
-        return await self._update(_RELEASE, turn)
+        return await self._update(_RELEASE, turn, position)
 
     async def _update(self, statement: str, turn: PollTurn, *arguments: Any) -> bool:
         return bool(await self._connection.fetch(statement, self._source, self._holder, turn.fence, *arguments))

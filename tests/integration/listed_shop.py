@@ -25,7 +25,7 @@ class ListedShop:
         orders: time of the last change by order ID.
         fetches: requests for each order.
         lists: requests for pages of the list, by their query.
-        fails: statuses of the next requests for pages.
+        fails: statuses of the next requests for pages. 0 for a page.
         size: elements on a page.
         has_versions: whether documents contain the time of the last change.
     """
@@ -73,8 +73,8 @@ class ListedShop:
             return http(200, self.document(order_id), date=date)
         values = dict(parse_qsl(parts.query))
         self.lists.append(values)
-        if self.fails:
-            return http(self.fails.pop(0), b"{}", date=date)
+        if self.fails and (status := self.fails.pop(0)):
+            return http(status, b"{}", date=date)
         since, page = datetime.fromisoformat(values["since"]), int(values["page"])
         found = sorted((at, order_id) for order_id, at in self.orders.items() if at >= since)
         shown = found[(page - 1) * self.size : page * self.size]

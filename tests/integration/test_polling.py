@@ -192,6 +192,23 @@ async def test_a_poller_that_dies_while_it_reads_is_replaced_and_no_order_is_los
         await all_stored(scene, shop)
 
 
+async def test_a_reading_of_a_sorted_list_that_fails_half_way_continues_there(scene: Scene, shop: ListedShop) -> None:
+    for number in range(60):
+        shop.change(f"o-{number}", ago=300 - 5 * number)
+    shop.fails = [0, 0, 0, 500]
+    await scene.sql(
+        "INSERT INTO polls (source, position, holder, fence, next_at) VALUES ('', now() - interval '310 s', 'x', 1, now())"
+    )
+
+    async with scene.worker("a", **shop.settings(overlap="1s")):
+        await all_stored(scene, shop)
+
+    starts = [datetime.fromisoformat(values["since"]) for values in shop.lists]
+    # Three pages of ten orders, of which some are on two pages.
+    assert starts[4] - starts[0] >= timedelta(seconds=90)
+    assert set(shop.fetches.values()) == {1}
+
+
 async def test_a_worker_that_stops_lets_another_one_poll_immediately(scene: Scene, shop: ListedShop) -> None:
     async with scene.worker("a", **shop.settings()) as worker:
         await looks(shop, 2)
@@ -215,10 +232,11 @@ async def test_a_process_whose_turn_has_ended_does_not_change_the_position(scene
 
         assert taken is not None
         assert (taken.position, taken.fence) == (start, turn.fence + 1)
-        assert not await frozen.renew(turn)
-        assert not await frozen.advance(turn, datetime.now(UTC), 0.0)
-        assert not await frozen.fail(turn, "x", 0.0)
-        assert not await frozen.release(turn)
+        later = datetime.now(UTC)
+        assert not await frozen.renew(turn, later)
+        assert not await frozen.advance(turn, later, 0.0)
+        assert not await frozen.fail(turn, later, "x", 0.0)
+        assert not await frozen.release(turn, later)
         assert await other.advance(taken, start + timedelta(hours=1), 60.0)
         assert await other.take(start) is None
         again = await other.take(start, is_due=True)

@@ -34,12 +34,14 @@ class ListedPage(msgspec.Struct, frozen=True):
         next: cursor of the next page, or None for the last page. It can be stored, to continue after a restart.
         sent_at: time of the response by the shop's clock, or None if the shop sends none.
         skipped: number of elements without a usable order ID.
+        read_until: all orders of the period that changed before this time were on this page or the pages before. None if unknown.
     """
 
     orders: Sequence[ListedOrder]
     next: str | None = None
     sent_at: datetime | None = None
     skipped: int = 0
+    read_until: datetime | None = None
 
 
 class OrderList(Protocol):
@@ -68,13 +70,14 @@ async def pages_of(
     Raises:
         Fault: as `OrderList.page`, or the pages of the list repeat.
     """
-    seen = {cursor}
+    # Cursors may have several KiB.
+    seen = {hash(cursor)}
     while True:
         page = await orders.page(since, until, cursor)
         yield page
         cursor = page.next
         if cursor is None:
             return
-        if cursor in seen or len(seen) == _MOST_PAGES:
+        if hash(cursor) in seen or len(seen) == _MOST_PAGES:
             raise ListFault(f"the pages of the list repeat, or are more than {_MOST_PAGES:,}")
-        seen.add(cursor)
+        seen.add(hash(cursor))

@@ -73,8 +73,20 @@ class Look:
         self._step = step
         self._has_times = has_times
 
-    async def run(self, orders: OrderList, since: datetime, on_progress: OnProgress = _no_progress) -> Found:
+    async def run(
+        self,
+        orders: OrderList,
+        since: datetime,
+        on_progress: OnProgress = _no_progress,
+        on_reached: Callable[[datetime], None] = lambda _: None,
+    ) -> Found:
         """Enqueue the orders that have changed since a time, by the shop's clock. When it returns, Redis has them all.
+
+        Args:
+            orders: the list.
+            since: start of the period.
+            on_progress: called with the number of listed orders after each page.
+            on_reached: called with a time when all orders that changed before it are in Redis, if the list is sorted.
 
         Raises:
             Fault: the list cannot be read.
@@ -92,6 +104,9 @@ class Look:
             counts.unusable += page.skipped
             await self._take(listed, self._now() - sent_at, counts)
             on_progress(counts.listed)
+            if page.read_until is not None:
+                # A time in the future, of a single order, must not become the position.
+                on_reached(min(page.read_until, began_at))
             requested_at = self._now()
         return Found(began_at, counts)
 

@@ -43,6 +43,21 @@ class PollPlan(msgspec.Struct, frozen=True):
     look_back: timedelta
 
 
+class _Reached:
+    """How far a reading of a sorted list has come, so that a long reading need not begin again after a restart.
+
+    Attributes:
+        position: never before the position at its start.
+    """
+
+    def __init__(self, position: datetime) -> None:
+        self.position = position
+
+    def note(self, moment: datetime) -> None:
+        """All orders that changed before this time are in Redis."""
+        self.position = max(self.position, moment)
+
+
 class Turns:
     """The turns of one source in one process.
 
@@ -89,13 +104,14 @@ class Turns:
         started_at = time.monotonic()
         looks_back = self._looks_back(turn)
         since = turn.position - max(self._plan.overlap, self._plan.look_back if looks_back else timedelta())
+        reached = _Reached(turn.position)
         try:
-            found = await self._while_leased(turn, self._look.run(orders, since, on_progress))
+            found = await self._while_leased(turn, reached, self._look.run(orders, since, on_progress, reached.note))
         except (Fault, UserError) as error:
-            await self._polls.fail(turn, str(error), self.pause_after(error, turn.failures))
+            await self._polls.fail(turn, reached.position, str(error), self.pause_after(error, turn.failures))
             raise
         except asyncio.CancelledError:
-            await self._release(turn)
+            await self._release(turn, reached.position)
             raise
         pause = max(0.0, self._plan.every - (time.monotonic() - started_at))
         if not await self._polls.advance(turn, found.began_at, pause, looked_back=looks_back):
@@ -109,9 +125,9 @@ class Turns:
             pause = max(pause, error.after)
         return min(pause, _LONGEST_PAUSE)
 
-    async def _while_leased(self, turn: PollTurn, reading: Awaitable[Found]) -> Found:
+    async def _while_leased(self, turn: PollTurn, reached: "_Reached", reading: Awaitable[Found]) -> Found:
         """Return the result of a reading, which is cancelled if the lease cannot be renewed."""
-        task, renewing = asyncio.ensure_future(reading), asyncio.ensure_future(self._renew(turn))
+        task, renewing = asyncio.ensure_future(reading), asyncio.ensure_future(self._renew(turn, reached))
         try:
             await asyncio.wait([task, renewing], return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
@@ -122,22 +138,22 @@ class Turns:
             renewing.cancel()
             await asyncio.gather(task, renewing, return_exceptions=True)
 
-    async def _renew(self, turn: PollTurn) -> None:
+    async def _renew(self, turn: PollTurn, reached: "_Reached") -> None:
         renewed_at = time.monotonic()
         while True:
             await asyncio.sleep(_RENEW_EVERY)
             try:
-                if not await self._polls.renew(turn):
+                if not await self._polls.renew(turn, reached.position):
                     raise TurnLost
                 renewed_at = time.monotonic()
             except StoreUnavailable:
                 if time.monotonic() - renewed_at > LEASE:
                     raise
 
-    async def _release(self, turn: PollTurn) -> None:
+    async def _release(self, turn: PollTurn, position: datetime) -> None:
         try:
             async with asyncio.timeout(1.0):
-                await self._polls.release(turn)
+                await self._polls.release(turn, position)
         except (StoreUnavailable, UserError, TimeoutError):
             return  # the lease ends by itself
 

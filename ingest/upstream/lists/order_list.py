@@ -125,8 +125,13 @@ class HttpOrderList:
             page = self._reader.read(fetched.body, headers, cursor)
         else:
             page = await asyncio.to_thread(self._reader.read, fetched.body, headers, cursor)
+        last = self._last_of_sorted(page)
         return ListedPage(
-            page.orders, self._next(page, since, until), http_date(headers.get("Date")), page.count - len(page.orders)
+            page.orders,
+            self._next(page, since, until, last),
+            http_date(headers.get("Date")),
+            page.count - len(page.orders),
+            last,
         )
 
     async def _fetched(
@@ -168,7 +173,7 @@ class HttpOrderList:
             raise ListFault("the next page of the list has no URL")
         return target
 
-    def _next(self, page: ReadPage, since: datetime, until: datetime | None) -> str | None:
+    def _next(self, page: ReadPage, since: datetime, until: datetime | None, last: datetime | None) -> str | None:
         """Return the cursor that callers get."""
         cursor = page.next
         if cursor is None:
@@ -178,18 +183,22 @@ class HttpOrderList:
             cursor = urlunsplit(urlsplit(self._target(cursor))._replace(scheme="", netloc=""))
         if not self._declared.ascending:
             return cursor
-        times = [order.updated_at for order in page.orders]
-        last = times[-1] if times else None
-        if last is None or any(time is None or time > last for time in times):
-            # It is not sorted.
+        if last is None:
             return _in_segment(since, cursor)
         if until is not None and last > until + _SECOND:
             return None
-        return (
-            _FROM + last.isoformat()
-            if self._times.start(last) != self._times.start(since)
-            else _in_segment(since, cursor)
+        is_later = self._times.start(last) != self._times.start(since)
+        return _FROM + last.isoformat() if is_later else _in_segment(since, cursor)
+
+    def _last_of_sorted(self, page: ReadPage) -> datetime | None:
+        """Return the last time of a page of a sorted list, or None if the page is not sorted."""
+        if not self._declared.ascending or not page.orders:
+            return None
+        last = page.orders[-1].updated_at
+        is_sorted = last is not None and all(
+            order.updated_at is not None and order.updated_at <= last for order in page.orders
         )
+        return last if is_sorted else None
 
 
 def _segment(since: datetime, cursor: str | None) -> tuple[datetime, str | None]:
