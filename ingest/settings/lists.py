@@ -5,7 +5,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ingest.settings.types import NotEmpty, Topic
 
@@ -18,6 +18,14 @@ class ListSettings(Topic):
         repr=False,
         description="Description of the external API's list of orders: a TOML file, or a JSON object (see the table `list` of a source)",
     )
-    poll: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] | None = Field(
-        None, description="Pause between two readings of that list for changed orders (default: it is not polled)"
+    poll: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
+        None,
+        description="Pause between two readings of that list for changed orders (0, or by default: it is not polled)",
     )
+
+    @field_validator("poll")
+    @classmethod
+    def _poll(cls, value: float | None) -> float | None:
+        if value is not None and 0 < value < 1:
+            raise ValueError("must be at least 1 second, or 0")
+        return value

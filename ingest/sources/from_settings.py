@@ -58,7 +58,7 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         keeps_documents=settings.keep_document == "on",
         results_age=settings.results_age if settings.results == "on" else 0.0,
         order_list=_list(settings, endpoint, limits, environ),
-        poll=settings.poll,
+        poll=settings.poll or None,
     )
 
 
@@ -100,7 +100,7 @@ def _bulk(settings: "Settings") -> BulkOptions | None:
 def _list(
     settings: "Settings", endpoint: Endpoint, limits: UpstreamLimits, environ: Mapping[str, str]
 ) -> "ListOptions | None":
-    if settings.order_list is None and settings.poll is None:
+    if settings.order_list is None and not settings.poll:
         return None
     from ingest.sources.order_lists import list_of  # noqa: PLC0415  only some need it
 

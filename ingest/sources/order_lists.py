@@ -52,7 +52,7 @@ def list_of(
         ConfigError: the description cannot be used. The message contains the path of the key.
     """
     if settings.order_list is None:
-        if settings.poll is not None:
+        if settings.poll:
             name = setting_name(settings.source, _FIELD)
             raise ConfigError(f"{setting_name(settings.source, 'poll')} is set without {name}, the list to poll")
         return None

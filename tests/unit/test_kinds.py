@@ -73,6 +73,16 @@ def test_the_users_keys_override_those_of_the_kind(read: Read) -> None:
     assert (shop.upstream_auth, shop.upstream_rate, shop.concurrency, shop.mapping) == ("bearer", 20.0, 7, "own.toml")
 
 
+def test_the_polling_of_a_kind_can_be_switched_off(read: Read) -> None:
+    keys = "[sources.a]\nkind = 'magento'\nbase_url = 'https://shop.example'\ntoken = 't'\n"
+
+    assert source_of(read(keys), {}).poll == 300.0
+    off = source_of(read(keys + "poll = 0"), {})
+    assert (off.poll, off.order_list is not None) == (None, True)
+    with pytest.raises(ConfigError, match="at least 1 second, or 0"):
+        read(keys + "poll = 0.5")
+
+
 def test_a_webhook_gets_the_profile_of_the_kind(read: Read) -> None:
     shop = read(SHOP + "token_file = 'token'\nwebhook = { secret_files = ['token'], express = true }")
 
