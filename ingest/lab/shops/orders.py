@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Refund:
-    """Money given back for a part of a line.
+    """Money refunded for a part of a line.
 
     Attributes:
         number: identifies the refund.

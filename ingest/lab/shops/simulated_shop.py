@@ -58,7 +58,7 @@ class SimulatedShop:
     Args:
         name: kind of the shop.
         orders: number of initial orders.
-        changes: fields of the behaviour that differ from those of the kind.
+        changes: fields of the behaviour that differ from the defaults of the kind.
         currency: of all orders.
         host: address to listen on.
         port: to listen on, or 0 for any free one.

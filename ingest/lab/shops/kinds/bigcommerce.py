@@ -24,7 +24,7 @@ from ingest.lab.shops.kinds.kind import (
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
-_API = "/stores/{store:[a-z0-9]+}"  # any hash is that of this store
+_API = "/stores/{store:[a-z0-9]+}"  # any hash is accepted
 _RATE, _BURST = 5.0, 150  # 150 requests in 30 seconds
 _SCOPES = {"created": "store/order/created", "updated": "store/order/updated", "deleted": "store/order/archived"}
 

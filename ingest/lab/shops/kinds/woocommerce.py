@@ -127,7 +127,7 @@ class WooCommerce(Kind):
             self._state.counts["unauthorized"] += 1
             return _error("woocommerce_rest_cannot_view", "Sorry, you cannot list resources.", 401)
         if not self._site.takes(self._site.bucket("requests", 1e6, 1e6)):
-            # WooCommerce has no limit of its own. The host's firewall responds with a page.
+            # WooCommerce itself has no limit. The host's firewall responds with a page.
             return web.Response(
                 text="<html><h1>429 Too Many Requests</h1></html>", status=429, content_type="text/html"
             )
