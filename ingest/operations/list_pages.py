@@ -45,7 +45,8 @@ async def pages_from(
         PermanentFault: it rejects the requests.
         ListFault: its responses are no pages of the list, or the pages repeat.
     """
-    seen = {cursor}
+    # Cursors may have several KiB.
+    seen = {hash(cursor)}
     before: Mapping[str, datetime | None] = {}
     while True:
         page = await _page(listed, since, until, cursor, on_wait, first_pause)
@@ -57,9 +58,9 @@ async def pages_from(
         cursor = page.next
         if cursor is None:
             return
-        if cursor in seen:
+        if hash(cursor) in seen:
             raise ListFault("the pages of the list repeat")
-        seen.add(cursor)
+        seen.add(hash(cursor))
 
 
 async def _page(

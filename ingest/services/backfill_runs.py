@@ -7,17 +7,16 @@ same happens again.
 import asyncio
 import random
 from contextlib import suppress
-from functools import partial
 
 from ingest.domain.backfill import Backfill, BackfillProgress
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.fetch.listed import OrderList
 from ingest.operations.backends import Backends
-from ingest.operations.backfill.comparison import compare
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
 from ingest.queue.redis.connection import control_client
-from ingest.store.backfills import Backfills, Fetches, LeaseLost
+from ingest.store.backfills import Backfills, LeaseLost
+from ingest.store.statements import Fetches
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("backfill")
@@ -74,7 +73,7 @@ class BackfillRuns:
         progress = _LoggedProgress(held)
         async with control_client(self._servers.redis_url) as client:
             lane = MainLane(client, self._servers.stream, self._servers.group, "backfill")
-            parts = BackfillParts(self._listed, partial(compare, self._connection, held.source), lane, self._backfills)
+            parts = BackfillParts(self._listed, self._connection, lane, self._backfills)
             run = BackfillRun(
                 held,
                 parts,

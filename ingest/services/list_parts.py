@@ -24,7 +24,7 @@ from ingest.upstream.quota.quota import FleetQuota
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
-    from ingest.store.backfills import Fetches
+    from ingest.store.statements import Fetches
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ async def open_list_parts(
             _, quota = await stack.enter_async_context(opening)
             parts += [quota] if quota is not None else []
         listing = HttpOrderList.open(options, metrics.upstream_request, now, quota)
-        listed = await stack.enter_async_context(listing)
+        listed = YieldingList(await stack.enter_async_context(listing), pace, for_orders)
         if store is not None:
             records: Fetches = store.of_source()
         else:
@@ -74,10 +74,9 @@ async def open_list_parts(
             records = await stack.enter_async_context(pool)
         parts.append(BackfillRuns(Backends.of(settings), records, listed, name))
         if source.poll is not None:
-            yielding = YieldingList(listed, pace, for_orders)
             producer = Producer(connections.control, settings.stream, backlog_limit=settings.backlog_limit)
             stack.push_async_callback(producer.close)
             polls = Polls(records, source.name, name)
             turns = turns_of(settings, options, polls, records, producer, now)
-            parts.append(Poller(polls, turns, yielding, name, source.poll, metrics, now))
+            parts.append(Poller(polls, turns, listed, name, source.poll, metrics, now))
         yield parts

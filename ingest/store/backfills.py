@@ -5,12 +5,12 @@ job. A process that has lost its lease can no longer record progress, because ea
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import asyncpg
 
 from ingest.domain.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.domain.source_name import UNNAMED
+from ingest.store.statements import Fetches
 
 LEASE_SECONDS = 30.0
 """How long a process may go without renewing its lease."""
@@ -69,13 +69,6 @@ _LAST = 2**63 - 1
 
 class LeaseLost(Exception):
     """The job was cancelled, or its lease has expired and another process has taken it."""
-
-
-class Fetches(Protocol):
-    """Runs statements, as `Pool` and `Statements` do."""
-
-    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement, and return its rows."""
 
 
 class Backfills:

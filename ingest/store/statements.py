@@ -1,8 +1,15 @@
-"""The methods of a connection that stores of orders need."""
+"""The methods of a connection that stores need."""
 
 from typing import Any, Protocol
 
 import asyncpg
+
+
+class Fetches(Protocol):
+    """Runs statements, each in its own transaction, as `Pool` and `Statements` do."""
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run a statement, and return its rows."""
 
 
 class Statements(Protocol):

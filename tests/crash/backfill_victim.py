@@ -10,13 +10,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import NoReturn
 
 from ingest.domain.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.operations.backends import Backends
-from ingest.operations.backfill.comparison import compare
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
 from ingest.queue.redis.connection import control_client
@@ -87,7 +85,7 @@ async def main() -> None:
         held = await jobs.take_waiting("victim")
         assert held is not None
         lane = Lane(client, servers.stream, servers.group, "backfill")
-        await BackfillRun(held, BackfillParts(listed, partial(compare, pool, servers.source), lane, jobs)).run()
+        await BackfillRun(held, BackfillParts(listed, pool, lane, jobs)).run()
 
 
 asyncio.run(main())

@@ -1,21 +1,56 @@
-"""The main lane of a source for its backfill."""
+"""The main lane of a source, which a backfill fills in portions, so that live orders do not wait behind them."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.announcement import Announcement
-from ingest.domain.deliveries.queue_state import Lane
+from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
+from ingest.domain.deliveries.queue_state import Lane as LaneName
 from ingest.domain.fetch.listed import ListedOrder
+from ingest.operations.backfill.pace import BackfillPace
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.produce.producer import Producer
 
+# Seconds between two looks at the lane.
+_LOOK_EVERY = 0.25
 # Seconds for which an order that still waits is not queued again, when a page is read again after a crash.
 _COALESCE = 600.0
 
 
+class Lane(Protocol):
+    """The main lane of a source.
+
+    Methods raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe.
+    """
+
+    async def occupied(self) -> int:
+        """Return how many entries workers have not finished."""
+
+    async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
+        """Enqueue orders. Orders that still wait are not queued again."""
+
+
+async def fill(lane: Lane, pace: BackfillPace, orders: Sequence[ListedOrder]) -> None:
+    """Enqueue orders in portions, whenever the pace permits some.
+
+    Raises:
+        QueueUnavailable: some of the orders may be enqueued.
+    """
+    done = 0
+    while done < len(orders):
+        if count := pace.granted(await lane.occupied()):
+            portion = orders[done : done + count]
+            await lane.enqueue(portion)
+            pace.note(len(portion))
+            done += len(portion)
+        else:
+            await asyncio.sleep(_LOOK_EVERY)
+
+
 class MainLane:
-    """Implements `ingest.operations.backfill.run.Lane`.
+    """Implements `Lane`.
 
     Args:
         client: connection to Redis.
@@ -31,14 +66,21 @@ class MainLane:
 
     async def occupied(self) -> int:
         """See `Lane`."""
-        lane = (await self._monitor.state()).lanes[Lane.MAIN]
+        lane = (await self._monitor.state()).lanes[LaneName.MAIN]
         return (lane.depth or 0) + lane.pending
 
     async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
         """See `Lane`."""
-        announcements = [Announcement(order.order_id, order.document, origin=self._origin) for order in orders]
+        announcements = [_announcement(order, self._origin) for order in orders]
         await self._producer.try_announce(announcements, coalesce=_COALESCE)
 
     async def close(self) -> None:
         """Stop enqueueing."""
         await self._producer.close()
+
+
+def _announcement(order: ListedOrder, origin: str) -> Announcement:
+    document = order.document
+    # A larger one is fetched.
+    fits = document is not None and len(document) <= DOCUMENT_LIMIT
+    return Announcement(order.order_id, document if fits else None, origin=origin)

@@ -9,35 +9,21 @@ and an order may be enqueued twice. None is left out.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ingest.backoff import call_until_available
 from ingest.domain.backfill import Backfill, BackfillProgress, JobState
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
-from ingest.operations.backfill.comparison import Differing
+from ingest.operations.backfill.differing import differing
+from ingest.operations.backfill.lane import Lane, fill
 from ingest.operations.backfill.pace import BackfillPace
-from ingest.operations.list_pages import REJECTIONS, pages_from, within
+from ingest.operations.list_pages import REJECTIONS, pages_from
 from ingest.store.backfills import LEASE_SECONDS, Backfills
+from ingest.store.statements import Fetches
 
 _T = TypeVar("_T")
 _RENEW_EVERY = LEASE_SECONDS / 3
-# Seconds between two looks at the lane.
-_LOOK_EVERY = 0.25
-
-
-class Lane(Protocol):
-    """The main lane of the source."""
-
-    async def occupied(self) -> int:
-        """Return how many entries workers have not finished."""
-
-    async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
-        """Enqueue orders. Orders that still wait are not queued again."""
-
-
-Compare = Callable[[Sequence[ListedOrder]], Awaitable[Differing]]
-"""Compares listed orders with the stored ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +32,13 @@ class BackfillParts:
 
     Attributes:
         listed: the list of the shop.
-        compare: compares orders with the stored ones.
+        connection: to PostgreSQL.
         lane: where orders are enqueued.
         backfills: records the job.
     """
 
     listed: OrderList
-    compare: Compare
+    connection: Fetches
     lane: Lane
     backfills: Backfills
 
@@ -78,6 +64,7 @@ class BackfillRun:
         self._held = held
         self._parts = parts
         self._pace = BackfillPace(held.request.rate)
+        self._lane = _AvailableLane(parts.lane, self._available)
         self._progress = held.progress
         self._on_progress = on_progress
         self._on_wait = on_wait
@@ -110,8 +97,8 @@ class BackfillRun:
             async for page in pages_from(
                 self._parts.listed, request.since, request.until, cursor, on_wait=self._wait_for
             ):
-                self._problem = None
                 await self._take(page)
+                self._problem = None
                 if page.next is not None:
                     await self._available(self._parts.backfills.record, self._held, self._progress)
         except REJECTIONS as error:
@@ -125,30 +112,13 @@ class BackfillRun:
 
     async def _take(self, page: ListedPage) -> None:
         """Enqueue the orders of a page that are missing or outdated."""
-        before = self._progress
-        orders = within(page, self._held.request.since, self._held.request.until)
-        differing = await self._available(self._parts.compare, orders)
-        await self._enqueue([*differing.missing, *differing.outdated])
+        before, request = self._progress, self._held.request
+        found = await self._available(differing, self._parts.connection, self._held.source, page, request)
+        await fill(self._lane, self._pace, found.orders)
         self._progress = BackfillProgress(
-            page.next,
-            before.listed + len(orders),
-            before.missing + len(differing.missing),
-            before.outdated + len(differing.outdated),
+            page.next, before.listed + found.listed, before.missing + found.missing, before.outdated + found.outdated
         )
         self._on_progress(self._progress)
-
-    async def _enqueue(self, orders: Sequence[ListedOrder]) -> None:
-        done = 0
-        while done < len(orders):
-            occupied = await self._available(self._parts.lane.occupied)
-            if count := self._pace.granted(occupied):
-                chunk = orders[done : done + count]
-                await self._available(self._parts.lane.enqueue, chunk)
-                self._pace.note(len(chunk))
-                done += len(chunk)
-                self._problem = None
-            else:
-                await asyncio.sleep(_LOOK_EVERY)
 
     async def _renew(self) -> None:
         while True:
@@ -171,3 +141,18 @@ class BackfillRun:
         if reason != self._problem:
             self._problem = reason
             self._on_wait(reason)
+
+
+class _AvailableLane:
+    """Implements `Lane`, and waits while Redis is unavailable."""
+
+    def __init__(self, lane: Lane, available: Callable[..., Awaitable[Any]]) -> None:
+        self._lane = lane
+        self._available = available
+
+    async def occupied(self) -> int:
+        occupied: int = await self._available(self._lane.occupied)
+        return occupied
+
+    async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
+        await self._available(self._lane.enqueue, orders)

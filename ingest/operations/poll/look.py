@@ -15,7 +15,8 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.fetch.listed import ListedOrder, OrderList, pages_of
 from ingest.domain.polling import PollCounts
 from ingest.queue.produce.producer import BacklogFull, Producer
-from ingest.store.orders.listed_changes import Fetches, changed_orders
+from ingest.store.orders.listed_changes import changed_orders
+from ingest.store.statements import Fetches
 
 # The longest time of coalescing. An order that no worker has received yet will be fetched in its newest version.
 _COALESCE = 86_400.0

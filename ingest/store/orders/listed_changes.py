@@ -1,18 +1,16 @@
 """Finds the orders of a shop's list that are missing or older in the table `orders`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
-
-import asyncpg
 
 from ingest.domain.fetch.listed import ListedOrder
+from ingest.store.statements import Fetches
 
 # The version of an order without its own `updated_at` is the time of its fetch by our clock. It is compared in the shop's time, and a
 # change within the same moment counts as newer. An `updated_at` that is too far in the future is no version.
 _MOMENT = timedelta(seconds=2)
 _CHANGED = """
-SELECT listed.order_id
+SELECT listed.order_id, o.order_id IS NULL AS is_missing
 FROM unnest($2::text[], $3::timestamptz[]) AS listed (order_id, updated_at)
 LEFT JOIN orders AS o ON o.source = $1 AND o.order_id = listed.order_id
 WHERE NOT EXISTS (SELECT FROM erased_orders AS e WHERE e.source = $1 AND e.order_id = listed.order_id)
@@ -21,17 +19,12 @@ WHERE NOT EXISTS (SELECT FROM erased_orders AS e WHERE e.source = $1 AND e.order
 """
 
 
-class Fetches(Protocol):
-    """Runs statements, as `Pool` and `Statements` do."""
-
-    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement, and return its rows."""
-
-
 async def changed_orders(
     connection: Fetches, source: str, orders: Sequence[ListedOrder], clock_ahead: timedelta
-) -> set[str]:
-    """Return the IDs of orders that are not stored, or older than listed, or whose time is not listed. Erased orders are omitted.
+) -> Mapping[str, bool]:
+    """Return the orders that are not stored, or older than listed, or whose time is not listed. Erased orders are omitted.
+
+    The values show whether an order is not stored.
 
     Args:
         connection: runs the statement.
@@ -44,4 +37,4 @@ async def changed_orders(
     """
     ids, times = [order.order_id for order in orders], [order.updated_at for order in orders]
     found = await connection.fetch(_CHANGED, source, ids, times, clock_ahead + _MOMENT)
-    return {record["order_id"] for record in found}
+    return {record["order_id"]: record["is_missing"] for record in found}

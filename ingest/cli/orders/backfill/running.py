@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -21,10 +20,10 @@ from ingest.domain.backfill import Backfill, BackfillProgress, BackfillRequest, 
 from ingest.domain.errors import Fault, Unavailable, UserError
 from ingest.operations import backfill as operations
 from ingest.operations.backends import Backends
-from ingest.operations.backfill.comparison import compare
+from ingest.operations.backfill.differing import differing
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
-from ingest.operations.list_pages import pages_from, within
+from ingest.operations.list_pages import pages_from
 from ingest.process.interrupt import run_interruptible
 from ingest.queue.redis.connection import control_client
 from ingest.sources.list_opening import open_order_list
@@ -126,7 +125,7 @@ async def _run(settings: "Settings", begin: Callable[[Backfills, AuditLog], Any]
         say(
             f"backfill {held.id}{_of(held.source)}: {format_time(held.request.since)} to {format_time(held.request.until)}"
         )
-        parts = BackfillParts(listed, partial(compare, pool, servers.source), lane, backfills)
+        parts = BackfillParts(listed, pool, lane, backfills)
         with _Display("backfill", held.progress.enqueued) as display:
             run = BackfillRun(held, parts, on_progress=display.show, on_wait=lambda why: display.say(f"waiting: {why}"))
             try:
@@ -177,13 +176,9 @@ async def _counted(
     found = BackfillProgress()
     pages = pages_from(listed, request.since, request.until, on_wait=lambda why: display.say(f"waiting: {why}"))
     async for page in pages:
-        orders = within(page, request.since, request.until)
-        differing = await compare(pool, source, orders)
+        differs = await differing(pool, source, page, request)
         found = BackfillProgress(
-            None,
-            found.listed + len(orders),
-            found.missing + len(differing.missing),
-            found.outdated + len(differing.outdated),
+            None, found.listed + differs.listed, found.missing + differs.missing, found.outdated + differs.outdated
         )
         display.show(found)
     return found

@@ -1,0 +1,46 @@
+"""Finds the orders of a page that are missing or outdated in the table `orders`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from ingest.domain.backfill import BackfillRequest
+from ingest.domain.fetch.listed import ListedOrder, ListedPage
+from ingest.operations.list_pages import within
+from ingest.store.orders.listed_changes import changed_orders
+from ingest.store.statements import Fetches
+
+_NONE = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """The orders of a page that are not stored as listed.
+
+    Attributes:
+        orders: missing and outdated ones.
+        listed: orders of the period on the page.
+        missing: orders without a row. Erased orders are not missing.
+        outdated: orders with an older row, or whose time is not listed.
+    """
+
+    orders: Sequence[ListedOrder]
+    listed: int
+    missing: int
+    outdated: int
+
+
+async def differing(connection: Fetches, source: str, page: ListedPage, request: BackfillRequest) -> Differing:
+    """Compare the orders of a page with the stored ones.
+
+    Raises:
+        StoreUnavailable: PostgreSQL cannot be used right now.
+    """
+    orders = within(page, request.since, request.until)
+    if not orders:
+        return Differing((), 0, 0, 0)
+    clock_ahead = _NONE if page.sent_at is None else datetime.now(UTC) - page.sent_at
+    changed = await changed_orders(connection, source, orders, clock_ahead)
+    missing = sum(changed.values())
+    found = [order for order in orders if order.order_id in changed]
+    return Differing(found, len(orders), missing, len(changed) - missing)
