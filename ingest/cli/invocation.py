@@ -6,7 +6,7 @@ Commands import this module first, and their help needs no settings. So this mod
 import os
 import pwd
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -148,7 +148,18 @@ def require(context: typer.Context, needed: str, *options: str) -> None:
     Raises:
         typer.BadParameter: the command line has one of them.
     """
-    for option in options:
-        source = context.get_parameter_source(option)
-        if source is not None and source.name == "COMMANDLINE":
-            raise typer.BadParameter(f"--{option} requires {needed}")
+    for given in _given(context, options):
+        raise typer.BadParameter(f"{given} requires {needed}")
+
+
+def refuse(context: typer.Context, when: str, *options: str) -> None:
+    """Reject options that are only used in another case. See `require`. `when` names the other case."""
+    for given in _given(context, options):
+        raise typer.BadParameter(f"{given} is only used {when}")
+
+
+def _given(context: typer.Context, options: Sequence[str]) -> Iterator[str]:
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in options and source is not None and source.name == "COMMANDLINE":
+            yield parameter.opts[0]

@@ -66,9 +66,9 @@ class Changing:
     as_json: bool
 
 
-def option(panel: str, help_text: str, **settings: Any) -> Any:
+def option(panel: str, help_text: str, *names: str, **settings: Any) -> Any:
     """An option in a panel of a long help text."""
-    return typer.Option(help=help_text, rich_help_panel=panel, **settings)
+    return typer.Option(*names, help=help_text, rich_help_panel=panel, **settings)
 
 
 def taking(parse: Callable[..., _Request]) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:

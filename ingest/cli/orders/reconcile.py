@@ -1,27 +1,61 @@
 """`ingest reconcile`: reports where accepted orders are, and which are missing."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import backends_of_source
-from ingest.cli.options import ListColumn, ListedIds, ListFile, ListFormat, OneSource
+from ingest.cli.invocation import backends_of_source, refuse, require, start_with_source
+from ingest.cli.options import TIME, ListColumn, ListedIds, ListFile, ListFormat, OneSource, option, parse_period
 from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
-_SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
+_SOURCES = "--since for the shop's list, or order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
+_SHOP, _IDS = "With --since: the shop's list", "With order IDs or --file"
+# The options of each kind of list, which mean nothing with the other one.
+_OF_SHOP = ("until", "no_unexpected", "enqueue_missing", "report", "metrics")
+_OF_IDS = ("file", "column", "file_format", "complete")
+
+Since = Annotated[
+    str | None, option(_SHOP, f"Read the shop's list. Changed at this time or later. {TIME}", metavar="TIME")
+]
+Until = Annotated[
+    str | None, option(_SHOP, f"Changed at this time or earlier. Defaults to now. {TIME}", metavar="TIME")
+]
 
 
-def reconcile(
+def reconcile(  # noqa: PLR0913  each is an option
+    context: typer.Context,
     ids: ListedIds = None,
     *,
     source: OneSource = None,
+    since: Since = None,
+    until: Until = None,
+    enqueue_missing: Annotated[
+        bool, option(_SHOP, "Enqueue missing and outdated orders.", "--enqueue-missing")
+    ] = False,
+    report: Annotated[
+        Path | None, option(_SHOP, "Write all differences to this file, as JSON lines or *.csv.", metavar="FILE")
+    ] = None,
+    metrics: Annotated[
+        Path | None, option(_SHOP, "Write metrics to this file, for Prometheus' text file collector.", metavar="FILE")
+    ] = None,
+    no_unexpected: Annotated[
+        bool,
+        option(_SHOP, "The list is incomplete: do not report stored orders that it leaves out.", "--no-unexpected"),
+    ] = False,
     file: ListFile = None,
     column: ListColumn = None,
     file_format: ListFormat = None,
     complete: Annotated[
         bool,
-        typer.Option("--complete", help="The list contains all orders ever accepted: report others as unexpected."),
+        option(
+            _IDS,
+            "The list contains all orders ever accepted: report others as unexpected.",
+            "--complete",
+        ),
     ] = False,
     missing: Annotated[
         str | None,
@@ -29,19 +63,26 @@ def reconcile(
             help="Write the IDs of all missing orders to this file, one per line. `-` is stdout.", metavar="FILE"
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files if they exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Report where accepted orders are now, and which of them are missing. Changes nothing.
+    """Report which orders are missing or differ, by the shop's list of a period, or by a list of order IDs.
 
-    An ID of `-` reads IDs from stdin.
+    With --since, the list of the external API is compared with the queue and the stored orders. Otherwise, give a list of
+    accepted orders. An ID of `-` reads IDs from stdin. Without --enqueue-missing, nothing is changed.
 
     The report goes to stderr, or with --json to stdout.
 
-    The exit code is 1 if an order is missing, if a line of the list is not an order ID, and with --complete also if there
-    are orders that are not on the list.
+    The exit code is 1 if an order is missing, outdated or unexpected, if its total differs, or if a line of the list is not an
+    order ID.
 
     Examples:
+    `ingest reconcile --source shop-de --since 7d` compares the shop's list of the last week.
+
+    `ingest reconcile --source shop-de --since 2d --enqueue-missing --metrics /var/lib/node_exporter/shop-de.prom` is for cron.
+
+    `ingest reconcile --since 2026-10-01 --report differences.csv` writes all differences to a file.
+
     `ingest reconcile --file accepted.txt` reports where the orders on the list are: stored, dead letters, queued,
     or nowhere.
 
@@ -60,6 +101,24 @@ def reconcile(
     The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes
     per order, in the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
     """
+    if since is not None:
+        if ids:
+            raise ConfigError("--since reads the shop's list: leave out the order IDs")
+        refuse(context, "without --since", *_OF_IDS)
+        raise typer.Exit(
+            _reconcile_shop(
+                source,
+                (since, until),
+                has_unexpected=not no_unexpected,
+                enqueue=enqueue_missing,
+                report=report,
+                metrics=metrics,
+                missing=missing,
+                force=force,
+                as_json=as_json,
+            )
+        )
+    require(context, "--since", *_OF_SHOP)
     from ingest.cli.orders.id_sources.reconciling import STDOUT, print_report, reconcile_source
     from ingest.cli.orders.id_sources.sources import pick_source
 
@@ -69,6 +128,21 @@ def reconcile(
         raise ConfigError("--force requires --missing FILE")
     backends = backends_of_source(source)
     listed = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
-    report, invalid = run_interruptible(reconcile_source(backends, listed, missing, complete=complete, replace=force))
-    print_report(report, backends.source, invalid, missing, as_json=as_json)
-    raise typer.Exit(0 if report.is_clean and not invalid else 1)
+    found, invalid = run_interruptible(reconcile_source(backends, listed, missing, complete=complete, replace=force))
+    print_report(found, backends.source, invalid, missing, as_json=as_json)
+    raise typer.Exit(0 if found.is_clean and not invalid else 1)
+
+
+def _reconcile_shop(
+    source: Sequence[str] | None, period: tuple[str, str | None], *, as_json: bool, **options: Any
+) -> int:
+    """Reconcile the shop's list, and return the exit code."""
+    from ingest.cli.orders.reconciling_list import ListOptions, print_list_report, reconcile_shop
+
+    since, until = parse_period(*period)
+    assert since is not None  # noqa: S101  of a time that is given
+    chosen = ListOptions(since, until or datetime.now(UTC), **options)
+    settings = start_with_source(source)
+    report = run_interruptible(reconcile_shop(settings, chosen))
+    print_list_report(report, settings.source, chosen, as_json=as_json)
+    return 0 if report.is_clean else 1

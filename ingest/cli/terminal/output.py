@@ -8,7 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from ingest.cli.terminal.text import printable
 from ingest.process.standard_streams import CannotWrite, discard_unread
+
+# It may hold customer data, so that the operator has to decide who else may read it.
+_OWNER_ONLY = 0o600
+_FORMULA = ("=", "+", "-", "@")
 
 
 @contextmanager
@@ -29,10 +34,10 @@ def standard_output() -> Iterator[IO[str]]:
 
 
 @contextmanager
-def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
+def new_file(path: Path, *, replace: bool, mode: int = _OWNER_ONLY) -> Iterator[IO[str]]:
     """A file that is written under a temporary name and renamed at the end. If anything fails before, it is removed.
 
-    Only its owner may read it, whatever the permissions of a file that it replaces.
+    By default, only its owner may read it, whatever the permissions of a file that it replaces.
 
     Raises:
         CannotWrite: also if the file exists and may not be replaced.
@@ -41,6 +46,7 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     try:
         _require_free(path, replace=replace)
         with open(temporary, "x", encoding="utf-8", newline="\n", opener=_owner_only) as stream:
+            os.fchmod(stream.fileno(), mode)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -54,9 +60,13 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
             temporary.unlink()
 
 
+def cell(text: str) -> str:
+    """The text of a cell in a CSV file. Spreadsheets run a cell that looks like a formula."""
+    return printable(f"'{text}" if text.startswith(_FORMULA) else text)
+
+
 def _owner_only(path: str, flags: int) -> int:
-    # It holds customer data, so that the operator has to decide who else may read it.
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags, _OWNER_ONLY)
 
 
 def _require_free(path: Path, *, replace: bool) -> None:

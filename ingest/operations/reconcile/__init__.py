@@ -7,7 +7,6 @@ An order that seems lost, or whose row seems wrong, is checked several times bef
 leaves no trace if the process dies.
 """
 
-import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from itertools import islice
 
@@ -15,7 +14,7 @@ from ingest.domain.orders.order import parse_order_id
 from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders, ReconciliationReport
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen, open_ledger
-from ingest.operations.reconcile.scan import Ask, Expected, Scan
+from ingest.operations.reconcile.scan import Ask, Expected, RowLookUp, Scan, scan_repeatedly
 from ingest.queue.operate.scanner import Location, QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
@@ -23,8 +22,6 @@ from ingest.store.orders.rows import Rows
 __all__ = ["Backends", "Expected", "ListedOrders", "ReconciliationReport", "reconcile"]
 
 _CHUNK = 1000
-_LOOKS = 4
-_BETWEEN_LOOKS = 0.2
 
 Ids = Iterable[str] | AsyncIterable[str]
 
@@ -56,7 +53,7 @@ async def reconcile(
         Unavailable: Redis or PostgreSQL cannot be used right now.
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
-    with open_ledger() as ledger:
+    with open_ledger(Ledger) as ledger:
         await _fill(ledger, accepted, LedgerClaim.ACCEPTED)
         await _fill(ledger, unconfirmed, LedgerClaim.UNCONFIRMED)
         async with (
@@ -64,8 +61,8 @@ async def reconcile(
             Rows.open(backends.postgres_dsn, backends.source) as rows,
         ):
             scanner = QueueScanner(client, backends.stream, backends.group)
-            scan = Scan(ledger, scanner, rows, _as_function(expected), on_progress)
-            await _look_repeatedly(ledger, scan)
+            scan = Scan(ledger, scanner, RowLookUp(ledger, rows, _as_function(expected)), on_progress)
+            await scan_repeatedly(ledger, scan)
             unexpected = await _find_unexpected(ledger, rows) if complete else ListedOrders()
         if on_lost is not None:
             for order_id in ledger.lost():
@@ -76,16 +73,6 @@ async def reconcile(
 async def _fill(ledger: Ledger, ids: Ids, claim: LedgerClaim) -> None:
     async for chunk in _chunks(ids):
         ledger.add([parse_order_id(order_id) for order_id in chunk], claim)
-
-
-async def _look_repeatedly(ledger: Ledger, scan: Scan) -> None:
-    """Scan once, and again while an order seems lost or wrong."""
-    await scan.look()
-    for _ in range(_LOOKS - 1):
-        if not ledger.reset_findings():
-            return
-        await asyncio.sleep(_BETWEEN_LOOKS)
-        await scan.look()
 
 
 def _as_function(expected: Mapping[str, Expected] | Ask | None) -> Ask | None:

@@ -6,9 +6,10 @@ operating system removes the file.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from enum import IntEnum, IntFlag
+from typing import TypeVar
 
 from ingest.domain.errors import UserError
 from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders
@@ -37,21 +38,28 @@ class Seen(IntFlag):
     ERASED = 8
     COMPARED = 16
     WRONG = 32
+    # In a reconciliation with the shop's list.
+    OUTDATED = 64
+    TOTAL_DIFFERS = 128
+    UNEXPECTED = 256
 
 
 SOMEWHERE = Seen.QUEUED | Seen.DEAD | Seen.STORED | Seen.ERASED
 _LOOKED_UP = Seen.STORED | Seen.ERASED | Seen.COMPARED
 
 
+_AnyLedger = TypeVar("_AnyLedger", bound="Ledger")
+
+
 @contextmanager
-def open_ledger() -> Iterator["Ledger"]:
-    """Open an empty ledger, which is removed at the end.
+def open_ledger(make: Callable[[], _AnyLedger]) -> Iterator[_AnyLedger]:
+    """Open an empty ledger of this class, which is removed at the end.
 
     Raises:
         LedgerFull: the disk space does not suffice for its file.
     """
     try:
-        with closing(Ledger()) as ledger:
+        with closing(make()) as ledger:
             yield ledger
     except sqlite3.OperationalError as error:
         raise LedgerFull(

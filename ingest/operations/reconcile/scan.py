@@ -11,12 +11,18 @@ from ingest.queue.operate.scanner import Location, QueueScanner
 from ingest.store.orders.rows import Rows
 
 _ASKED_AT_ONCE = 50
+_LOOKS = 4
+_BETWEEN_LOOKS = 0.2
 
 Expected = bytes | DeadReason
 """The expected result of an order: the document of its row, or the reason of its dead letter."""
 
 Ask = Callable[[str], Awaitable[Expected | None]]
 """Returns the expected result of an order, or None if it is unknown."""
+
+
+LookUp = Callable[[Mapping[str, tuple[int, str]]], Awaitable[None]]
+"""Looks up orders of the ledger in PostgreSQL, and records the results there. Each comes with its flags and its dead letter's reason."""
 
 
 class Scan:
@@ -28,19 +34,13 @@ class Scan:
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        scanner: QueueScanner,
-        rows: Rows,
-        ask: Ask | None,
-        on_progress: Callable[[int, int], None],
+        self, ledger: Ledger, scanner: QueueScanner, look_up: LookUp, on_progress: Callable[[int, int], None]
     ) -> None:
         self.entries: Counter[Location] = Counter()
         self.dead_letters: Counter[str] = Counter()
         self._ledger = ledger
         self._scanner = scanner
-        self._rows = rows
-        self._ask = ask
+        self._look_up = look_up
         self._on_progress = on_progress
 
     async def look(self) -> None:
@@ -62,7 +62,27 @@ class Scan:
             done += len(known)
             self._on_progress(done, total)
 
-    async def _look_up(self, known: Mapping[str, tuple[int, str]]) -> None:
+
+async def scan_repeatedly(ledger: Ledger, scan: Scan) -> None:
+    """Scan once, and again while an order seems lost or wrong."""
+    await scan.look()
+    for _ in range(_LOOKS - 1):
+        if not ledger.reset_findings():
+            return
+        await asyncio.sleep(_BETWEEN_LOOKS)
+        await scan.look()
+
+
+class RowLookUp:
+    """Finds the rows of orders, and compares their content if the expected results are known."""
+
+    def __init__(self, ledger: Ledger, rows: Rows, ask: Ask | None) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._ask = ask
+
+    async def __call__(self, known: Mapping[str, tuple[int, str]]) -> None:
+        """See `LookUp`."""
         ids = list(known)
         rows = await self._rows.content(ids) if self._ask else dict.fromkeys(await self._rows.present(ids))
         self._ledger.mark(rows, Seen.STORED)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import asyncpg
 
@@ -16,7 +16,30 @@ from ingest.store.schema import refuse_closed_schema
 from ingest.store.translation import translated
 
 _PAGE = 1000
+# An order whose `updated_at` is too far in the future has the time of its fetch as version.
+_FACTS = """
+SELECT order_id, greatest(version, updated_at), coalesce(attributes ->> 'total_difference', '')
+FROM orders WHERE source = $1 AND order_id = ANY ($2)
+"""
+# There is no index on the time, so that each statement examines a limited number of rows.
+_CHANGED = """
+SELECT max(order_id), array_agg(order_id ORDER BY order_id) FILTER (WHERE updated_at BETWEEN $3 AND $4)
+FROM (SELECT order_id, updated_at FROM orders WHERE source = $1 AND order_id > $2 ORDER BY order_id LIMIT 10000) AS page
+"""
 _CONTENT = ", ".join(readable(field.name) for field in fields(StoredOrder))
+
+
+class StoredFacts(NamedTuple):
+    """The facts about a stored order that a shop's list is compared with.
+
+    Attributes:
+        version: time of its last change.
+        total_difference: by which its lines do not add up to the total of its document. Empty if they do.
+    """
+
+    order_id: str
+    version: datetime
+    total_difference: str
 
 
 class Rows:
@@ -60,11 +83,22 @@ class Rows:
         while page := [row["order_id"] for row in await self._fetch(query, page[-1])]:
             yield page
 
-    async def _fetch(self, query: str, argument: Any) -> list[asyncpg.Record]:
+    async def facts(self, order_ids: Sequence[str]) -> list[StoredFacts]:
+        """Return the facts about these orders that a shop's list is compared with. Orders without a row are omitted."""
+        return [StoredFacts(*row) for row in await self._fetch(_FACTS, order_ids)]
+
+    async def changed_ids(self, since: datetime, until: datetime) -> AsyncIterator[list[str]]:
+        """Return the IDs of the rows whose order changed within a period, sorted, page by page. A page may be empty."""
+        last: str | None = ""
+        while last is not None:
+            [[last, ids]] = await self._fetch(_CHANGED, last, since, until)
+            yield ids or []
+
+    async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         # A pooler may run each statement in another server process. A transaction keeps prepare and execute together.
         with translated():
             async with self._connection.transaction(readonly=True):
-                return list(await self._connection.fetch(query, self._source, argument))
+                return list(await self._connection.fetch(query, self._source, *arguments))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ async def reconcile_source(
     Returns the report, and the number of lines without a valid ID.
     """
     invalid = InvalidLines(source.name)
-    with _missing_orders(missing, replace=replace) as on_lost, ExitStack() as stack:
+    with missing_orders(missing, replace=replace) as on_lost, ExitStack() as stack:
         display: ProgressDisplay | None = None
         beside = sys.stdout if missing == STDOUT else None
 
@@ -80,7 +80,7 @@ def _next(found: Iterator[Found]) -> list[Found]:
 
 
 @contextmanager
-def _missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[str], None] | None]:
+def missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[str], None] | None]:
     """Write one ID per line, as `--file` reads it. A file appears under its name when all are written."""
     if target is None:
         yield None
@@ -90,4 +90,5 @@ def _missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[
 
 
 def _line_of(order_id: str) -> str:
+    """An order ID as `--file` reads it."""
     return json.dumps(order_id, ensure_ascii=False) if order_id.startswith(('"', "{", "[")) else order_id

@@ -12,8 +12,8 @@ import typer
 from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import Sources
 from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
-from ingest.cli.terminal.output import new_file, standard_output
-from ingest.cli.terminal.text import counted, printable
+from ingest.cli.terminal.output import cell, new_file, standard_output
+from ingest.cli.terminal.text import counted
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ingest.operations.dead_letters import Write
 
 _CSV_COLUMNS = ("id", "source", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
-_FORMULA = ("=", "+", "-", "@")
 
 
 class Format(StrEnum):
@@ -89,15 +88,10 @@ def _csv_row(entry: DeadLetterEntry, source: str) -> list[str]:
 
     facts = as_object(entry, source)
     facts["fields"] = json.dumps(facts["fields"])
-    return [_cell("" if facts[column] is None else str(facts[column])) for column in _CSV_COLUMNS]
+    return [cell("" if facts[column] is None else str(facts[column])) for column in _CSV_COLUMNS]
 
 
 def _csv_writer(stream: IO[str]) -> "Write":
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(_CSV_COLUMNS)
     return lambda source, entries: writer.writerows(_csv_row(entry, source) for entry in entries)
-
-
-def _cell(text: str) -> str:
-    # Spreadsheets run a cell that looks like a formula.
-    return printable(f"'{text}" if text.startswith(_FORMULA) else text)

@@ -1,0 +1,150 @@
+"""Reconciles the shop's list with progress, and writes the report, the metrics and the differences."""
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import typer
+
+from ingest.cli.invocation import actor, say
+from ingest.cli.orders.id_sources.reconciling import missing_orders
+from ingest.cli.terminal.output import cell, new_file
+from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.text import counted, printable
+from ingest.cli.terminal.times import format_time
+from ingest.domain.errors import Fault, UserError
+from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind, ListReconciliation
+from ingest.operations.backends import Backends
+from ingest.operations.reconcile.enqueueing import enqueue_differing
+from ingest.operations.reconcile.list_ledger import ListLedger
+from ingest.operations.reconcile.list_metrics import metrics_of
+from ingest.operations.reconcile.listed import Listing, Progress, open_list_ledger, reconcile_list
+from ingest.sources.list_opening import open_order_list
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ingest.settings import Settings
+
+# The columns before a note in the report.
+_BELOW_NOTES = " " * 30
+_CSV_COLUMNS = ("source", "order_id", "difference", "listed_at", "stored_at", "total_difference")
+# The metrics are for the collector, which runs as another user, and contain no customer data.
+_FOR_ALL = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The options of a reconciliation with the shop's list.
+
+    Attributes:
+        has_unexpected: whether to look for orders that are stored and not listed.
+        enqueue: whether to enqueue missing and outdated orders.
+        report: the file for all differences.
+        metrics: the file for metrics.
+        missing: the file for the IDs of missing orders. `-` is stdout.
+        force: whether to replace the files, except the file of the metrics, which is always replaced.
+    """
+
+    since: "datetime"
+    until: "datetime"
+    has_unexpected: bool
+    enqueue: bool
+    report: Path | None
+    metrics: Path | None
+    missing: str | None
+    force: bool
+
+
+async def reconcile_shop(settings: "Settings", options: ListOptions) -> ListReconciliation:
+    """Reconcile the shop's list, and write the files."""
+    servers = Backends.of(settings)
+    with open_list_ledger() as ledger:
+        async with open_order_list(settings, os.environ) as listed:
+            listing = Listing(listed, options.since, options.until, is_complete=options.has_unexpected)
+            try:
+                report = await _with_progress(listing, servers, ledger)
+            except Fault as error:
+                raise UserError(f"the shop's list cannot be read: {error}") from error
+        _write_files(ledger, settings.source, options)
+        if options.enqueue and report.missing.count + report.outdated.count:
+            report = replace(report, enqueued=await _enqueue(servers, ledger, report))
+        if options.metrics is not None:
+            with new_file(options.metrics, replace=True, mode=_FOR_ALL) as stream:
+                stream.write(metrics_of(report, settings.source))
+    return report
+
+
+def print_list_report(report: ListReconciliation, source: str, options: ListOptions, *, as_json: bool) -> None:
+    """Print the report, on stderr for people and on stdout for scripts."""
+    if as_json:
+        typer.echo(json.dumps({"source": source} | report.as_dict(), default=format_time))
+        return
+    if source:
+        say(f"source          {printable(source)}")
+    say(f"period          {format_time(report.since)} to {format_time(report.until)}")
+    for line in str(report).split("\n"):
+        say(printable(line), _BELOW_NOTES)
+    if options.enqueue:
+        say(f"enqueued {counted(report.enqueued, 'order')}")
+    elif report.missing.count or report.outdated.count:
+        say("--enqueue-missing enqueues the missing and the outdated orders")
+    if options.report is not None:
+        say(f"{counted(sum(report.differences.values()), 'difference')} in {options.report}")
+
+
+async def _with_progress(listing: Listing, servers: Backends, ledger: ListLedger) -> ListReconciliation:
+    with ExitStack() as stack:
+        display = stack.enter_context(ProgressDisplay("reading the list"))
+        scanning: ProgressDisplay | None = None
+
+        def on_scan(done: int, total: int) -> None:
+            nonlocal scanning, display
+            if scanning is None:
+                stack.close()
+                scanning = display = stack.enter_context(ProgressDisplay("searching"))
+            scanning.update(done, total)
+
+        return await reconcile_list(
+            listing, servers, ledger, Progress(display.update, on_scan, lambda why: display.say(f"waiting: {why}"))
+        )
+
+
+async def _enqueue(servers: Backends, ledger: ListLedger, report: ListReconciliation) -> int:
+    total = report.missing.count + report.outdated.count
+    with ProgressDisplay("enqueueing", total) as display:
+        return await enqueue_differing(servers, ledger, report, actor(), on_progress=display.update)
+
+
+def _write_files(ledger: ListLedger, source: str, options: ListOptions) -> None:
+    with missing_orders(options.missing, replace=options.force) as on_missing:
+        if on_missing is not None:
+            for difference in ledger.differences([DifferenceKind.MISSING]):
+                on_missing(difference.order_id)
+    if options.report is not None:
+        write = _write_csv if options.report.suffix.lower() == ".csv" else _write_json_lines
+        with new_file(options.report, replace=options.force) as stream:
+            write(stream, source, ledger.differences())
+
+
+def _write_json_lines(stream: IO[str], source: str, differences: Iterator[Difference]) -> None:
+    for difference in differences:
+        stream.write(json.dumps(_facts(difference, source)) + "\n")
+
+
+def _write_csv(stream: IO[str], source: str, differences: Iterator[Difference]) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(_CSV_COLUMNS)
+    for difference in differences:
+        facts = _facts(difference, source)
+        writer.writerow([cell("" if facts[name] is None else str(facts[name])) for name in _CSV_COLUMNS])
+
+
+def _facts(difference: Difference, source: str) -> dict[str, Any]:
+    facts = {"source": source} | difference.as_dict()
+    return {name: format_time(value) if hasattr(value, "tzinfo") else value for name, value in facts.items()}

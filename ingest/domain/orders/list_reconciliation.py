@@ -1,0 +1,112 @@
+"""The report of a reconciliation with the shop's list."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from ingest.domain.orders.reconciliation import ListedOrders
+
+
+class DifferenceKind(StrEnum):
+    """How an order differs between the shop's list and the database."""
+
+    MISSING = "missing"
+    OUTDATED = "outdated"
+    TOTAL = "total"
+    UNEXPECTED = "unexpected"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An order that differs.
+
+    Attributes:
+        listed_at: time of its last change in the shop's list, or None if it is not listed.
+        stored_at: time of its last change in the database, or None if it is not stored.
+        total_difference: by which its lines do not add up to the total of its document. Empty if they do.
+    """
+
+    order_id: str
+    kind: DifferenceKind
+    listed_at: datetime | None = None
+    stored_at: datetime | None = None
+    total_difference: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the difference for a report."""
+        return {
+            "order_id": self.order_id,
+            "difference": self.kind.value,
+            "listed_at": self.listed_at,
+            "stored_at": self.stored_at,
+            "total_difference": self.total_difference,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListReconciliation:
+    """The locations of the listed orders, and the differences.
+
+    Attributes:
+        listed: orders that the shop lists, each counted once. The next four numbers count their locations.
+        stored: orders with a row.
+        queued: orders without a row that are queued.
+        dead: orders that have only a dead letter.
+        erased: orders that were erased.
+        skipped: elements of the list without a usable order ID.
+        missing: listed orders that were not found.
+        outdated: orders with an older row, which are not queued.
+        total: orders whose lines do not add up to the total of their document.
+        unexpected: orders with a row that changed within the period and are not listed. None if they were not searched.
+        enqueued: missing and outdated orders that were enqueued.
+    """
+
+    since: datetime
+    until: datetime
+    listed: int
+    stored: int
+    queued: int
+    dead: int
+    erased: int
+    skipped: int
+    missing: ListedOrders
+    outdated: ListedOrders
+    total: ListedOrders
+    unexpected: ListedOrders | None
+    enqueued: int = 0
+
+    @property
+    def differences(self) -> dict[DifferenceKind, int]:
+        """The number of orders of each kind of difference."""
+        counts = {
+            DifferenceKind.MISSING: self.missing.count,
+            DifferenceKind.OUTDATED: self.outdated.count,
+            DifferenceKind.TOTAL: self.total.count,
+        }
+        return counts if self.unexpected is None else counts | {DifferenceKind.UNEXPECTED: self.unexpected.count}
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no order differs."""
+        return not any(self.differences.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report for a script."""
+        return {"clean": self.is_clean, **asdict(self)}
+
+    def __str__(self) -> str:
+        rows = [
+            ("listed", self.listed, f"and {self.skipped:,} elements without a usable ID" if self.skipped else ""),
+            ("stored", self.stored, ""),
+            ("queued", self.queued, ""),
+            ("dead letters", self.dead, ""),
+            ("erased", self.erased, ""),
+            ("MISSING", self.missing.count, str(self.missing)),
+            ("outdated", self.outdated.count, str(self.outdated)),
+            ("total differs", self.total.count, str(self.total)),
+        ]
+        if self.unexpected is not None:
+            rows.append(("unexpected", self.unexpected.count, str(self.unexpected)))
+        lines = [f"{label:<16}{count:>12,}  {note}".rstrip() for label, count, note in rows]
+        return "\n".join([*lines, "clean" if self.is_clean else "NOT CLEAN"])

@@ -1,0 +1,50 @@
+"""Enqueues the missing and outdated orders that a reconciliation has found, behind live orders."""
+
+from collections.abc import Callable
+from itertools import islice
+
+from ingest.domain.fetch.listed import ListedOrder
+from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
+from ingest.operations.audit import audited
+from ingest.operations.backends import Backends
+from ingest.operations.backfill.lane import MainLane, fill
+from ingest.operations.backfill.pace import BackfillPace
+from ingest.operations.reconcile.list_ledger import ListLedger
+from ingest.queue.redis.connection import control_client
+from ingest.store.audit import AuditLog
+from ingest.store.pool import Pool
+
+ENQUEUE = "reconcile.enqueue"
+_PORTION = 500
+
+
+async def enqueue_differing(
+    backends: Backends,
+    ledger: ListLedger,
+    report: ListReconciliation,
+    actor: str,
+    *,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Enqueue the missing and outdated orders. Returns how many.
+
+    If the process dies, some are enqueued, and the next reconciliation finds the others.
+
+    Raises:
+        StoreUnavailable: the change cannot be recorded, and was not made.
+        QueueUnavailable: Redis cannot be used right now, and some orders may be enqueued.
+    """
+    differences = ledger.differences([DifferenceKind.MISSING, DifferenceKind.OUTDATED])
+    pace, done = BackfillPace(None), 0
+    selection = {"since": report.since, "until": report.until}
+    async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
+        lane = MainLane(client, backends.stream, backends.group, "reconcile")
+        try:
+            async with audited(AuditLog(pool, backends.source), actor, ENQUEUE, selection) as operation:
+                while portion := list(islice(differences, _PORTION)):
+                    await fill(lane, pace, [ListedOrder(each.order_id) for each in portion])
+                    operation.count = done = done + len(portion)
+                    on_progress(done)
+        finally:
+            await lane.close()
+    return done

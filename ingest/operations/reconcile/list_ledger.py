@@ -1,0 +1,118 @@
+"""The ledger of a reconciliation with the shop's list, which also records the times of the last changes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from ingest.domain.fetch.listed import ListedOrder
+from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind
+from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders
+from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen
+from ingest.store.orders.rows import StoredFacts
+
+_PAGE = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LISTED = f"claim = {LedgerClaim.ACCEPTED:d}"
+# The condition of each kind of difference. An order has one kind, the first that applies.
+_KINDS = {
+    DifferenceKind.MISSING: f"{_LISTED} AND seen & {SOMEWHERE:d} = 0",
+    DifferenceKind.OUTDATED: f"{_LISTED} AND seen & {Seen.OUTDATED | Seen.QUEUED:d} = {Seen.OUTDATED:d}",
+    DifferenceKind.TOTAL: f"{_LISTED} AND seen & {Seen.OUTDATED | Seen.TOTAL_DIFFERS:d} = {Seen.TOTAL_DIFFERS:d}",
+    DifferenceKind.UNEXPECTED: f"seen & {Seen.UNEXPECTED:d} <> 0",
+}
+
+
+class ListLedger(Ledger):
+    """One row for each order, with its times in the list and in the database."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._database.execute(
+            "CREATE TABLE times (order_id TEXT PRIMARY KEY, listed_at INTEGER, stored_at INTEGER,"
+            " total_difference TEXT NOT NULL DEFAULT '') WITHOUT ROWID"
+        )
+
+    def add_listed(self, orders: Sequence[ListedOrder], claim: LedgerClaim) -> None:
+        """Add listed orders. If one is listed several times, its latest time counts."""
+        self.add((order.order_id for order in orders), claim)
+        self._execute_many(
+            "INSERT INTO times (order_id, listed_at) VALUES (?, ?) ON CONFLICT (order_id) DO UPDATE"
+            " SET listed_at = max(coalesce(listed_at, excluded.listed_at), coalesce(excluded.listed_at, listed_at))",
+            ((order.order_id, _number(order.updated_at)) for order in orders),
+        )
+
+    def record_stored(self, stored: Sequence[StoredFacts]) -> None:
+        """Record the rows of listed orders, and compare their times."""
+        self._execute_many(
+            "UPDATE times SET stored_at = ?, total_difference = ? WHERE order_id = ?",
+            ((_number(row.version), row.total_difference, row.order_id) for row in stored),
+        )
+        self._execute_many(
+            "UPDATE ids SET seen = seen | ? | coalesce((SELECT iif(listed_at > stored_at, ?, 0) FROM times"
+            " WHERE times.order_id = ids.order_id), 0) WHERE order_id = ?",
+            (
+                (
+                    Seen.STORED | Seen.TOTAL_DIFFERS if row.total_difference else Seen.STORED,
+                    Seen.OUTDATED,
+                    row.order_id,
+                )
+                for row in stored
+            ),
+        )
+
+    def add_unexpected(self, stored: Iterable[StoredFacts]) -> None:
+        """Record orders that are stored and not listed."""
+        rows = list(stored)
+        self.add((row.order_id for row in rows), LedgerClaim.NONE)
+        self.mark((row.order_id for row in rows), Seen.UNEXPECTED)
+        self._execute_many(
+            "INSERT INTO times (order_id, stored_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            ((row.order_id, _number(row.version)) for row in rows),
+        )
+
+    def reset_findings(self) -> int:
+        """See `Ledger`. Orders that seem outdated are reset as well."""
+        reset = super().reset_findings()
+        outdated = self._database.execute(f"UPDATE ids SET seen = 0 WHERE {_KINDS[DifferenceKind.OUTDATED]}")  # noqa: S608  our own condition
+        return reset + outdated.rowcount
+
+    def count(self, mask: Seen, seen: Seen) -> int:
+        """Count the orders of the period whose flags within the mask equal `seen`."""
+        return self.listed((LedgerClaim.ACCEPTED, LedgerClaim.ACCEPTED), mask, seen).count
+
+    def examples(self, kind: DifferenceKind) -> ListedOrders:
+        """Return the orders of one kind of difference."""
+        [[count]] = self._database.execute(f"SELECT count(*) FROM ids WHERE {_KINDS[kind]}")  # noqa: S608  as above
+        found = (difference for difference, _ in zip(self.differences([kind]), range(MAX_EXAMPLES), strict=False))
+        return ListedOrders(count, tuple(map(_text, found)))
+
+    def differences(self, kinds: Sequence[DifferenceKind] = tuple(DifferenceKind)) -> Iterator[Difference]:
+        """Return all differences of these kinds, by kind and order ID."""
+        for kind in kinds:
+            after = ""
+            query = (
+                "SELECT order_id, listed_at, stored_at, total_difference FROM ids LEFT JOIN times USING (order_id)"  # noqa: S608  as above
+                f" WHERE order_id > ? AND {_KINDS[kind]} ORDER BY order_id LIMIT {_PAGE}"
+            )
+            while page := self._database.execute(query, (after,)).fetchall():
+                for order_id, listed_at, stored_at, difference in page:
+                    yield Difference(order_id, kind, _time(listed_at), _time(stored_at), difference or "")
+                after = page[-1][0]
+
+
+def _text(difference: Difference) -> str:
+    match difference.kind:
+        case DifferenceKind.OUTDATED:
+            return f"{difference.order_id} (stored {difference.stored_at:%FT%TZ}, listed {difference.listed_at:%FT%TZ})"
+        case DifferenceKind.TOTAL:
+            return f"{difference.order_id} (by {difference.total_difference})"
+        case DifferenceKind.MISSING | DifferenceKind.UNEXPECTED:
+            return difference.order_id
+
+
+def _number(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
+
+
+def _time(number: int | None) -> datetime | None:
+    return None if number is None else _EPOCH + number * _MICROSECOND

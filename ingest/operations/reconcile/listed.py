@@ -1,0 +1,148 @@
+"""Reconciles the shop's list of a period with the queue and the stored orders.
+
+    list ──▶ ledger ◀── stream, retry set, dead letters (Redis) ◀── orders, erased orders (PostgreSQL)
+
+It may run concurrently with workers: see `ingest.operations.reconcile`. It is read-only and leaves no trace if the process dies.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from ingest.domain.fetch.listed import OrderList
+from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
+from ingest.operations.backends import Backends
+from ingest.operations.list_pages import is_within, pages_from, within
+from ingest.operations.reconcile.ledger import LedgerClaim, Seen, open_ledger
+from ingest.operations.reconcile.list_ledger import ListLedger
+from ingest.operations.reconcile.scan import Scan, scan_repeatedly
+from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.redis.connection import control_client
+from ingest.store.orders.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The part of a shop's list to reconcile.
+
+    Attributes:
+        listed: the list.
+        since: start of the period.
+        until: its end. Both are inclusive.
+        is_complete: whether the list contains every order that changed within the period, so that others are unexpected.
+    """
+
+    listed: OrderList
+    since: datetime
+    until: datetime
+    is_complete: bool = True
+
+
+@dataclass(slots=True)
+class Progress:
+    """The callbacks of a reconciliation.
+
+    Attributes:
+        on_listed: called with the number of orders that were read from the list so far.
+        on_scan: called with the number of orders that were looked up so far and the total.
+        on_wait: called with the error for which the list has to be read again.
+    """
+
+    on_listed: Callable[[int], None] = lambda _: None
+    on_scan: Callable[[int, int], None] = lambda _done, _total: None
+    on_wait: Callable[[str], None] = lambda _: None
+
+
+@contextmanager
+def open_list_ledger() -> Iterator[ListLedger]:
+    """Open an empty ledger, which is removed at the end.
+
+    Raises:
+        LedgerFull: the disk space does not suffice for its file.
+    """
+    with open_ledger(ListLedger) as ledger:
+        yield ledger
+
+
+async def reconcile_list(
+    listing: Listing, backends: Backends, ledger: ListLedger, progress: Progress
+) -> ListReconciliation:
+    """Compare the list with the queue and the stored orders. The ledger has the details.
+
+    Raises:
+        Fault: the list cannot be read.
+        Unavailable: Redis or PostgreSQL cannot be used right now.
+        UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
+    """
+    skipped = await _fill(ledger, listing, progress)
+    async with (
+        control_client(backends.redis_url) as client,
+        Rows.open(backends.postgres_dsn, backends.source) as rows,
+    ):
+        scanner = QueueScanner(client, backends.stream, backends.group)
+        await scan_repeatedly(ledger, Scan(ledger, scanner, _ListLookUp(ledger, rows), progress.on_scan))
+        if listing.is_complete:
+            await _find_unexpected(ledger, rows, listing, progress)
+    somewhere = Seen.STORED | Seen.ERASED | Seen.DEAD | Seen.QUEUED
+    return ListReconciliation(
+        since=listing.since,
+        until=listing.until,
+        listed=ledger.count(Seen(0), Seen(0)),
+        stored=ledger.count(Seen.STORED, Seen.STORED),
+        queued=ledger.count(Seen.STORED | Seen.ERASED | Seen.QUEUED, Seen.QUEUED),
+        dead=ledger.count(somewhere, Seen.DEAD),
+        erased=ledger.count(Seen.STORED | Seen.ERASED, Seen.ERASED),
+        skipped=skipped,
+        missing=ledger.examples(DifferenceKind.MISSING),
+        outdated=ledger.examples(DifferenceKind.OUTDATED),
+        total=ledger.examples(DifferenceKind.TOTAL),
+        unexpected=ledger.examples(DifferenceKind.UNEXPECTED) if listing.is_complete else None,
+    )
+
+
+async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> int:
+    """Read the list into the ledger, and return the number of elements without a usable ID."""
+    skipped, count = 0, 0
+    since, until = listing.since, listing.until
+    async for page in pages_from(listing.listed, since, until, on_wait=progress.on_wait):
+        ledger.add_listed(within(page, since, until), LedgerClaim.ACCEPTED)
+        # Orders outside the period are not compared, but certainly exist.
+        outside = [order for order in page.orders if not is_within(order, since, until)]
+        ledger.add_listed(outside, LedgerClaim.UNCONFIRMED)
+        skipped += page.skipped
+        count += len(page.orders)
+        progress.on_listed(count)
+    return skipped
+
+
+class _ListLookUp:
+    """Finds the rows of listed orders, and compares their times."""
+
+    def __init__(self, ledger: ListLedger, rows: Rows) -> None:
+        self._ledger = ledger
+        self._rows = rows
+
+    async def __call__(self, known: Mapping[str, tuple[int, str]]) -> None:
+        """See `LookUp`."""
+        stored = await self._rows.facts(list(known))
+        self._ledger.record_stored(stored)
+        found = {row.order_id for row in stored}
+        self._ledger.mark(await self._rows.erased([name for name in known if name not in found]), Seen.ERASED)
+
+
+async def _find_unexpected(ledger: ListLedger, rows: Rows, listing: Listing, progress: Progress) -> None:
+    """Record the orders that changed within the period by their rows, and are not listed."""
+    if not await _unexpected(ledger, rows, listing):
+        return
+    # An order that has changed since the end of the period is not listed in it any more.
+    async for page in pages_from(listing.listed, listing.until, None, on_wait=progress.on_wait):
+        ledger.add_listed(page.orders, LedgerClaim.UNCONFIRMED)
+    for order_ids in await _unexpected(ledger, rows, listing):
+        ledger.add_unexpected(await rows.facts(order_ids))
+
+
+async def _unexpected(ledger: ListLedger, rows: Rows, listing: Listing) -> list[list[str]]:
+    """Return the IDs of stored orders of the period without a claim, in pages."""
+    pages = [ledger.unexpected(page) async for page in rows.changed_ids(listing.since, listing.until)]
+    return [page for page in pages if page]
