@@ -31,6 +31,7 @@ class PollState(msgspec.Struct, frozen=True):
         is_reading: whether a process is reading the list.
         holder: the process that had the last turn.
         looked_at: end of the last successful reading, or None.
+        looked_ago: seconds since then, or None.
         failures: readings that have failed since.
         error: of the last one, or None.
     """
@@ -41,6 +42,7 @@ class PollState(msgspec.Struct, frozen=True):
     is_reading: bool
     holder: str
     looked_at: datetime | None
+    looked_ago: float | None
     failures: int
     error: str | None
 

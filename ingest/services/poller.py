@@ -117,14 +117,21 @@ class Poller:
         state = await self._polls.state()
         if state is not None:
             self._position = state.position
-            if state.due_in > 0:
-                return state.due_in + self._delay(state)
-        turn = await self._turns.take()
+            due_in = self._due_in(state)
+            if due_in > 0:
+                return due_in + self._delay(state)
+        turn = await self._turns.take(is_due=state is not None and state.due_in > 0)
         if turn is None:
             return self._draw(0.1, 1.0)
         self._position = turn.position
         await self._unless_closed(self._read(turn))
         return 0.0
+
+    def _due_in(self, state: PollState) -> float:
+        """Return the seconds until the next reading, which was planned when the interval may have been longer."""
+        if state.is_reading or state.failures or state.looked_ago is None:
+            return state.due_in
+        return min(state.due_in, self._every - state.looked_ago)
 
     def _delay(self, state: PollState) -> float:
         if state.holder == self._name and not state.is_reading:

@@ -44,6 +44,7 @@ _RELEASE = f"UPDATE polls SET position = $4, leased_until = NULL WHERE {_HELD} R
 _STATES = """
 SELECT source, position, holder, looked_at, failures, error,
        coalesce(leased_until > clock_timestamp(), false) AS is_reading,
+       extract(epoch FROM clock_timestamp() - looked_at)::float8 AS looked_ago,
        extract(epoch FROM greatest(next_at, leased_until) - clock_timestamp())::float8 AS due_in
 FROM polls WHERE source = ANY ($1::text[])
 """

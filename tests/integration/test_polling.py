@@ -84,6 +84,23 @@ async def test_a_changed_order_is_fetched_again_and_an_erased_one_is_not(scene: 
     assert shop.fetches == {"a": 2, "b": 1}
 
 
+async def test_a_shorter_interval_takes_effect_before_the_reading_that_was_planned(
+    scene: Scene, shop: ListedShop
+) -> None:
+    async with scene.worker(**shop.settings() | {"poll": 3600.0}):
+        await looks(shop, 1)
+
+        async def planned() -> bool:
+            state = await state_of(scene)
+            return state is not None and state.due_in > 3000
+
+        await eventually(planned)
+    shop.change("a")
+
+    async with scene.worker(**shop.settings()):
+        await all_stored(scene, shop)
+
+
 async def test_orders_that_become_visible_late_are_found_within_the_overlap(scene: Scene, shop: ListedShop) -> None:
     async with scene.worker(**shop.settings()):
         await looks(shop, 3)
