@@ -32,6 +32,7 @@ class Kind:
         limits: fields of the behaviour of the shop, whose usual limits would take too long.
         sends_webhooks: whether the shop sends webhooks.
         logs_in: whether the source exchanges its credential for a token.
+        has_list: whether the kind describes a list.
     """
 
     shape: str
@@ -39,6 +40,7 @@ class Kind:
     limits: Mapping[str, object] = field(default_factory=dict)
     sends_webhooks: bool = True
     logs_in: bool = False
+    has_list: bool = True
 
 
 KINDS = {
@@ -46,6 +48,7 @@ KINDS = {
         "shopify-rest",
         'shop = "simulated.myshopify.com"\ntoken = "shpat_simulated"\nupstream.rate = 150',
         {"rate_limit": 160, "rate_burst": 40},
+        has_list=False,
     ),
     "woocommerce": Kind(
         "woocommerce", 'consumer_key = "ck_simulated"\nconsumer_secret = "cs_simulated"\nupstream.rate = 50'
@@ -121,9 +124,10 @@ class KindShop:
             still = await lacking()
             raise AssertionError(f"{self.name}: {len(still)} of {len(wanted)} are not stored: {still}") from None
 
-    def section(self, more: str) -> str:
+    def section(self, poll: str) -> str:
         """The section of the source in the sources file."""
         webhook = 'webhook.secret_files = ["webhook-secret"]\n' if self.kind.sends_webhooks else ""
+        more = f'poll = "{poll}"' if self.kind.has_list else ""
         keys = f'kind = "{self.name}"\nbase_url = "{self.shop.base_url}"\n{self.kind.keys}\n'
         return f"[sources.{self.name}]\n{keys}{webhook}{more}\n"
 
@@ -142,9 +146,9 @@ async def running_shops(dsn: str, names: Sequence[str], orders: int) -> AsyncIte
         yield shops
 
 
-def write_sources(file: Path, shops: Sequence[KindShop], more: str = "") -> None:
-    """Write the sources file, with these further lines for each source."""
+def write_sources(file: Path, shops: Sequence[KindShop], poll: str) -> None:
+    """Write the sources file, with this interval of polls."""
     (file.parent / "webhook-secret").write_text(SECRET)
     written = file.with_suffix(".new")
-    written.write_text("\n".join(shop.section(more) for shop in shops))
+    written.write_text("\n".join(shop.section(poll) for shop in shops))
     written.replace(file)

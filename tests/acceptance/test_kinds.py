@@ -1,4 +1,4 @@
-"""Every known kind end to end against its simulated shop: login, webhook to row, backfill, and quota.
+"""Every known kind end to end against its simulated shop: login, webhook to row, backfill, poll, and quota.
 
 All sources belong to one deployment. `INGEST_TEST_ORDERS` sets the orders of each shop, and `INGEST_TEST_KINDS` the
 kinds, separated by commas.
@@ -17,6 +17,7 @@ from support import Cli
 
 ORDERS = int(os.environ.get("INGEST_TEST_ORDERS", "60"))
 NAMES = os.environ.get("INGEST_TEST_KINDS", ",".join(KINDS)).split(",")
+CHANGES = max(5, ORDERS // 20)
 WITHIN = 30 + ORDERS / 5
 
 
@@ -37,12 +38,14 @@ async def test_orders_of_every_kind_arrive(cli: Cli, tmp_path: Path, dsn: str) -
     file = tmp_path / "sources.toml"
     cli.env["INGEST_SOURCES"] = str(file)
     async with running_shops(dsn, NAMES, ORDERS) as shops:
-        write_sources(file, shops)
+        write_sources(file, shops, "1h")
         with running_api(cli) as api, closing_workers(cli, cli.env) as workers:
             worker = workers.start("--processes", "1")
             receiver = (await api.says("listening"))["url"]
             await asyncio.gather(*[webhook_to_row(shop, receiver) for shop in shops if shop.kind.sends_webhooks])
-            await asyncio.gather(*[backfill(cli, shop) for shop in shops if "shopify" not in shop.name])
+            await asyncio.gather(*[backfill(cli, shop) for shop in shops if shop.kind.has_list])
+            write_sources(file, shops, "1s")
+            await asyncio.gather(*[poll(shop) for shop in shops if shop.kind.has_list])
             assert await worker.stop() == 0
         for shop in shops:
             quota_is_kept(shop)
@@ -62,6 +65,10 @@ async def backfill(cli: Cli, shop: KindShop) -> None:
     await shop.stores(shop.orders(), within=WITHIN)
 
 
+async def poll(shop: KindShop) -> None:
+    await shop.stores(shop.change(CHANGES, quiet=True), within=WITHIN)
+
+
 async def finished(cli: Cli, *arguments: str) -> tuple[int | None, str, str]:
     """Run a command concurrently with others, and return its exit code and output."""
     process = cli.start(*arguments)
@@ -74,4 +81,4 @@ def quota_is_kept(shop: KindShop) -> None:
     assert counts["throttled"] <= counts["requests"] / 50, (shop.name, counts)
     assert counts["unauthorized"] == 0, (shop.name, counts)
     if shop.kind.logs_in:
-        assert counts["tokens"] <= 4, (shop.name, counts)
+        assert counts["tokens"] <= 6, (shop.name, counts)
