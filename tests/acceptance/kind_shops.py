@@ -124,6 +124,29 @@ class KindShop:
             still = await lacking()
             raise AssertionError(f"{self.name}: {len(still)} of {len(wanted)} are not stored: {still}") from None
 
+    async def plant_differences(self) -> dict[str, str]:
+        """Make 50 orders differ between the shop and the database, and return how by ID."""
+        state, order_id = self.shop.state, self.shop.kind.order_id
+        drawn = state.random_orders(50)
+        outdated, deleted, missing, total = drawn[:15], drawn[15:25], drawn[25:45], drawn[45:]
+        for order in outdated:
+            state.change(order, quiet=True)
+        for order in deleted:
+            state.delete(order, quiet=True)
+        await self.postgres.execute(
+            "DELETE FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])",
+            self.name,
+            [order_id(order.number) for order in missing],
+        )
+        await self.postgres.execute(
+            """UPDATE orders SET attributes = attributes || '{"total_difference": "1.00"}'
+            WHERE source = $1 AND order_id = ANY ($2::text[])""",
+            self.name,
+            [order_id(order.number) for order in total],
+        )
+        kinds = {"outdated": outdated, "unexpected": deleted, "missing": missing, "total": total}
+        return {order_id(order.number): kind for kind, orders in kinds.items() for order in orders}
+
     def section(self, poll: str) -> str:
         """The section of the source in the sources file."""
         webhook = 'webhook.secret_files = ["webhook-secret"]\n' if self.kind.sends_webhooks else ""

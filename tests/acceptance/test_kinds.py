@@ -1,10 +1,11 @@
-"""Every known kind end to end against its simulated shop: login, webhook to row, backfill, poll, and quota.
+"""Every known kind end to end against its simulated shop: login, webhook to row, backfill, poll, reconcile, and quota.
 
 All sources belong to one deployment. `INGEST_TEST_ORDERS` sets the orders of each shop, and `INGEST_TEST_KINDS` the
 kinds, separated by commas.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ async def test_orders_of_every_kind_arrive(cli: Cli, tmp_path: Path, dsn: str) -
             write_sources(file, shops, "1s")
             await asyncio.gather(*[poll(shop) for shop in shops if shop.kind.has_list])
             assert await worker.stop() == 0
+        await asyncio.gather(*[reconcile(cli, shop, tmp_path) for shop in shops if shop.kind.has_list])
         for shop in shops:
             quota_is_kept(shop)
 
@@ -67,6 +69,19 @@ async def backfill(cli: Cli, shop: KindShop) -> None:
 
 async def poll(shop: KindShop) -> None:
     await shop.stores(shop.change(CHANGES, quiet=True), within=WITHIN)
+
+
+async def reconcile(cli: Cli, shop: KindShop, folder: Path) -> None:
+    planted = await shop.plant_differences()
+    report = folder / f"{shop.name}.jsonl"
+    options = ("--source", shop.name, "--since", "60d", "--report", str(report))
+
+    code, _, error = await finished(cli, "reconcile", *options)
+
+    assert code == 1, (shop.name, error)
+    found = [json.loads(line) for line in report.read_text().splitlines()]
+    assert {difference["order_id"]: difference["difference"] for difference in found} == planted, shop.name
+    assert len(found) == len(planted) == 50
 
 
 async def finished(cli: Cli, *arguments: str) -> tuple[int | None, str, str]:
