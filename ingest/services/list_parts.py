@@ -9,10 +9,9 @@ from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart
 from ingest.operations.backends import Backends
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.produce.producer import Producer
 from ingest.services.backfill_runs import BackfillRuns
 from ingest.services.poller import Poller, YieldingList
-from ingest.services.polling import turns_of
+from ingest.services.polling import producer_of, turns_of
 from ingest.sources.opening import open_quota
 from ingest.sources.source import Source
 from ingest.store.polls import Polls
@@ -74,8 +73,7 @@ async def open_list_parts(
             records = await stack.enter_async_context(pool)
         parts.append(BackfillRuns(Backends.of(settings), records, listed, name))
         if source.poll is not None:
-            producer = Producer(connections.control, settings.stream, backlog_limit=settings.backlog_limit)
-            stack.push_async_callback(producer.close)
+            producer = await stack.enter_async_context(producer_of(settings))
             polls = Polls(records, source.name, name)
             turns = turns_of(settings, options, polls, records, producer, now)
             parts.append(Poller(polls, turns, listed, name, source.poll, metrics, now))

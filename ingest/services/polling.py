@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 
 # How often `ingest poll` tries to take the turn from another process.
 _TRY_AGAIN = 1.0
+
+
+def producer_of(settings: "Settings") -> AbstractAsyncContextManager[Producer]:
+    """Return the producer of a source, with its own connections, which are opened when it is first used.
+
+    The position advances when Redis has confirmed all orders, so that confirmation is as durable as any other.
+    """
+    return Producer.connect(
+        settings.redis_url.get_secret_value(),
+        settings.stream,
+        backlog_limit=settings.backlog_limit,
+        durability=settings.durability,
+        replicas=settings.durability_replicas,
+    )
 
 
 def turns_of(
@@ -72,10 +86,7 @@ async def poll_now(
         if options is None:
             raise AssertionError("an open list is described")
         connection = await stack.enter_async_context(Pool.open(settings.postgres_dsn.get_secret_value(), size=1))
-        producing = Producer.connect(
-            settings.redis_url.get_secret_value(), settings.stream, backlog_limit=settings.backlog_limit
-        )
-        producer = await stack.enter_async_context(producing)
+        producer = await stack.enter_async_context(producer_of(settings))
         polls = Polls(connection, settings.source, f"ingest poll {uuid4()}")
         turns = turns_of(settings, options, polls, connection, producer, utc_now)
         has_waited = False
