@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -83,15 +84,19 @@ class Refresher:
     def renew(self, authority: RotatingAuthority) -> None:
         if self.moment == "any" and len(self.lines) > ORDERS:
             authority.dead.add(self.process.pid)
-            self.process.kill()
+            self._kill()
         if self.process.poll() is not None:
             self.end()
             assert self.process.returncode == -signal.SIGKILL, self.errors
             self.deaths += 1
             self.start(authority)
 
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):  # it has just killed itself
+            self.process.kill()
+
     def end(self) -> None:
-        self.process.kill()
+        self._kill()
         self.process.wait()
         for reader in self.readers:
             reader.join()
