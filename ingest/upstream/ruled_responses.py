@@ -11,6 +11,7 @@ from ingest.domain.fetch.response_rules import Delay, Meaning, ResponseRule, fir
 from ingest.domain.orders.clean_json import clean_json
 from ingest.upstream.http.replacement import Send
 from ingest.upstream.http.transport import Method, NoDocument, OnHead
+from ingest.upstream.quota.point_rate import cost_of
 from ingest.upstream.responses import LONGEST_WAIT, api_time, retry_after, until_quota
 
 ERROR_BODY = 64 * 1024
@@ -76,7 +77,7 @@ class RuledRequest:
         rule = first_match(self._rules, self._status, self._headers, body)
         if rule is None:
             return None
-        return _fault_of(rule, self._status, self._delay_of(rule.delay, body), self._wait)
+        return _fault_of(rule, self._status, self._delay_of(rule.delay, body), lambda: self._wait(received))
 
     def _delay_of(self, delay: Delay, body: ResponseBody) -> float | None:
         """The seconds that the response asks for, at most a day, or else the fixed ones of the rule."""
@@ -99,11 +100,14 @@ class RuledRequest:
                 return min(seconds, LONGEST_WAIT)
         return delay.fixed
 
-    def _wait(self) -> float | None:
-        """The seconds to wait by the standard headers."""
+    def _wait(self, received: bytes) -> float | None:
+        """The seconds to wait by the standard headers, or by the points that the request needs."""
         now = api_time(self._headers, self._at)
         wait = retry_after(self._headers.get("Retry-After"), now)
-        return until_quota(self._headers, now) if wait is None else wait
+        wait = until_quota(self._headers, now) if wait is None else wait
+        if wait is None and (cost := cost_of(received)) is not None:
+            wait = min(cost.wait, LONGEST_WAIT) or None
+        return wait
 
 
 def _fault_of(

@@ -5,7 +5,6 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -83,21 +82,16 @@ class Refresher:
 
     def renew(self, authority: RotatingAuthority) -> None:
         if self.moment == "any" and len(self.lines) > ORDERS:
-            self._kill(authority)
+            authority.dead.add(self.process.pid)
+            self.process.kill()
         if self.process.poll() is not None:
-            self.end(authority)
+            self.end()
             assert self.process.returncode == -signal.SIGKILL, self.errors
             self.deaths += 1
             self.start(authority)
 
-    def _kill(self, authority: RotatingAuthority) -> None:
-        # The server may still be busy with its request.
-        authority.dead.add(self.process.pid)
-        with suppress(ProcessLookupError):  # it has just killed itself
-            self.process.kill()
-
-    def end(self, authority: RotatingAuthority) -> None:
-        self._kill(authority)
+    def end(self) -> None:
+        self.process.kill()
         self.process.wait()
         for reader in self.readers:
             reader.join()
@@ -148,7 +142,7 @@ async def run(authority: RotatingAuthority, processes: list[Refresher]) -> None:
                 assert not [line for line in process.lines if "locked out" in line]
         for process in processes:
             process.moments = itertools.repeat("never")
-            process.end(authority)
+            process.end()
             process.start(authority)
         before = authority.rotations
         await eventually(lambda: all(process.lines.count("fetched") > 20 for process in processes))
@@ -156,7 +150,7 @@ async def run(authority: RotatingAuthority, processes: list[Refresher]) -> None:
         assert not [line for process in processes for line in process.lines if line != "fetched"]
     finally:
         for process in processes:
-            process.end(authority)
+            process.end()
 
 
 @pytest.mark.parametrize(("reuse", "store"), COMBINATIONS)

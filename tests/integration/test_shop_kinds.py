@@ -38,6 +38,8 @@ refresh_token = 'Atzr|simulated'
 """
 # The shop that each kind is tried with, and the keys of the kind.
 KEYS: dict[str, tuple[str, str]] = {
+    "shopify": ("shopify", "client_id = 'simulated-client'\nclient_secret = 'simulated-secret'"),
+    "shopify-rest": ("shopify-rest", "token = 'shpat_simulated'"),
     "woocommerce": ("woocommerce", "consumer_key = 'ck_simulated'\nconsumer_secret = 'cs_simulated'"),
     "amazon": ("amazon", LOGIN_WITH_AMAZON),
     "amazon-v0": ("amazon", LOGIN_WITH_AMAZON),
