@@ -1,11 +1,12 @@
 """A mapping with `total` compares the sum of the lines with the document's own total."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from ingest.domain.orders.order import Order
+from ingest.domain.orders.order import InvalidDocument, Order
 from ingest.mapping.compiled.mapping import MappedDocument
 from ingest.mapping.errors import MappingError
 from ingest.mapping.load import compile_mapping
@@ -234,3 +235,15 @@ def test_a_mapping_without_a_total_compares_nothing() -> None:
 
     assert lines(mapped.order) == [("item-0", "3", "3.333333")]
     assert mapped.order.attributes == {}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("quantity", [3, "1e999999999", "1e-999999999", "1" * 5000])
+@pytest.mark.parametrize("amount", ["10.00", "1e999999999", "1e-999999999", "0.1" + "3" * 5000])
+def test_numbers_of_a_billion_digits_are_not_written_out(quantity: object, amount: str) -> None:
+    with suppress(InvalidDocument):
+        read(
+            "10.00",
+            {"quantity": quantity, "amount": amount, "exact": amount},
+            mapping=MAPPING + 'unrounded_price = "exact"',
+        )

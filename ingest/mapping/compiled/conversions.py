@@ -139,15 +139,20 @@ def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
     return quotient
 
 
-def fraction(number: Decimal, divisor: Decimal) -> Fraction:
-    """Return a quotient exactly."""
-    for operand in (number, divisor):
-        # Fractions of such numbers take too long.
-        if abs(operand.adjusted()) > MAX_MAGNITUDE or len(operand.as_tuple().digits) > MAX_MAGNITUDE:
-            raise Mismatch("an amount out of range")
+def fraction(number: Decimal | int | Fraction) -> Fraction:
+    """Return a number as a fraction, unless that would take too long."""
+    if isinstance(number, Decimal) and (
+        abs(number.adjusted()) > MAX_MAGNITUDE or len(number.as_tuple().digits) > MAX_MAGNITUDE
+    ):
+        raise Mismatch("an amount out of range")
+    return Fraction(number)
+
+
+def exact_quotient(number: Decimal, divisor: Decimal) -> Fraction:
+    """Return a quotient without rounding."""
     if not divisor:
         raise Mismatch("a division by zero")
-    return Fraction(number) / Fraction(divisor)
+    return fraction(number) / fraction(divisor)
 
 
 def added(amounts: Iterable[Decimal]) -> Decimal:

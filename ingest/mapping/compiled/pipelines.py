@@ -141,7 +141,7 @@ def _decimal_steps(field: Field, keys: Keys, scope: EvaluationScope) -> list[Ste
         case int() as digits:
             steps.append(_simple(lambda value: conversions.shifted(value, digits)))
     if field.divide_by is not None:
-        divide: Divide = conversions.fraction
+        divide: Divide = conversions.exact_quotient
         if not scope.is_exact:
             divide = partial(conversions.divided, digits=DIGITS if field.digits is None else field.digits)
         steps.append(_division(field.divide_by, divide, keys))

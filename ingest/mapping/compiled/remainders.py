@@ -7,11 +7,11 @@ before it writes them, and round their exact sum again.
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal, DecimalException
-from fractions import Fraction
 from typing import Any
 
 from ingest.domain.orders.order import EXACT, OrderLine
 from ingest.domain.toml_errors import Keys
+from ingest.mapping.compiled.conversions import fraction
 from ingest.mapping.compiled.declaration import Declared, LineFields
 from ingest.mapping.compiled.fields import compile_field, divisors_of
 from ingest.mapping.compiled.notes import Notes
@@ -69,7 +69,7 @@ def _compile_remainder(unit_price: Declared, keys: Keys, scope: EvaluationScope)
         if isinstance(exponent, int) and -exponent < places:
             return None
         try:
-            rest = Fraction(line.quantity) * (Fraction(exact(element, order)) - Fraction(line.unit_price))
+            rest = fraction(line.quantity) * (fraction(exact(element, order)) - fraction(line.unit_price))
             return EXACT.divide(Decimal(rest.numerator), Decimal(rest.denominator))
         except (Mismatch, DecimalException):
             return None  # the amount of the line has no end either, or is out of range

@@ -73,10 +73,11 @@ class TotalComparison:
 
     def _combination_of(self, difference: Decimal, order: Any, notes: Notes) -> list[OrderLine]:
         """Return the lines of the fewest tables that make up the difference, or none."""
-        for tables in _combinations([lines for read in self._toward if (lines := _read(read, order, notes))]):
-            added = [line for lines in tables for line in lines]
-            if _sum(added) == difference:
-                return added
+        tables = [lines for read in self._toward if (lines := _read(read, order, notes))]
+        sums = [_sum(lines) for lines in tables]
+        for chosen in _combinations(len(tables)):
+            if reduce(_WIDE.add, [sums[index] for index in chosen]) == difference:
+                return [line for index in chosen for line in tables[index]]
         return []
 
     def _lost_by(self, difference: Decimal, total: Decimal, order: Any) -> Decimal:
@@ -120,9 +121,9 @@ def _read(read: ReadLines, order: Any, notes: Notes) -> list[OrderLine]:
     return lines + _rounding(reduce(_WIDE.add, own.remainders, Decimal(0)))
 
 
-def _combinations(tables: list[list[OrderLine]]) -> Iterator[tuple[list[OrderLine], ...]]:
-    for count in range(1, len(tables) + 1):
-        yield from combinations(tables, count)
+def _combinations(count: int) -> Iterator[tuple[int, ...]]:
+    for most in range(1, count + 1):
+        yield from combinations(range(count), most)
 
 
 def _shown(amount: Decimal, total: Decimal) -> Decimal:
