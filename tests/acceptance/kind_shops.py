@@ -44,11 +44,16 @@ class Kind:
 
 
 KINDS = {
+    "shopify": Kind(
+        "shopify",
+        'client_id = "simulated-client"\nclient_secret = "simulated-secret"\nupstream.rate = 20000',
+        {"rate_limit": 20_000},
+        logs_in=True,
+    ),
     "shopify-rest": Kind(
         "shopify-rest",
         'shop = "simulated.myshopify.com"\ntoken = "shpat_simulated"\nupstream.rate = 150',
         {"rate_limit": 160, "rate_burst": 40},
-        has_list=False,
     ),
     "woocommerce": Kind(
         "woocommerce", 'consumer_key = "ck_simulated"\nconsumer_secret = "cs_simulated"\nupstream.rate = 50'

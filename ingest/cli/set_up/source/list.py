@@ -114,11 +114,12 @@ def _activity(state: "SourceState") -> str:
 
 
 def _quota(settings: "Settings") -> dict[str, Any]:
-    return {"rate": settings.upstream_rate, "concurrency": settings.upstream_concurrency}
+    limits = {"rate": settings.upstream_rate, "concurrency": settings.upstream_concurrency}
+    return {**limits, "cost": settings.upstream_cost} if settings.upstream_cost else limits
 
 
 def _limits(quota: dict[str, Any]) -> Iterator[str]:
     if quota["rate"]:
-        yield f"{quota['rate']:g}/s"
+        yield f"{quota['rate']:g} points/s" if "cost" in quota else f"{quota['rate']:g}/s"
     if quota["concurrency"]:
         yield f"{quota['concurrency']:,} concurrent"
