@@ -16,7 +16,7 @@ REJECTIONS = (CredentialFault, PermanentFault, ListFault)
 """Faults that end only if the operator or the shop changes something."""
 
 _MOST_REJECTIONS = 5
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 async def pages_from(
@@ -26,7 +26,7 @@ async def pages_from(
     cursor: str | None = None,
     *,
     on_wait: Callable[[str], None] = lambda _: None,
-    first_pause: float = _FIRST_PAUSE,
+    first_pause: float = FIRST_PAUSE,
 ) -> AsyncIterator[ListedPage]:
     """Yield the pages from a cursor on. Transient failures are repeated without a limit, and rejections a few times.
 

@@ -76,7 +76,7 @@ def list_of(
         replace(limits, body=max(limits.body, _LARGEST_PAGE)),
         overlap,
         look_back,
-        QuotaLimits(declared.rate, declared.burst, rate_header=settings.upstream_rate_header or "")
+        QuotaLimits(declared.rate, declared.burst, rate_header=settings.upstream_rate_header or "", starts_full=True)
         if declared.rate
         else None,
     )

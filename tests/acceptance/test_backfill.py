@@ -9,8 +9,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import aiohttp
 import pytest
-from acceptance.commands import Workers, closing_workers
+from acceptance.commands import WorkerCommand, Workers, closing_workers
 from integration.scene import Scene
 from shop_source import SOURCE, ShopSource, shop_source
 from support import Cli, eventually
@@ -128,3 +129,59 @@ async def test_workers_continue_a_backfill_whose_process_was_killed(
     await command.says("backfill_ended", state="done")
     await all_stored(shop)
     assert (await job(shop))["lease"] == 2
+
+
+async def test_a_backfill_requested_over_http_survives_the_end_of_the_api_and_of_a_worker_process(
+    cli: Cli, shop: ShopSource, workers: Workers
+) -> None:
+    api = WorkerCommand(cli.start("api", env={**shop.env, "INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}))
+    try:
+        url = (await api.says("listening"))["url"]
+        body = {"since": "2020-01-01T00:00:00Z", "rate": 100}
+        async with aiohttp.ClientSession() as http, http.post(f"{url}/v1/backfills", json=body) as response:
+            started = response.status, await response.json()
+    finally:
+        api.close()
+    command = workers.start(processes=2)
+    [begun] = [await command.says("backfill_begun")]
+
+    async def has_progress() -> bool:
+        return int((await job(shop))["listed"]) > 0
+
+    await eventually(has_progress)
+    holder = str((await job(shop))["holder"])
+    command.ask_child(f"worker-{holder.rpartition('-')[2]}", signal.SIGKILL)
+    await shop.scene.sql(EXPIRE)
+    await command.says("backfill_ended", state="done")
+
+    assert (started[0], started[1]["state"], begun["backfill"]) == (202, "waiting", started[1]["id"])
+    assert (await job(shop))["lease"] == 2
+    await all_stored(shop)
+
+
+async def test_a_live_order_does_not_wait_behind_a_backfill(cli: Cli, shop: ShopSource, workers: Workers) -> None:
+    # The backfill takes ten seconds at least.
+    text = shop.file.read_text()
+    shop.file.write_text(text.replace("tries = 1", "tries = 1\nrate = 20"))
+    workers.start()
+    running = cli.start("backfill", "--since", "60d", env=dict(shop.env))
+
+    async def is_on_the_way() -> bool:
+        return len(await shop.stored()) >= 20
+
+    await eventually(is_on_the_way)
+    live = shop.shop.state.create(quiet=True)
+    order_id = shop.shop.kind.order_id(live.number)
+    before = len(await shop.stored())
+    await shop.scene.enqueue(order_id)
+
+    async def is_stored() -> bool:
+        return order_id in await shop.stored()
+
+    await eventually(is_stored)
+    overtaken = len(await shop.stored()) - before
+    running.send_signal(signal.SIGINT)
+    await eventually(lambda: running.poll() is not None)
+
+    # Two seconds at this rate, and the portion that was just enqueued.
+    assert overtaken <= 80, "it has waited behind the backfill"

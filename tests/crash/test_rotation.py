@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -82,16 +83,21 @@ class Refresher:
 
     def renew(self, authority: RotatingAuthority) -> None:
         if self.moment == "any" and len(self.lines) > ORDERS:
-            authority.dead.add(self.process.pid)
-            self.process.kill()
+            self._kill(authority)
         if self.process.poll() is not None:
-            self.end()
+            self.end(authority)
             assert self.process.returncode == -signal.SIGKILL, self.errors
             self.deaths += 1
             self.start(authority)
 
-    def end(self) -> None:
-        self.process.kill()
+    def _kill(self, authority: RotatingAuthority) -> None:
+        # The server may still be busy with its request.
+        authority.dead.add(self.process.pid)
+        with suppress(ProcessLookupError):  # it has just killed itself
+            self.process.kill()
+
+    def end(self, authority: RotatingAuthority) -> None:
+        self._kill(authority)
         self.process.wait()
         for reader in self.readers:
             reader.join()
@@ -142,7 +148,7 @@ async def run(authority: RotatingAuthority, processes: list[Refresher]) -> None:
                 assert not [line for line in process.lines if "locked out" in line]
         for process in processes:
             process.moments = itertools.repeat("never")
-            process.end()
+            process.end(authority)
             process.start(authority)
         before = authority.rotations
         await eventually(lambda: all(process.lines.count("fetched") > 20 for process in processes))
@@ -150,7 +156,7 @@ async def run(authority: RotatingAuthority, processes: list[Refresher]) -> None:
         assert not [line for process in processes for line in process.lines if line != "fetched"]
     finally:
         for process in processes:
-            process.end()
+            process.end(authority)
 
 
 @pytest.mark.parametrize(("reuse", "store"), COMBINATIONS)

@@ -62,7 +62,9 @@ class MemoryQuota:
         self._asked[name] = now, max(request.claim if is_learning else limit, request.in_flight)
         if is_learning or paused or not self.limits.rate:
             renew_in = min(0.25, self._learning_until - now + 0.001) if is_learning else min(1.0, paused + 0.001)
-            self._next = max(self._next, now + paused, self._learning_until)
+            self._next = max(self._next, now + paused if paused else 0.0)
+            if not self.limits.starts_full:
+                self._next = max(self._next, now, self._learning_until)
             return Lease(limit=limit, members=members, is_learning=is_learning, paused=paused, renew_in=renew_in)
         return self._book(request, members, limit, now)
 

@@ -287,20 +287,42 @@ async def test_a_quota_that_is_used_up_pauses_by_the_headers() -> None:
     assert fleet.paused == [7.0]
 
 
+def keeps_the_limit_of_amazons_list(times: list[float]) -> bool:
+    """20 together, and 0.0056 per second."""
+    pairs = ((first, later) for first in range(len(times)) for later in range(first, len(times)))
+    return all(later - first + 1 <= 20 + 0.0056 * (times[later] - times[first]) for first, later in pairs)
+
+
+SLOW = QuotaLimits(rate=0.0055, burst=18, starts_full=True)
+
+
 @virtual_time
 async def test_a_request_in_three_minutes_is_a_rate_like_any_other() -> None:
-    fleet = Fleet(QuotaLimits(rate=0.0055, burst=18))
+    fleet = Fleet(SLOW)
     async with fleet.processes("a", "b"):
         await asyncio.sleep(7_200)
 
     times = [at for at, _ in fleet.sent]
-    # The limit of Amazon's list: 20 together, and 0.0056 per second.
-    assert all(
-        later - first + 1 <= 20 + 0.0056 * (times[later] - times[first])
-        for first in range(len(times))
-        for later in range(first, len(times))
-    )
+    assert keeps_the_limit_of_amazons_list(times)
     assert len(times) >= 18 + 7_000 * 0.0055
+
+
+@virtual_time
+async def test_at_a_low_rate_one_request_after_another_uses_the_whole_burst() -> None:
+    fleet, times = Fleet(SLOW), []
+
+    async with fleet.process("a", slots=0) as quota:
+        for pause in [0.0] * 20 + [900.0] * 8 + [0.0] * 12:
+            await asyncio.sleep(pause)
+            await quota.acquire()
+            times.append(now())
+            await asyncio.sleep(0.3)
+            quota.release()
+
+    assert times[17] - times[0] < 30
+    # After two hours with a request in 15 minutes, the burst is available again.
+    assert times[39] - times[28] < 30
+    assert keeps_the_limit_of_amazons_list(times)
 
 
 @virtual_time

@@ -122,9 +122,10 @@ def _print_request(webhook: "Webhook", headers: Any, body: bytes, now: float, *,
         raise UserError(f"refused as {refused.code}: {refused.detail}") from None
     found: dict[str, Any] = {"result": "ignored"}
     if announced is not None:
+        ids = [announcement.order_id for announcement in announced.announcements]
         found = {
             "result": "accepted",
-            "order_id": ", ".join(announcement.order_id for announcement in announced.announcements),
+            **({"order_id": ids[0]} if webhook.declared.order_ids is None else {"order_ids": ids}),
             "has_document": announced.announcements[0].document is not None,
             "idempotency_key": announced.idempotency_key,
         }
@@ -132,7 +133,8 @@ def _print_request(webhook: "Webhook", headers: Any, body: bytes, now: float, *,
         typer.echo(json.dumps(found))
         return
     for name, value in found.items():
-        typer.echo(f"{name:<16} {'-' if value is None else value}")
+        text = ", ".join(value) if isinstance(value, list) else value
+        typer.echo(f"{name:<16} {'-' if text is None else text}")
 
 
 def _print_webhooks(webhooks: "Sequence[Webhook]", *, as_json: bool) -> None:

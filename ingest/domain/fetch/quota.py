@@ -12,6 +12,7 @@ class QuotaLimits(msgspec.Struct, frozen=True):
         concurrency: concurrent requests, or 0 for unlimited.
         cost: expected points of one request, if the API counts points. 0 if it counts requests.
         rate_header: header of responses with the requests per second that the API permits, or "" for none.
+        starts_full: whether the burst is available while nothing is known about earlier requests.
     """
 
     rate: float = 0.0
@@ -19,6 +20,7 @@ class QuotaLimits(msgspec.Struct, frozen=True):
     concurrency: int = 0
     cost: float = 0.0
     rate_header: str = ""
+    starts_full: bool = False
 
 
 class QueryCost(msgspec.Struct, frozen=True):

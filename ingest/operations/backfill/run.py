@@ -18,7 +18,7 @@ from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
 from ingest.operations.backfill.differing import differing
 from ingest.operations.backfill.lane import Lane, fill
 from ingest.operations.backfill.pace import BackfillPace
-from ingest.operations.list_pages import REJECTIONS, pages_from
+from ingest.operations.list_pages import FIRST_PAUSE, REJECTIONS, pages_from
 from ingest.store.backfills import LEASE_SECONDS, Backfills
 from ingest.store.statements import Fetches
 
@@ -51,6 +51,7 @@ class BackfillRun:
         parts: of the run.
         on_progress: called after each chunk of enqueued orders and after each page.
         on_wait: called with the reason when the run has to wait, once for each reason.
+        first_pause: seconds after the first failure of a page of the list.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class BackfillRun:
         *,
         on_progress: Callable[[BackfillProgress], None] = lambda _: None,
         on_wait: Callable[[str], None] = lambda _: None,
+        first_pause: float = FIRST_PAUSE,
     ) -> None:
         self._held = held
         self._parts = parts
@@ -68,6 +70,7 @@ class BackfillRun:
         self._progress = held.progress
         self._on_progress = on_progress
         self._on_wait = on_wait
+        self._first_pause = first_pause
         self._problem: str | None = None
 
     async def run(self) -> JobState:
@@ -92,11 +95,16 @@ class BackfillRun:
 
     async def _read(self) -> JobState:
         request = self._held.request
-        cursor = self._progress.next_page
         try:
-            async for page in pages_from(
-                self._parts.listed, request.since, request.until, cursor, on_wait=self._wait_for
-            ):
+            pages = pages_from(
+                self._parts.listed,
+                request.since,
+                request.until,
+                self._progress.next_page,
+                on_wait=self._wait_for,
+                first_pause=self._first_pause,
+            )
+            async for page in pages:
                 await self._take(page)
                 self._problem = None
                 if page.next is not None:

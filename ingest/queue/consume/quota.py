@@ -53,6 +53,7 @@ class FleetQuotaClient:
         arguments = [contribution, repr(self._rate), limits.burst, limits.concurrency, request.tokens]
         arguments += [request.concurrency, request.in_flight, request.claim, int(request.is_back)]
         arguments += [repr(request.slowest), int(request.slow_for * 1000), request.members, int(request.is_unused)]
+        arguments.append(int(limits.starts_full))
         reply = await self._run("quota_lease", arguments)
         lease = _lease_of(reply)
         self._contribution = reply[0]

@@ -16,7 +16,7 @@
 -- KEYS: state
 -- ARGV: own contribution, rate, burst, concurrency, tokens wanted, concurrency wanted, in flight, claim, 1 if
 --       back after a failure, requests/s that the API has announced (0: none), for how many ms, members last known (0: none),
---       1 if the last lease is unused
+--       1 if the last lease is unused, 1 if the burst is available in the beginning
 -- returns: own contribution, members, tokens, us until the first, us between two, limit, period in ms, ms until the next call at the
 --       earliest, 1 if learning, ms of the pause
 local learning_ms, missing_ms, epoch_ms = 2000, 3000, 1000
@@ -94,7 +94,7 @@ if rate > 0 then
   period = has_none and period or math.min(1000, math.max(period, members * interval))
   local earliest = time - math.max(0, burst - 1) * interval
   local next_ = math.max(tonumber(state.next) or 0, earliest, paused > 0 and time + paused or 0,
-    is_learning and math.max(time, learning) or 0)
+    is_learning and ARGV[14] ~= '1' and math.max(time, learning) or 0)
   if wanted > 0 and paused == 0 and not is_learning and not has_none then
     if next_ - time > 2 * period + interval then
       asks = math.min(1000, next_ - time - period)

@@ -140,7 +140,7 @@ class Share:
         self._demand.learn(now, period, self.in_flight + waiting)
         tokens = 0.0
         if self._limits.rate and isinstance(self._right, Leased):
-            tokens = self._demand.expected(period) + self._fitting(now, waiting) - self._schedule.left(now)
+            tokens = self._expected(period) + self._fitting(now, waiting) - self._schedule.left(now)
         slow_for = max(0.0, self._slow_until - now)
         claim = self.limit_at(now)
         self._called_at = now
@@ -202,6 +202,10 @@ class Share:
 
     def _is_limited(self, now: float) -> bool:
         return bool(self._limits.concurrency) and self.in_flight >= self.limit_at(now)
+
+    def _expected(self, period: float) -> float:
+        """Requests to book in advance. At a low rate, a time that is booked but not used would be missed for long."""
+        return self._demand.expected(period) if self._limits.rate >= 1 else 0.0
 
     def _fitting(self, now: float, waiting: int) -> int:
         """How many waiting requests may begin by their concurrency. Without any, one, which may be granted next."""

@@ -70,6 +70,22 @@ async def test_a_time_without_requests_earns_no_more_than_the_burst(quota: Quota
     assert all(lease.starts_in > 0.1 for lease in leases[4:])
 
 
+@pytest.mark.parametrize(("starts_full", "at_once"), [(True, 5), (False, 1)])
+async def test_after_its_state_was_lost_only_a_quota_that_starts_full_has_its_burst(
+    quota: QuotaUnderTest,
+    starts_full: bool,  # noqa: FBT001
+    at_once: int,
+) -> None:
+    one = await quota.join(QuotaLimits(rate=0.01, burst=5, starts_full=starts_full))
+    await quota.lose()
+    assert (await one.lease(LeaseRequest(tokens=1))).tokens == 0
+    await quota.passes(4)
+
+    leases = [await one.lease(LeaseRequest(tokens=1)) for _ in range(6)]
+
+    assert sum(lease.tokens == 1 and lease.starts_in <= 0.01 for lease in leases) == at_once
+
+
 async def test_the_rate_that_the_api_tells_slows_all_until_it_is_over(quota: QuotaUnderTest) -> None:
     one, two = [await quota.join(QuotaLimits(rate=200.0)) for _ in range(2)]
 

@@ -75,7 +75,7 @@ class Magento(Kind):
         # Beyond the last page, Magento repeats the last one.
         page = min(page, max(1, -(-len(found) // size)))
         shown = found[(page - 1) * size : page * size]
-        if any(value == "entity_id" for value in query.values()):
+        if any(value == "entity_id" for name, value in query.items() if _FILTER.fullmatch(name)):
             shown = [order for order in shown if self._state.fetch(order.number)]
         criteria = {"filter_groups": [], "page_size": size, "current_page": page}
         items = [magento_order(order) for order in shown]

@@ -1,0 +1,195 @@
+"""A backfill in this process, on real servers and a list of the test: failures of the list, outages, and a lost lease."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from http_api import queued
+from integration.scene import GROUP, Scene
+from support import eventually
+
+from ingest.domain.backfill import BackfillRequest, JobState
+from ingest.domain.errors import CredentialFault, Fault, ListFault, ThrottledFault, TransientFault
+from ingest.domain.fetch.listed import ListedOrder, ListedPage
+from ingest.lab.servers import EmbeddedServers
+from ingest.operations.backfill.lane import MainLane
+from ingest.operations.backfill.run import BackfillParts, BackfillRun
+from ingest.store.backfills import Backfills, LeaseLost
+from ingest.store.pool import Pool
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+REQUEST = BackfillRequest(NOW - timedelta(days=30), NOW)
+
+
+class Listed:
+    """A list of pages of three orders, which first fails as it is told.
+
+    Attributes:
+        faults: for the next requests.
+        requested: the cursors so far.
+    """
+
+    def __init__(self, pages: int, faults: Sequence[Fault] = ()) -> None:
+        self.faults = list(faults)
+        self.requested: list[str | None] = []
+        self.before_page: Callable[[int], Any] = lambda _: None
+        self._pages = pages
+
+    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+        assert (since, until) == (REQUEST.since, REQUEST.until)
+        self.requested.append(cursor)
+        if self.faults:
+            raise self.faults.pop(0)
+        number = int(cursor or 0)
+        await asyncio.sleep(0)
+        if (waiting := self.before_page(number)) is not None:
+            await waiting
+        orders = [ListedOrder(f"{number}-{index}", NOW - timedelta(days=number)) for index in range(3)]
+        # One order is outside of the period.
+        orders.append(ListedOrder(f"old-{number}", NOW - timedelta(days=31)))
+        return ListedPage(orders, str(number + 1) if number + 1 < self._pages else None)
+
+
+class Site:
+    """The backfills and the lane of one scene."""
+
+    def __init__(self, scene: Scene, pool: Pool, lane: MainLane) -> None:
+        self.scene = scene
+        self.backfills = Backfills(pool)
+        self._pool = pool
+        self._lane = lane
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, scene: Scene) -> AsyncIterator["Site"]:
+        async with Pool.open(scene.dsn) as pool:
+            lane = MainLane(scene.redis, scene.queue, GROUP, "backfill")
+            try:
+                yield cls(scene, pool, lane)
+            finally:
+                await lane.close()
+
+    async def run(self, listed: Listed, problems: list[str] | None = None) -> JobState:
+        """Start or continue the backfill, while workers finish whatever is queued."""
+        await self.backfills.add(REQUEST, "me")
+        held = await self.backfills.take_waiting("here")
+        assert held is not None
+        parts = BackfillParts(listed, self._pool, self._lane, self.backfills)
+        on_wait = (lambda _: None) if problems is None else problems.append
+        return await BackfillRun(held, parts, on_wait=on_wait, first_pause=0.01).run()
+
+    async def enqueued(self) -> list[str]:
+        return [fields[b"order_id"].decode() for fields in await queued(self.scene.redis, self.scene.queue)]
+
+
+@pytest.fixture
+async def site(scene: Scene) -> AsyncIterator[Site]:
+    async with Site.open(scene) as site:
+        yield site
+
+
+def ids(*pages: int) -> list[str]:
+    return [f"{page}-{index}" for page in pages for index in range(3)]
+
+
+async def test_transient_failures_and_throttling_of_the_list_are_waited_for(site: Site) -> None:
+    problems: list[str] = []
+    faults = [TransientFault("HTTP 503"), TransientFault("HTTP 503"), ThrottledFault("HTTP 429", 0.05)]
+
+    state = await site.run(Listed(3, faults * 3), problems)
+
+    assert state is JobState.DONE
+    assert problems[:2] == ["HTTP 503", "HTTP 429"]
+    assert await site.enqueued() == ids(0, 1, 2)
+
+
+@pytest.mark.parametrize("fault", [CredentialFault("HTTP 401"), ListFault("no array of orders")])
+async def test_a_list_that_stays_rejected_fails_the_job_which_continues_after_a_repair(
+    site: Site, fault: Fault
+) -> None:
+    listed = Listed(3)
+
+    def fail(number: int) -> None:
+        if number == 2:
+            listed.faults = [fault] * 4
+            raise fault
+
+    listed.before_page = fail
+    failed = await site.run(listed)
+    recorded = (await site.backfills.newest(1))[0]
+    await site.backfills.reopen(recorded.id)
+    repaired = Listed(3)
+    done = await site.run(repaired)
+
+    assert (failed, recorded.state, recorded.error) == (JobState.FAILED, JobState.FAILED, str(fault))
+    assert (recorded.progress.listed, recorded.progress.next_page) == (6, "2")
+    assert (done, repaired.requested) == (JobState.DONE, ["2"])
+    assert await site.enqueued() == ids(0, 1, 2)
+
+
+async def test_pages_that_repeat_fail_the_job(site: Site) -> None:
+    class Repeating(Listed):
+        async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+            page = await super().page(since, until, cursor)
+            return ListedPage(page.orders, "1")
+
+    state = await site.run(Repeating(9))
+
+    assert state is JobState.FAILED
+    assert (await site.backfills.newest(1))[0].error == "the pages of the list repeat"
+
+
+async def test_a_cancelled_job_enqueues_nothing_after_the_page(site: Site) -> None:
+    listed = Listed(5)
+
+    async def cancel() -> None:
+        job = await site.backfills.unfinished()
+        assert job is not None
+        await site.backfills.cancel(job.id)
+
+    listed.before_page = lambda number: cancel() if number == 2 else None
+
+    with pytest.raises(LeaseLost):
+        await site.run(listed)
+
+    assert await site.enqueued() == ids(0, 1, 2)
+    assert (await site.backfills.newest(1))[0].progress.listed == 6
+
+
+async def test_without_workers_a_backfill_stops_at_ten_orders(site: Site) -> None:
+    running = asyncio.create_task(site.run(Listed(50)))
+
+    async def is_full() -> bool:
+        return len(await site.enqueued()) >= 10
+
+    await eventually(is_full)
+    await asyncio.sleep(1.0)
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert len(await site.enqueued()) == 10
+
+
+@pytest.mark.parametrize("server", ["valkey", "postgres"])
+async def test_a_backfill_waits_for_a_server_and_leaves_no_order_out(
+    fragile: Scene, own_servers: EmbeddedServers, server: str
+) -> None:
+    stopped = getattr(own_servers, server)
+    problems: list[str] = []
+    listed = Listed(3)
+
+    async def stop() -> None:
+        await asyncio.to_thread(stopped.stop)
+
+    listed.before_page = lambda number: stop() if number == 1 else None
+    async with Site.open(fragile) as site:
+        running = asyncio.create_task(site.run(listed, problems))
+        await eventually(lambda: any("is unavailable" in problem for problem in problems))
+        await asyncio.to_thread(stopped.start)
+        state = await running
+
+        assert state is JobState.DONE
+        assert set(await site.enqueued()) == set(ids(0, 1, 2))
