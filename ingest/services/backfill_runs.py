@@ -106,7 +106,7 @@ class _LoggedProgress:
         self._progress = held.progress
         self._logged_at = asyncio.get_running_loop().time()
 
-    def show(self, progress: BackfillProgress) -> None:
+    def show(self, progress: BackfillProgress, _: int) -> None:
         self._progress = progress
         now = asyncio.get_running_loop().time()
         if now - self._logged_at >= _LOG_EVERY:

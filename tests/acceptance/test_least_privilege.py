@@ -27,6 +27,7 @@ from integration.scene import Scene, ids
 from odd_ids import ODD_IDS
 from redis import Redis
 from servers.kinds import KINDS, WITH_XNACK, Kind
+from shop_source import shop_source
 from support import Cli, closing_cli, connected, eventually
 
 from ingest.store.schema import migrations
@@ -147,6 +148,42 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     outcomes = [fields["outcome"] for _, fields in admin.xrange(scene.keys.results)]
     assert outcomes.count("inserted") == 31
     assert outcomes.count("dead_lettered") == 7
+
+
+@pytest.mark.parametrize("server", [KINDS[0], *WITH_XNACK], ids=lambda kind: kind.name, indirect=True)
+async def test_a_shop_is_backfilled_and_reconciled_with_the_rights_of_a_worker(
+    server: tuple[str, str], runtime_dsn: str, empty_dsn: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text(PASSWORD)
+    own = {
+        "INGEST_REDIS_URL": server[1],
+        "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
+        "INGEST_POSTGRES_DSN": runtime_dsn,
+        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
+    }
+    async with (
+        Scene.open(server[0], empty_dsn, QUEUE) as scene,
+        shop_source(scene, tmp_path, orders=30, size=10) as shop,
+    ):
+        with closing_cli(env | own | dict(shop.env)) as cli, closing_workers(cli, {}) as workers:
+            workers.start()
+
+            async def run(*arguments: str) -> int:
+                return (await asyncio.to_thread(cli.run, *arguments)).returncode
+
+            async def are_stored() -> bool:
+                return await shop.stored() == set(shop.order_ids())
+
+            codes = [await run("backfill", "--since", "60d")]
+            await eventually(are_stored)
+            codes += [await run("backfill", "list"), await run("reconcile", "--since", "60d")]
+            await scene.sql("DELETE FROM orders WHERE order_id = $1", shop.order_ids()[0])
+            codes.append(await run("reconcile", "--since", "60d", "--enqueue-missing"))
+            await eventually(are_stored)
+
+    assert codes == [0, 0, 0, 1]
+    with Redis.from_url(server[0], decode_responses=True) as admin:
+        assert admin.acl_log() == []
 
 
 def test_the_workers_user_can_do_nothing_else(server: tuple[str, str]) -> None:

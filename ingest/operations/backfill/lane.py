@@ -1,7 +1,7 @@
 """The main lane of a source, which a backfill fills in portions, so that live orders do not wait behind them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from redis.asyncio import Redis
@@ -15,6 +15,8 @@ from ingest.queue.produce.producer import Producer
 
 # Seconds between two looks at the lane.
 _LOOK_EVERY = 0.25
+# Looks after which a lane that stays full is reported.
+_FULL_AFTER = 40
 # Seconds for which an order that still waits is not queued again, when a page is read again after a crash.
 _COALESCE = 600.0
 
@@ -32,21 +34,40 @@ class Lane(Protocol):
         """Enqueue orders. Orders that still wait are not queued again."""
 
 
-async def fill(lane: Lane, pace: BackfillPace, orders: Sequence[ListedOrder]) -> None:
+async def fill(
+    lane: Lane,
+    pace: BackfillPace,
+    orders: Sequence[ListedOrder],
+    *,
+    on_enqueued: Callable[[int], None] = lambda _: None,
+    on_full: Callable[[int], None] = lambda _: None,
+) -> None:
     """Enqueue orders in portions, whenever the pace permits some.
+
+    Args:
+        lane: to fill.
+        pace: of all orders of the backfill.
+        orders: to enqueue.
+        on_enqueued: called with the number of orders that are enqueued so far.
+        on_full: called with the entries of the lane while it stays full.
 
     Raises:
         QueueUnavailable: some of the orders may be enqueued.
     """
-    done = 0
+    done, looks = 0, 0
     while done < len(orders):
-        if count := pace.granted(await lane.occupied()):
+        occupied = await lane.occupied()
+        if count := pace.granted(occupied):
             portion = orders[done : done + count]
             await lane.enqueue(portion)
             pace.note(len(portion))
-            done += len(portion)
-        else:
-            await asyncio.sleep(_LOOK_EVERY)
+            done, looks = done + len(portion), 0
+            on_enqueued(done)
+            continue
+        looks = looks + 1 if occupied >= pace.limit else 0
+        if looks >= _FULL_AFTER:
+            on_full(occupied)
+        await asyncio.sleep(_LOOK_EVERY)
 
 
 class MainLane:

@@ -18,12 +18,15 @@ class BackfillPace:
     Args:
         rate: limit of enqueued orders per second, or None.
         clock: monotonic, in seconds.
+
+    Attributes:
+        limit: entries of the lane from which on no orders are enqueued.
     """
 
     def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._clock = clock
-        self._limit = _LEAST
+        self.limit = _LEAST
         # The occupied entries when the last ones were finished, and those that were enqueued since.
         self._occupied = 0
         self._finished_at = clock()
@@ -35,14 +38,14 @@ class BackfillPace:
         now = self._clock()
         if self._occupied and not occupied:
             # The workers may be faster than the lane was filled.
-            self._limit = min(_MOST, 2 * self._limit)
+            self.limit = min(_MOST, 2 * self.limit)
         elif occupied < self._occupied and now > self._finished_at:
             # Workers finish orders in batches, so that the time since the last batch counts.
             finished = (self._occupied - occupied) / (now - self._finished_at)
-            self._limit = max(_LEAST, min(_MOST, math.ceil(_AHEAD_SECONDS * finished)))
+            self.limit = max(_LEAST, min(_MOST, math.ceil(_AHEAD_SECONDS * finished)))
         if occupied != self._occupied:
             self._occupied, self._finished_at = occupied, now
-        return max(0, min(self._limit - occupied, self._within_rate(now)))
+        return max(0, min(self.limit - occupied, self._within_rate(now)))
 
     def note(self, enqueued: int) -> None:
         """Note that orders were enqueued."""

@@ -49,7 +49,7 @@ class BackfillRun:
     Args:
         held: the job.
         parts: of the run.
-        on_progress: called after each chunk of enqueued orders and after each page.
+        on_progress: called with the progress, and with the number of orders that are enqueued since then.
         on_wait: called with the reason when the run has to wait, once for each reason.
         first_pause: seconds after the first failure of a page of the list.
     """
@@ -59,7 +59,7 @@ class BackfillRun:
         held: Backfill,
         parts: BackfillParts,
         *,
-        on_progress: Callable[[BackfillProgress], None] = lambda _: None,
+        on_progress: Callable[[BackfillProgress, int], None] = lambda _progress, _enqueued: None,
         on_wait: Callable[[str], None] = lambda _: None,
         first_pause: float = FIRST_PAUSE,
     ) -> None:
@@ -122,11 +122,17 @@ class BackfillRun:
         """Enqueue the orders of a page that are missing or outdated."""
         before, request = self._progress, self._held.request
         found = await self._available(differing, self._parts.connection, self._held.source, page, request)
-        await fill(self._lane, self._pace, found.orders)
+        await fill(
+            self._lane,
+            self._pace,
+            found.orders,
+            on_enqueued=lambda count: self._on_progress(before, count),
+            on_full=lambda _: self._wait_for("the workers have not finished the orders in the queue"),
+        )
         self._progress = BackfillProgress(
             page.next, before.listed + found.listed, before.missing + found.missing, before.outdated + found.outdated
         )
-        self._on_progress(self._progress)
+        self._on_progress(self._progress, 0)
 
     async def _renew(self) -> None:
         while True:

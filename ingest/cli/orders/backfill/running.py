@@ -30,11 +30,13 @@ from ingest.sources.list_opening import open_order_list
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills, LeaseLost
 from ingest.store.pool import Pool
+from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from ingest.domain.fetch.listed import OrderList
     from ingest.settings import Settings
 
+_log = get_logger("progress")
 # Seconds to record that a backfill was cancelled by Ctrl-C.
 _LAST_WAIT = 5.0
 
@@ -47,14 +49,19 @@ class _Display(ProgressDisplay):
         self._before = self._enqueued = before
         self._begun = time.monotonic()
 
-    def show(self, progress: BackfillProgress) -> None:
-        """Show the progress."""
-        self._enqueued = progress.enqueued
+    def show(self, progress: BackfillProgress, more: int = 0) -> None:
+        """Show the progress, and orders that are enqueued since then."""
+        self._enqueued = progress.enqueued + more
         self.update(progress.listed)
 
     def describe(self) -> str:
         """See `ProgressDisplay`."""
         return f"{self._activity}: {self._enqueued:,} enqueued, {self._rate():,.1f}/s; listed"
+
+    def log(self, done: int) -> None:
+        """See `ProgressDisplay`."""
+        rate = round(self._rate(), 1)
+        _log.info("command_progress", activity=self._activity, done=done, enqueued=self._enqueued, per_second=rate)
 
     def _rate(self) -> float:
         return (self._enqueued - self._before) / max(0.1, time.monotonic() - self._begun)
