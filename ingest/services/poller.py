@@ -30,7 +30,7 @@ _LONGEST_WAIT = 15.0
 # Processes that had not the last turn wait longer by up to this share of the pause, and these seconds.
 _LATER_SHARE, _LATER_MOST = 0.1, 10.0
 _AFTER_OUTAGE = 5.0
-# A page waits for orders' requests at most this long, and looks this often.
+# A page waits for the requests of orders at most this long, and looks this often.
 _LONGEST_YIELD, _YIELD_STEP = 30.0, 0.1
 
 
@@ -51,7 +51,7 @@ class YieldingList:
     async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
         """See `OrderList`."""
         left = _LONGEST_YIELD
-        while left > 0 and (self._pace.is_paused() or (self._quota is not None and self._quota.has_waiting)):
+        while self._pace.is_paused() or (left > 0 and self._quota is not None and self._quota.has_waiting):
             await asyncio.sleep(_YIELD_STEP)
             left -= _YIELD_STEP
         return await self._orders.page(since, until, cursor)
