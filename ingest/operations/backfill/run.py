@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ingest.backoff import call_until_available
 from ingest.domain.backfill import Backfill, BackfillProgress, JobState
-from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.errors import RowsRefused, Unavailable, UserError
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
 from ingest.operations.backfill.differing import differing
 from ingest.operations.backfill.lane import Lane, fill
@@ -109,7 +109,7 @@ class BackfillRun:
                 self._problem = None
                 if page.next is not None:
                     await self._available(self._parts.backfills.record, self._held, self._progress)
-        except REJECTIONS as error:
+        except (*REJECTIONS, RowsRefused) as error:
             return await self._end(JobState.FAILED, str(error))
         # With the progress of the last page, because without a cursor the job would begin again.
         return await self._end(JobState.DONE)

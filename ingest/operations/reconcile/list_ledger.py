@@ -76,6 +76,11 @@ class ListLedger(Ledger):
         outdated = self._database.execute(f"UPDATE ids SET seen = 0 WHERE {_KINDS[DifferenceKind.OUTDATED]}")  # noqa: S608  our own condition
         return reset + outdated.rowcount
 
+    def latest(self) -> datetime | None:
+        """Return the time of the latest change in the list."""
+        [[latest]] = self._database.execute("SELECT max(listed_at) FROM times")
+        return _time(latest)
+
     def count(self, mask: Seen, seen: Seen) -> int:
         """Count the orders of the period whose flags within the mask equal `seen`."""
         return self.listed((LedgerClaim.ACCEPTED, LedgerClaim.ACCEPTED), mask, seen).count

@@ -8,7 +8,7 @@ It may run concurrently with workers: see `ingest.operations.reconcile`. It is r
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from ingest.domain.fetch.listed import OrderList
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
@@ -20,6 +20,9 @@ from ingest.operations.reconcile.scan import Scan, scan_repeatedly
 from ingest.queue.operate.scanner import QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
+
+# Some lists contain a change only minutes later.
+_LATE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,5 +147,9 @@ async def _find_unexpected(ledger: ListLedger, rows: Rows, listing: Listing, pro
 
 async def _unexpected(ledger: ListLedger, rows: Rows, listing: Listing) -> list[list[str]]:
     """Return the IDs of stored orders of the period without a claim, in pages."""
-    pages = [ledger.unexpected(page) async for page in rows.changed_ids(listing.since, listing.until)]
+    # The latest changes may not be listed yet, unless the list already contains later ones.
+    listed_until = max(ledger.latest() or listing.since, datetime.now(UTC) - _LATE)
+    pages = [
+        ledger.unexpected(page) async for page in rows.changed_ids(listing.since, min(listing.until, listed_until))
+    ]
     return [page for page in pages if page]
