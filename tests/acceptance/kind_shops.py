@@ -32,7 +32,6 @@ class Kind:
         limits: fields of the behaviour of the shop, whose usual limits would take too long.
         sends_webhooks: whether the shop sends webhooks.
         logs_in: whether the source exchanges its credential for a token.
-        has_list: whether the kind describes a list.
     """
 
     shape: str
@@ -40,14 +39,13 @@ class Kind:
     limits: Mapping[str, object] = field(default_factory=dict)
     sends_webhooks: bool = True
     logs_in: bool = False
-    has_list: bool = True
 
 
 KINDS = {
     "shopify": Kind(
         "shopify",
-        'client_id = "simulated-client"\nclient_secret = "simulated-secret"\nupstream.rate = 20000',
-        {"rate_limit": 20_000},
+        'client_id = "simulated-client"\nclient_secret = "simulated-secret"',
+        {"rate_limit": 2500, "rate_burst": 2500},
         logs_in=True,
     ),
     "shopify-rest": Kind(
@@ -155,9 +153,8 @@ class KindShop:
     def section(self, poll: str) -> str:
         """The section of the source in the sources file."""
         webhook = 'webhook.secret_files = ["webhook-secret"]\n' if self.kind.sends_webhooks else ""
-        more = f'poll = "{poll}"' if self.kind.has_list else ""
         keys = f'kind = "{self.name}"\nbase_url = "{self.shop.base_url}"\n{self.kind.keys}\n'
-        return f"[sources.{self.name}]\n{keys}{webhook}{more}\n"
+        return f'[sources.{self.name}]\n{keys}{webhook}poll = "{poll}"\n'
 
 
 @asynccontextmanager

@@ -44,11 +44,11 @@ async def test_orders_of_every_kind_arrive(cli: Cli, tmp_path: Path, dsn: str) -
             worker = workers.start("--processes", "1")
             receiver = (await api.says("listening"))["url"]
             await asyncio.gather(*[webhook_to_row(shop, receiver) for shop in shops if shop.kind.sends_webhooks])
-            await asyncio.gather(*[backfill(cli, shop) for shop in shops if shop.kind.has_list])
+            await asyncio.gather(*[backfill(cli, shop) for shop in shops])
             write_sources(file, shops, "1s")
-            await asyncio.gather(*[poll(shop) for shop in shops if shop.kind.has_list])
+            await asyncio.gather(*[poll(shop) for shop in shops])
             assert await worker.stop() == 0
-        await asyncio.gather(*[reconcile(cli, shop, tmp_path) for shop in shops if shop.kind.has_list])
+        await asyncio.gather(*[reconcile(cli, shop, tmp_path) for shop in shops])
         for shop in shops:
             quota_is_kept(shop)
 
