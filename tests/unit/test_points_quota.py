@@ -145,6 +145,19 @@ async def test_orders_that_become_more_expensive_are_sent_more_slowly() -> None:
 
 
 @virtual_time
+async def test_orders_after_many_that_cost_nothing_are_not_rejected() -> None:
+    shop = Shop(100.0)
+    fleet = Fleet(shop)
+    shop.usual = (0.0, 0.0)
+    await fleet.run(60.0, "a", "b")
+
+    shop.usual = (10.0, 60.0)
+    await fleet.run(60.0, "a", "b")
+
+    assert shop.throttled == []
+
+
+@virtual_time
 async def test_the_configured_rate_is_the_most_even_if_the_shop_restores_more() -> None:
     shop = Shop(1_000.0)
     fleet = Fleet(shop, QuotaLimits(rate=50 / 40, cost=40.0))
@@ -214,6 +227,17 @@ def test_the_cost_is_read_from_the_extensions(status: dict[str, Any], expected: 
     body = json.dumps({"data": None, "extensions": {"cost": cost(**status)}}).encode()
 
     assert cost_of(body) == expected
+
+
+@pytest.mark.parametrize("actual", [-5, 1e300, None])
+def test_a_cost_that_cannot_be_is_ignored(actual: float | None) -> None:
+    status = {"maximumAvailable": 1000, "currentlyAvailable": 500, "restoreRate": 50}
+    body = json.dumps({"extensions": {"cost": {**cost(**status), "actualQueryCost": actual}}}).encode()
+
+    found = cost_of(body)
+
+    assert found is not None
+    assert found.actual is None
 
 
 def test_a_throttled_request_waits_until_its_points_are_restored() -> None:

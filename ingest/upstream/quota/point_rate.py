@@ -22,7 +22,9 @@ _CORRECTION = 0.3
 # slows down all others.
 _LITTLE = 0.25
 _SLOWEST = 0.3
-_LOWEST_COST = 0.01
+# A request counts at least this share of the points that it may need. A time with missing orders, which cost nothing, must not be
+# followed by more orders in flight than there are points for.
+_LEAST = 0.05
 _HIGHEST = 1e9
 
 
@@ -55,13 +57,13 @@ def cost_of(body: bytes) -> QueryCost | None:
         cost = _decode(body).extensions.cost
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    status = cost.throttle_status
+    status, actual = cost.throttle_status, cost.actual_query_cost
     numbers = (cost.requested_query_cost, status.maximum_available, status.restore_rate)
     if not all(0 < number < _HIGHEST for number in numbers):
         return None
     return QueryCost(
         requested=cost.requested_query_cost,
-        actual=cost.actual_query_cost,
+        actual=actual if actual is not None and 0 <= actual < _HIGHEST else None,
         maximum=status.maximum_available,
         available=max(0.0, min(status.currently_available, status.maximum_available)),
         restored=status.restore_rate,
@@ -93,7 +95,7 @@ class PointRate:
         if cost.actual is not None:
             self._count += 1
             weight = max(_WEIGHT, 1 / self._count)
-            self._average = max(_LOWEST_COST, self._average + weight * (cost.actual - self._average))
+            self._average += weight * (max(cost.actual, _LEAST * cost.requested) - self._average)
 
     def requests(self, now: float) -> float:
         """Return the requests per second over all processes."""
