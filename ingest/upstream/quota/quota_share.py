@@ -205,7 +205,7 @@ class Share:
 
     def _expected(self, period: float) -> float:
         """Requests to book in advance. At a low rate, a time that is booked but not used would be missed for long."""
-        return self._demand.expected(period) if self._limits.rate >= 1 else 0.0
+        return self._demand.expected(period) if self._rate >= 1 else 0.0
 
     def _fitting(self, now: float, waiting: int) -> int:
         """How many waiting requests may begin by their concurrency. Without any, one, which may be granted next."""
