@@ -128,6 +128,18 @@ def test_a_tip_of_shopify_is_counted_once() -> None:
     assert lines(shopify(total_price="23.00", total_tip_received="3.00"))[1:] == [("TIP", "1 x 3.00")]
 
 
+def test_discounts_of_shopify_that_are_not_allocated_are_lines() -> None:
+    line = {"id": 9001, "sku": "MUG-1", "quantity": 2, "price": "10.00", "total_discount": "3.00"}
+    shipping = [{"title": "Standard", "price": "5.00", "discounted_price": "4.00"}]
+
+    assert lines(shopify(total_price="17.00", line_items=[line]))[1:] == [("DISCOUNT", "1 x -3.00")]
+    assert lines(shopify(total_price="17.00", total_discounts="3.00"))[1:] == [("DISCOUNT", "1 x -3.00")]
+    assert lines(shopify(total_price="24.00", shipping_lines=shipping))[1:] == [
+        ("SHIPPING", "1 x 5.00"),
+        ("DISCOUNT", "1 x -1.00"),
+    ]
+
+
 def test_an_amount_without_a_quantity_is_a_line() -> None:
     deposit = {"id": 1, "name": "Cup", "quantity": 0, "total": "5.00", "sku": "CUP", "price": 10}
 

@@ -175,6 +175,8 @@ def test_the_fewest_tables_that_make_up_the_total_are_added(total: str, skus: st
         # Half a unit more than what was rounded is no rounding.
         ([("10.00", 10.0, 1)], "10.01", "0.01"),
         ([("10.00", None, 1)], "10.01", "0.01"),
+        # The price with tax, which rounding does not explain.
+        ([("10.00", 11.9, 1)], "11.90", "1.90"),
     ],
 )
 def test_a_difference_that_the_shops_rounding_explains_becomes_a_line(

@@ -16,6 +16,7 @@ from shop_documents.amazon_v0 import amazon_v0_orders
 from shop_documents.bigcommerce import bigcommerce_orders
 from shop_documents.generated import Generated
 from shop_documents.magento import magento_orders
+from shop_documents.shopify import shopify_orders
 from shop_documents.shopify_rest import shopify_rest_orders
 from shop_documents.woocommerce import woocommerce_orders
 
@@ -27,6 +28,7 @@ KINDS: dict[str, st.SearchStrategy[Generated]] = {
     "amazon-2026-01-01": amazon_orders(),
     "bigcommerce": bigcommerce_orders(),
     "magento": magento_orders(),
+    "shopify-graphql": shopify_orders(),
     "shopify-rest": shopify_rest_orders(),
     "woocommerce": woocommerce_orders(),
 }

@@ -88,8 +88,12 @@ class TotalComparison:
         own = Notes()
         for read in self._unrounded:
             read(order, own)
-        unrounded = reduce(_WIDE.add, own.unrounded, Decimal(0))
         unit = Decimal((0, (1,), min(int(total.as_tuple().exponent), 0)))
+        # Rounding changes an amount by at most half a unit. Otherwise the price is another one, such as the price with tax.
+        most = _WIDE.multiply(unit, Decimal("0.500001"))
+        if any(amount.copy_abs() > most for amount in own.unrounded):
+            return Decimal(0)
+        unrounded = reduce(_WIDE.add, own.unrounded, Decimal(0))
         written = _WIDE.subtract(total, difference)
         # Prices that a shop computes as binary fractions are not quite exact.
         exact = _WIDE.add(written, unrounded).quantize(unit.scaleb(-6), context=_WIDE)
