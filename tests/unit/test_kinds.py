@@ -15,8 +15,11 @@ from ingest.settings.kinds.kind_file import kind_names, load_kind
 from ingest.settings.source_file import source_kinds, source_settings
 from ingest.settings.source_values import TOP_KEYS
 from ingest.sources.from_settings import source_of
+from ingest.store.credentials import CredentialRow
+from ingest.upstream.access.token_file import TokenFile
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sources.md"
+KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 SHOP = "[sources.shop]\nkind = 'shopify-rest'\nshop = 'example.myshopify.com'\n"
 Read = Callable[[str], Settings]
 
@@ -53,6 +56,20 @@ def test_the_given_keys_choose_the_form_of_the_credential(read: Read) -> None:
     assert shop.upstream_oauth2_url == "https://example.myshopify.com/admin/oauth/access_token"
     assert shop.upstream_oauth2_client_secret is not None
     assert shop.upstream_oauth2_client_secret.get_secret_value() == "shpat_1234"
+
+
+def test_an_app_of_shopify_with_expiring_tokens_shares_them_in_postgresql(read: Read) -> None:
+    keys = "client_id = 'id'\nclient_secret = 's'\nrefresh_token_file = 'token'\nstore_key = '" + KEY + "'\n"
+
+    oauth2 = source_of(read(SHOP + keys), {}).endpoint.access.oauth2
+    in_file = source_of(
+        read(SHOP + keys + "upstream.oauth2_refresh_store = 'shared/tokens'"), {}
+    ).endpoint.access.oauth2
+
+    assert oauth2 is not None
+    assert (oauth2.grant, type(oauth2.store)) == ("refresh_token", CredentialRow)
+    assert in_file is not None
+    assert isinstance(in_file.store, TokenFile)
 
 
 def test_the_users_keys_override_those_of_the_kind(read: Read) -> None:
@@ -108,8 +125,8 @@ def test_a_webhook_gets_the_profile_of_the_kind(read: Read) -> None:
             SHOP,
             "line 2, sources.shop.kind: the kind `shopify-rest` needs `token_file`, or `client_id_file` and `client_secret_file`",
         ),
-        (SHOP + "client_id = 'i'", "`client_secret_file` (got client_id)"),
-        (SHOP + "token = 't'\nclient_id = 'i'", "`client_secret_file` (got client_id, token)"),
+        (SHOP + "client_id = 'i'", "`store_key_file` (got client_id)"),
+        (SHOP + "token = 't'\nclient_id = 'i'", "`store_key_file` (got client_id, token)"),
         (SHOP + "tokn = 't'", "line 4, sources.shop.tokn: unknown key `tokn`; did you mean `token`?"),
         (SHOP + "token = 7", "line 4, sources.shop.token: must be a text"),
         (
@@ -148,7 +165,8 @@ def cases() -> list[tuple[str, dict[str, str]]]:
         }
         chosen = [{key: value} for key, declared in kind.keys.items() for value in declared.values]
         for credential, values in product(kind.credentials, chosen or [{}]):
-            found.append((name, needed | values | dict.fromkeys(credential.keys, "s3cret")))
+            secrets = {key: KEY if key == "store_key" else "s3cret" for key in credential.keys}
+            found.append((name, needed | values | secrets))
     return found
 
 
