@@ -17,6 +17,7 @@ from ingest.operations.doctor import upstream
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
 from ingest.operations.doctor.upstream import Api
 from ingest.queue.operate import inspection as queue_inspection
+from ingest.services.list_check import check_list
 from ingest.settings import Settings
 from ingest.settings.names import naming_keys_of, with_names_of
 from ingest.settings.source_file import source_settings
@@ -69,6 +70,8 @@ async def check_source(
         *_webhook(settings),
         *await _upstream(settings, order_id, environ, within, orders),
     ]
+    if not any(each is not None and each.level is Level.ERROR for each in found):
+        found += await check_list(settings, environ, within)
     named = (
         replace(each, what=with_names_of(name, each.what), advice=with_names_of(name, each.advice))
         for each in found

@@ -59,6 +59,19 @@ async def test_each_list_is_read_once_and_an_error_of_one_does_not_touch_the_oth
     assert "no worker, list not read: HTTP 403" in listed.stdout
 
 
+async def test_a_check_of_a_source_reads_its_list(cli: Cli, shops: Shops) -> None:
+    shops.good.change("a", "b")
+    shops.bad.change("a")
+
+    good = await run(cli, "source", "check", "good", "--id", "a")
+    bad = await run(cli, "source", "check", "bad", "--id", "a")
+
+    assert good.returncode == 0, good.stdout
+    assert "the list of orders can be read: 2 orders on the first page of a day" in good.stdout
+    assert bad.returncode == 1
+    assert "the list of orders cannot be read: HTTP 403" in bad.stdout
+
+
 async def test_a_source_without_a_list_is_a_wrong_use(cli: Cli, dsn: str) -> None:
     cli.env |= {"INGEST_POSTGRES_DSN": dsn}
 
