@@ -106,6 +106,13 @@ def test_a_tip_is_a_line_unless_it_is_a_line_item(total: str, tips: int) -> None
     assert "total_difference" not in order.attributes
 
 
+def test_a_discount_of_an_imported_order_that_is_not_allocated_is_a_line() -> None:
+    order = mapped(totalDiscountsSet=money("30.0"), totalPriceSet=money("194.43"))
+
+    assert ("DISCOUNT", 1, "-30.0", None) in lines(order)
+    assert "total_difference" not in order.attributes
+
+
 def test_a_total_that_the_lines_do_not_explain_is_kept() -> None:
     assert mapped(totalPriceSet=money("224.44")).attributes["total_difference"] == "0.01"
 
