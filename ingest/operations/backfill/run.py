@@ -23,7 +23,8 @@ from ingest.store.backfills import LEASE_SECONDS, Backfills
 from ingest.store.statements import Fetches
 
 _T = TypeVar("_T")
-_RENEW_EVERY = LEASE_SECONDS / 3
+# Also the time after which the run of a cancelled job stops.
+_RENEW_EVERY = LEASE_SECONDS / 10
 
 
 @dataclass(frozen=True, slots=True)
