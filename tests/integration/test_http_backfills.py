@@ -38,7 +38,7 @@ async def test_a_backfill_is_started_shown_and_cancelled(scene: Scene, api: Api)
     assert shown == (200, started)
     assert (cancelled[0], cancelled[1]["state"]) == (200, "cancelled")
     assert (again[0], again[1]["code"]) == (409, "backfill_ended")
-    period = {"since": "2026-10-01T00:00:00Z", "until": "2026-11-01T00:00:00Z", "rate": 5}
+    period = {"since": "2026-10-01T00:00:00+00:00", "until": "2026-11-01T00:00:00+00:00", "rate": 5}
     assert await audited(scene) == [
         ("begun", "operator", "backfills.start", period, None),
         ("done", "operator", "backfills.start", period, 1),

@@ -36,7 +36,7 @@ async def enqueue_differing(
     """
     differences = ledger.differences([DifferenceKind.MISSING, DifferenceKind.OUTDATED])
     pace, done = BackfillPace(None), 0
-    selection = {"since": report.since, "until": report.until}
+    selection = {"since": report.since.isoformat(), "until": report.until.isoformat()}
     async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
         lane = MainLane(client, backends.stream, backends.group, "reconcile")
         try:

@@ -56,7 +56,7 @@ class _Display(ProgressDisplay):
 
     def describe(self) -> str:
         """See `ProgressDisplay`."""
-        return f"{self._activity}: {self._enqueued:,} enqueued, {self._rate():,.1f}/s; listed"
+        return f"{self._activity}: {self._enqueued:,} enqueued, {self._rate():,.1f}/s, listed"
 
     def log(self, done: int) -> None:
         """See `ProgressDisplay`."""
@@ -95,10 +95,12 @@ def print_ended(ended: Backfill, *, as_json: bool) -> int:
     if as_json:
         typer.echo(as_text(ended))
     else:
-        typer.echo(f"backfill {ended.id}{_of(ended.source)} is {ended.state}: {counts(ended.progress)}")
+        state = "has failed" if ended.state is JobState.FAILED else f"is {ended.state}"
+        typer.echo(f"backfill {ended.id}{_of(ended.source)} {state}: {counts(ended.progress)}")
         if ended.state is not JobState.DONE:
-            reason = f"{printable(ended.error)}; " if ended.error else ""
-            say(f"{reason}continue it with: ingest backfill resume {ended.id}")
+            if ended.error:
+                say(printable(ended.error))
+            say(f"continue it with: ingest backfill resume {ended.id}")
     return 0 if ended.state is JobState.DONE else 1
 
 
