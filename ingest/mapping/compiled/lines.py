@@ -38,8 +38,14 @@ def compile_lines(
                 if where is None or where(each, order):
                     if omit_zero and not unit_price(each, order):
                         continue
-                    values = sku(each, order), quantity(each, order), unit_price(each, order)
-                    line = OrderLine(*values, description(each, order, notes))
+                    name, pieces, price = sku(each, order), quantity(each, order), unit_price(each, order)
+                    text = None
+                    if description is not None:
+                        try:
+                            text = description(each, order)
+                        except Mismatch as mismatch:
+                            notes.omitted.append(("description", mismatch))
+                    line = OrderLine(name, pieces, price, text)
                     lines.append(line)
                     if measure is not None:
                         measure(line, each, order, notes)
@@ -63,19 +69,10 @@ def _fields(declared: LineFields, keys: Keys, scope: EvaluationScope) -> list[Re
     return [compiled("sku", "text", "sku"), compiled("quantity", "quantity", "quantity"), price]
 
 
-def _description(declared: LineFields, keys: Keys, scope: EvaluationScope) -> Callable[[Any, Any, Notes], str | None]:
+def _description(declared: LineFields, keys: Keys, scope: EvaluationScope) -> Read | None:
     if declared.description is None:
-        return lambda _line, _order, _notes: None
-    read = compile_field(declared.description, "text", (*keys, "description"), scope)
-
-    def read_description(line: Any, order: Any, notes: Notes) -> Any:
-        try:
-            return read(line, order)
-        except Mismatch as mismatch:
-            notes.omitted.append(("description", mismatch))
-            return None
-
-    return read_description
+        return None
+    return compile_field(declared.description, "text", (*keys, "description"), scope)
 
 
 def _elements(declared: LineFields, keys: Keys) -> Read:

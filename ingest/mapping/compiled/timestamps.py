@@ -1,6 +1,7 @@
 """Converts texts and numbers to timestamps, or raises `Mismatch`."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
@@ -20,6 +21,7 @@ _DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
 _SAMPLE = datetime(2026, 11, 27, 21, 34, 56, tzinfo=UTC)
 _OFFSET_LENGTH = len("+00:00")
 _SECOND = timedelta(seconds=1)
+_NO_ZONE = "a timestamp without a time zone, and without `zone` in the mapping"
 
 
 def timestamp_conversion(field: Field, keys: Keys, *, is_version: bool) -> Convert:
@@ -38,54 +40,55 @@ def timestamp_conversion(field: Field, keys: Keys, *, is_version: bool) -> Conve
             raise MappingError("`zone` is for local times, but Unix time is always in UTC", (*keys, "zone"))
         return _unix_timestamp(_UNIX[field.format])
     zone = None if field.zone is None else _zone(field.zone, (*keys, "zone"))
-    read = _reader(field.format or "iso", (*keys, "format"))
+    parse, name = _parser(field.format or "iso", (*keys, "format"))
     local = _version_in if is_version and isinstance(zone, ZoneInfo) else _time_in
 
     def convert(value: Any) -> datetime:
-        moment = value if isinstance(value, datetime) else read(value)  # a constant of the mapping, or a text
+        if value.__class__ is str:
+            try:
+                moment = parse(value)
+            except (ValueError, TypeError, IndexError, OverflowError):
+                raise Mismatch(f"got a `str` that is not a timestamp in {name}") from None
+        else:
+            moment = _constant(value)
         if moment.tzinfo is not None:
             return moment
         if zone is None:
-            raise Mismatch("a timestamp without a time zone, and without `zone` in the mapping")
+            raise Mismatch(_NO_ZONE)
         return local(moment, zone)
 
     return convert
 
 
-def iso_timestamp(value: Any) -> datetime:
-    """Return a timestamp in ISO 8601, possibly without a time zone."""
-    try:
-        return datetime.fromisoformat(_text(value))
-    except ValueError:
-        raise Mismatch("got a `str` that is not a timestamp in ISO 8601") from None
-
-
 def constant_timestamp(value: Any) -> datetime:
     """Return a timestamp of the mapping file, which needs a time zone."""
-    moment = value if isinstance(value, datetime) else iso_timestamp(value)
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else _constant(value)
+    except ValueError:
+        raise Mismatch("got a `str` that is not a timestamp in ISO 8601") from None
     if moment.tzinfo is None:
-        raise Mismatch("a timestamp without a time zone, and without `zone` in the mapping")
+        raise Mismatch(_NO_ZONE)
     return moment
 
 
-def _reader(name: str, keys: Keys) -> Convert:
+def _constant(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise Mismatch(f"expected `str` with a timestamp, got {type_name(value)}")
+    return value
+
+
+def _parser(name: str, keys: Keys) -> tuple[Callable[[str], datetime], str]:
+    """Return the function that reads a format, and the name of the format for errors."""
     if name == "iso":
-        return iso_timestamp
+        return datetime.fromisoformat, "ISO 8601"
     if name == "rfc2822":
-        return _rfc2822_timestamp
+        return _rfc2822_timestamp, "RFC 2822"
     if "%" not in name:
         raise MappingError(
             f"unknown format {name!r}: write iso, rfc2822, unix, unix_ms or a pattern such as %d.%m.%Y", keys
         )
     _check_pattern(name, keys)
-
-    def read(value: Any) -> datetime:
-        try:
-            return datetime.strptime(_text(value), name)  # noqa: DTZ007  the zone follows
-        except (ValueError, OverflowError):
-            raise Mismatch("got a `str` that is not a timestamp in the format of the mapping") from None
-
-    return read
+    return lambda text: datetime.strptime(text, name), "the format of the mapping"  # noqa: DTZ007  the zone follows
 
 
 def _check_pattern(pattern: str, keys: Keys) -> None:
@@ -103,13 +106,10 @@ def _check_pattern(pattern: str, keys: Keys) -> None:
         raise MappingError("the format needs the year, the month and the day: %Y, %m and %d", keys)
 
 
-def _rfc2822_timestamp(value: Any) -> datetime:
-    try:
-        moment = parsedate_to_datetime(_text(value))
-    except (ValueError, TypeError, IndexError, OverflowError):
-        raise Mismatch("got a `str` that is not a timestamp in RFC 2822") from None
+def _rfc2822_timestamp(text: str) -> datetime:
+    moment = parsedate_to_datetime(text)
     # `-0000` is the time in UTC of a sender that does not tell its own zone.
-    is_utc = moment.tzinfo is None and value.rstrip().endswith("-0000")
+    is_utc = moment.tzinfo is None and text.rstrip().endswith("-0000")
     return moment.replace(tzinfo=UTC) if is_utc else moment
 
 
@@ -156,12 +156,6 @@ def _version_in(moment: datetime, zone: tzinfo) -> datetime:
         else:
             after = middle
     return after.replace(microsecond=0)
-
-
-def _text(value: Any) -> str:
-    if value.__class__ is not str:
-        raise Mismatch(f"expected `str` with a timestamp, got {type_name(value)}")
-    return value
 
 
 def _zone(name: str, keys: Keys) -> tzinfo:
