@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ingest.cli.terminal.times import InvalidTime, parse_time
+from ingest.domain.backfill import InvalidPeriod, period_of
 from ingest.domain.errors import ConfigError
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
@@ -125,3 +126,17 @@ def parse_period(since: str | None, until: str | None) -> tuple[datetime | None,
     if first is not None and last is not None and first >= last:
         raise ConfigError("--until must be later than --since")
     return first, last
+
+
+def parse_listed_period(since: str, until: str | None) -> tuple[datetime, datetime]:
+    """The period of a shop's list from `--since` and `--until`, which ends now at the latest.
+
+    Raises:
+        ConfigError: if one of them is not a time, or no order can have changed within the period.
+    """
+    begin, end = parse_period(since, until)
+    assert begin is not None  # noqa: S101  of a time that is given
+    try:
+        return period_of(begin, end, datetime.now(UTC))
+    except InvalidPeriod as error:
+        raise ConfigError(f"--since and --until: {error}") from error

@@ -1,12 +1,19 @@
 """A backfill: a job that reads the shop's list for a period, and enqueues the orders that are missing or outdated."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from ingest.domain.source_name import UNNAMED
+
+# Shops have no older orders, and some formats of times cannot be used for earlier years.
+_EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
+
+
+class InvalidPeriod(ValueError):
+    """A period in which no order can have changed."""
 
 
 class JobState(StrEnum):
@@ -31,6 +38,20 @@ class BackfillRequest(msgspec.Struct, frozen=True):
     since: datetime
     until: datetime
     rate: float | None = None
+
+
+def period_of(since: datetime, until: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    """Return the start and the end of a period. It ends now at the latest.
+
+    Raises:
+        InvalidPeriod: the period is empty, or begins before 1971.
+    """
+    end = now if until is None else min(until, now)
+    if since >= end:
+        raise InvalidPeriod("since must be earlier than until, and earlier than now")
+    if since < _EARLIEST:
+        raise InvalidPeriod(f"since must be {_EARLIEST:%Y-%m-%d} or later")
+    return since, end
 
 
 class BackfillProgress(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import asyncio
 import random
 from contextlib import suppress
 
-from ingest.domain.backfill import Backfill, BackfillProgress
+from ingest.domain.backfill import Backfill, BackfillProgress, JobState
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.fetch.listed import OrderList
 from ingest.operations.backends import Backends
@@ -82,6 +82,12 @@ class BackfillRuns:
             )
             try:
                 state = await run.run()
+            except (Unavailable, LeaseLost):
+                raise
+            except Exception as error:  # noqa: BLE001  a bug in one backfill must not stop the orders of its source
+                _log.error("backfill_broken", **about, problem=repr(error), exc_info=error)
+                await self._backfills.end(held, JobState.FAILED, run.progress, f"a bug: {type(error).__name__}")
+                return
             except asyncio.CancelledError:
                 with suppress(Unavailable, LeaseLost, TimeoutError):
                     async with asyncio.timeout(_LAST_WAIT):

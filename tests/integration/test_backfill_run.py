@@ -15,8 +15,10 @@ from ingest.domain.backfill import BackfillRequest, JobState
 from ingest.domain.errors import CredentialFault, Fault, ListFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
 from ingest.lab.servers import EmbeddedServers
+from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
+from ingest.services.backfill_runs import BackfillRuns
 from ingest.store.backfills import Backfills, LeaseLost
 from ingest.store.pool import Pool
 
@@ -193,3 +195,32 @@ async def test_a_backfill_waits_for_a_server_and_leaves_no_order_out(
 
         assert state is JobState.DONE
         assert set(await site.enqueued()) == set(ids(0, 1, 2))
+
+
+async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(scene: Scene, dsn: str) -> None:
+    listed = Listed(2)
+
+    def break_once(_: int) -> None:
+        listed.before_page = lambda _: None
+        raise ZeroDivisionError
+
+    listed.before_page = break_once
+    async with Pool.open(dsn) as pool:
+        backfills = Backfills(pool)
+        first = await backfills.add(REQUEST, "me")
+        servers = Backends(scene.redis_url, dsn, scene.queue, GROUP)
+        running = asyncio.create_task(BackfillRuns(servers, pool, listed, "here").run())
+
+        async def ended() -> bool:
+            return await backfills.unfinished() is None
+
+        await eventually(ended)
+        second = await backfills.add(REQUEST, "me")
+        await eventually(ended)
+        running.cancel()
+        await asyncio.wait([running])
+
+        assert first is not None
+        assert second is not None
+        states = [(each.id, each.state, each.error) for each in await backfills.newest(2)]
+    assert states == [(second.id, JobState.DONE, None), (first.id, JobState.FAILED, "a bug: ZeroDivisionError")]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -73,6 +74,7 @@ async def test_of_concurrent_requests_one_starts_a_backfill(api: Api) -> None:
         ({"since": "2099-01-01T00:00:00Z"}, "invalid_body"),
         ({**SINCE, "until": "2026-09-01T00:00:00Z"}, "invalid_body"),
         ({"since": "0001-01-01T00:00:00+14:00"}, "invalid_body"),
+        ({"since": "0001-01-01T00:00:00Z"}, "invalid_body"),
         ({**SINCE, "rate": 0}, "invalid_body"),
         ({**SINCE, "dry_run": True}, "invalid_body"),
     ],
@@ -82,6 +84,15 @@ async def test_an_invalid_request_starts_nothing(api: Api, body: dict[str, Any],
 
     assert (status, found["code"]) == (422, problem)
     assert (await api.get("/v1/backfills"))[1]["backfills"] == []
+
+
+async def test_a_period_ends_now_at_the_latest(api: Api) -> None:
+    before = datetime.now(UTC)
+
+    status, started = await api.post("/v1/backfills", json={**SINCE, "until": "9999-12-31T23:59:59Z"})
+
+    assert status == 202
+    assert before <= datetime.fromisoformat(started["until"]) <= datetime.now(UTC)
 
 
 async def test_unknown_backfills_and_cursors_are_problems(api: Api) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from ingest.api.http.problems import Problem
-from ingest.domain.backfill import BackfillRequest
+from ingest.domain.backfill import BackfillRequest, InvalidPeriod, period_of
 
 
 class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,12 +29,12 @@ class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             Problem: 422 for an invalid period.
         """
         try:
-            since, until = _utc(self.since), _utc(self.until or now)
+            until = None if self.until is None else _utc(self.until)
+            return BackfillRequest(*period_of(_utc(self.since), until, now), self.rate)
         except OverflowError:
             raise Problem(422, "invalid_body", "a time is out of range") from None
-        if since >= until:
-            raise Problem(422, "invalid_body", "since must be earlier than until")
-        return BackfillRequest(since, until, self.rate)
+        except InvalidPeriod as error:
+            raise Problem(422, "invalid_body", str(error)) from None
 
 
 def _utc(moment: datetime) -> datetime:

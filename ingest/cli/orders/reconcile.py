@@ -1,14 +1,13 @@
 """`ingest reconcile`: reports where accepted orders are, and which are missing."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ingest.cli.invocation import backends_of_source, refuse, require, start_with_source
-from ingest.cli.options import TIME, ListColumn, ListedIds, ListFile, ListFormat, OneSource, option, parse_period
+from ingest.cli.options import TIME, ListColumn, ListedIds, ListFile, ListFormat, OneSource, option, parse_listed_period
 from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
@@ -139,9 +138,7 @@ def _reconcile_shop(
     """Reconcile the shop's list, and return the exit code."""
     from ingest.cli.orders.reconciling_list import ListOptions, print_list_report, reconcile_shop
 
-    since, until = parse_period(*period)
-    assert since is not None  # noqa: S101  of a time that is given
-    chosen = ListOptions(since, until or datetime.now(UTC), **options)
+    chosen = ListOptions(*parse_listed_period(*period), **options)
     settings = start_with_source(source)
     report = run_interruptible(reconcile_shop(settings, chosen))
     print_list_report(report, settings.source, chosen, as_json=as_json)

@@ -53,6 +53,9 @@ class BackfillRun:
         on_progress: called with the progress, and with the number of orders that are enqueued since then.
         on_wait: called with the reason when the run has to wait, once for each reason.
         first_pause: seconds after the first failure of a page of the list.
+
+    Attributes:
+        progress: after the last page whose orders are all enqueued.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class BackfillRun:
         self._parts = parts
         self._pace = BackfillPace(held.request.rate)
         self._lane = _AvailableLane(parts.lane, self._available)
-        self._progress = held.progress
+        self.progress = held.progress
         self._on_progress = on_progress
         self._on_wait = on_wait
         self._first_pause = first_pause
@@ -101,7 +104,7 @@ class BackfillRun:
                 self._parts.listed,
                 request.since,
                 request.until,
-                self._progress.next_page,
+                self.progress.next_page,
                 on_wait=self._wait_for,
                 first_pause=self._first_pause,
             )
@@ -109,19 +112,19 @@ class BackfillRun:
                 await self._take(page)
                 self._problem = None
                 if page.next is not None:
-                    await self._available(self._parts.backfills.record, self._held, self._progress)
+                    await self._available(self._parts.backfills.record, self._held, self.progress)
         except (*REJECTIONS, RowsRefused) as error:
             return await self._end(JobState.FAILED, str(error))
         # With the progress of the last page, because without a cursor the job would begin again.
         return await self._end(JobState.DONE)
 
     async def _end(self, state: JobState, error: str | None = None) -> JobState:
-        await self._available(self._parts.backfills.end, self._held, state, self._progress, error)
+        await self._available(self._parts.backfills.end, self._held, state, self.progress, error)
         return state
 
     async def _take(self, page: ListedPage) -> None:
         """Enqueue the orders of a page that are missing or outdated."""
-        before, request = self._progress, self._held.request
+        before, request = self.progress, self._held.request
         found = await self._available(differing, self._parts.connection, self._held.source, page, request)
         await fill(
             self._lane,
@@ -130,10 +133,10 @@ class BackfillRun:
             on_enqueued=lambda count: self._on_progress(before, count),
             on_full=lambda _: self._wait_for("the workers have not finished the orders in the queue"),
         )
-        self._progress = BackfillProgress(
+        self.progress = BackfillProgress(
             page.next, before.listed + found.listed, before.missing + found.missing, before.outdated + found.outdated
         )
-        self._on_progress(self._progress, 0)
+        self._on_progress(self.progress, 0)
 
     async def _renew(self) -> None:
         while True:

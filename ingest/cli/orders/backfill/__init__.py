@@ -1,12 +1,11 @@
 """`ingest backfill`: enqueues the missing and outdated orders of a period, from the shop's list."""
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from ingest.cli.invocation import start_with_source
-from ingest.cli.options import TIME, AsJson, OneSource, parse_period
+from ingest.cli.options import TIME, AsJson, OneSource, parse_listed_period
 from ingest.domain.errors import ConfigError
 
 COMMANDS = ("list", "cancel", "resume")
@@ -59,9 +58,7 @@ def backfill(
     from ingest.cli.orders.backfill.running import count_only, print_counts, print_ended, start_and_run
     from ingest.domain.backfill import BackfillRequest
 
-    begin, end = parse_period(since, until)
-    assert begin is not None  # noqa: S101  of a time that is given
-    request = BackfillRequest(begin, end or datetime.now(UTC), rate)
+    request = BackfillRequest(*parse_listed_period(since, until), rate)
     settings = start_with_source(source)
     if dry_run:
         print_counts(count_only(settings, request), settings.source, as_json=as_json)
