@@ -23,7 +23,7 @@ from ingest.store.backfills import LEASE_SECONDS, Backfills
 from ingest.store.statements import Fetches
 
 _T = TypeVar("_T")
-# Also the time after which the run of a cancelled job stops.
+# The run of a cancelled job stops after this time at the latest.
 _RENEW_EVERY = LEASE_SECONDS / 10
 
 
