@@ -1,8 +1,10 @@
 """Characters that PostgreSQL cannot store are replaced in their text, in whatever way an order comes."""
 
 import pytest
+from http_api import Key, running_api
 from integration.scene import Scene, document, ids
 
+from ingest.client.client import Client
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.queue.produce.producer import Producer
 
@@ -45,6 +47,19 @@ async def test_in_responses(scene: Scene, way: str, transport: str) -> None:
 async def test_in_pushed_documents(scene: Scene) -> None:
     pushed = [Announcement(order_id, document=odd(order_id, text)) for order_id, text in ODD.items()]
     await Producer(scene.redis, scene.queue).enqueue(pushed)
+
+    async with scene.worker(keep_document="on") as worker:
+        await scene.finished()
+
+        assert worker.metric("ingest_texts_replaced_total") == len(ODD)
+    await assert_stored(scene, list(ODD))
+
+
+async def test_in_documents_that_are_pushed_over_http(scene: Scene) -> None:
+    running = running_api(scene.redis_url, scene.dsn, scene.queue, Key("shop"))
+    async with running as api, Client.connect(api.url) as client:
+        for order_id, text in ODD.items():
+            await client.put(order_id, odd(order_id, text))
 
     async with scene.worker(keep_document="on") as worker:
         await scene.finished()

@@ -59,9 +59,10 @@ class Pushing:
         if request.content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON}")
         limits = replace(self.limits, size=min(self.limits.size, DOCUMENT_LIMIT))
-        document = clean_json(await read_body(request, limits))
+        document = await read_body(request, limits)
         try:
-            await self.decode.decode(document, FetchRequest(order_id))
+            await self.decode.decode(clean_json(document), FetchRequest(order_id))
+            # As it was sent, because the worker counts the documents that it cleans.
             announcement = Announcement(order_id, document)
         except (InvalidDocument, InvalidAnnouncement) as error:
             raise Problem(422, "invalid_order", str(error)) from error
