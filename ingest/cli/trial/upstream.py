@@ -208,6 +208,8 @@ async def _serve(api: SimulatedApi) -> None:
         gc.collect()
         gc.freeze()  # ten thousand orders that live as long as the process
         typer.echo(f"simulated external API ready, seed {api.seed}", err=True)
+        if api.behaviour.shape is not None:
+            typer.echo("it serves documents by ID: add --orders N for a whole shop with login and lists", err=True)
         typer.echo(api.url_template)
         await stop.wait()
     typer.echo(f"simulated external API stopped after {api.stats().requests} requests", err=True)
