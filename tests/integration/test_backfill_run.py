@@ -11,8 +11,9 @@ from http_api import queued
 from integration.scene import GROUP, Scene
 from support import eventually
 
-from ingest.domain.backfill import BackfillRequest, JobState
-from ingest.domain.errors import CredentialFault, Fault, ListFault, ThrottledFault, TransientFault
+from ingest.domain.backfill import BackfillProgress, BackfillRequest, JobState
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.errors import CredentialFault, Fault, ListFault, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
@@ -129,6 +130,27 @@ async def test_a_list_that_stays_rejected_fails_the_job_which_continues_after_a_
     assert (failed, recorded.state, recorded.error) == (JobState.FAILED, JobState.FAILED, str(fault))
     assert (recorded.progress.listed, recorded.progress.next_page) == (6, "2")
     assert (done, repaired.requested) == (JobState.DONE, ["2"])
+    assert await site.enqueued() == ids(0, 1, 2)
+
+
+async def test_a_cursor_that_the_shop_does_not_accept_any_more_lets_the_list_be_read_again(site: Site) -> None:
+    class Forgetful(Listed):
+        async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+            if cursor == "2" and "1" not in self.requested:
+                raise PermanentFault(DeadReason.REJECTED, "HTTP 400")
+            return await super().page(since, until, cursor)
+
+    await site.backfills.add(REQUEST, "me")
+    held = await site.backfills.take_waiting("before")
+    assert held is not None
+    await site.backfills.record(held, BackfillProgress("2", 6, 6, 0))
+    await site.backfills.release(held)
+    listed = Forgetful(3)
+
+    state = await site.run(listed)
+
+    assert (state, listed.requested) == (JobState.DONE, [None, "1", "2"])
+    assert (await site.backfills.newest(1))[0].progress == BackfillProgress(None, 9, 15, 0)
     assert await site.enqueued() == ids(0, 1, 2)
 
 

@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from ingest.backoff import call_until_available
 from ingest.domain.backfill import Backfill, BackfillProgress, JobState
-from ingest.domain.errors import RowsRefused, Unavailable, UserError
+from ingest.domain.errors import ListFault, PermanentFault, RowsRefused, Unavailable, UserError
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
 from ingest.operations.backfill.differing import differing
 from ingest.operations.backfill.lane import Lane, fill
@@ -98,25 +100,36 @@ class BackfillRun:
             await asyncio.gather(reading, renewing, return_exceptions=True)
 
     async def _read(self) -> JobState:
-        request = self._held.request
         try:
-            pages = pages_from(
-                self._parts.listed,
-                request.since,
-                request.until,
-                self.progress.next_page,
-                on_wait=self._wait_for,
-                first_pause=self._first_pause,
-            )
-            async for page in pages:
-                await self._take(page)
-                self._problem = None
-                if page.next is not None:
-                    await self._available(self._parts.backfills.record, self._held, self.progress)
+            try:
+                await self._read_pages()
+            except (PermanentFault, ListFault) as error:
+                if self.progress.next_page is None:
+                    raise
+                # Shops accept some cursors for minutes only. Orders that are stored by now are not enqueued again.
+                self._wait_for(f"{error}. The list is read from its beginning")
+                self.progress = msgspec.structs.replace(self.progress, next_page=None, listed=0)
+                await self._read_pages()
         except (*REJECTIONS, RowsRefused) as error:
             return await self._end(JobState.FAILED, str(error))
         # With the progress of the last page, because without a cursor the job would begin again.
         return await self._end(JobState.DONE)
+
+    async def _read_pages(self) -> None:
+        request = self._held.request
+        pages = pages_from(
+            self._parts.listed,
+            request.since,
+            request.until,
+            self.progress.next_page,
+            on_wait=self._wait_for,
+            first_pause=self._first_pause,
+        )
+        async for page in pages:
+            await self._take(page)
+            self._problem = None
+            if page.next is not None:
+                await self._available(self._parts.backfills.record, self._held, self.progress)
 
     async def _end(self, state: JobState, error: str | None = None) -> JobState:
         await self._available(self._parts.backfills.end, self._held, state, self.progress, error)
