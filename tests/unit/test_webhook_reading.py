@@ -269,6 +269,17 @@ def test_the_document_is_pushed_as_it_was_sent(tmp_path: Path) -> None:
     assert announced.announcements[0].document == b'{"id": 1, "total": 10.00,  "big": 123456789012345678901}'
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_whole_body_is_pushed_uncleaned_so_that_the_worker_counts_it(tmp_path: Path, mark: bytes) -> None:
+    source = made.webhook(tmp_path, SHOPIFY + '\ndocument = "$"')
+    body = mark + b'{"id": 7, "note": "x\\ud83d"}'
+
+    received = of_shopify(source, body)
+
+    assert received is not None
+    assert [(each.order_id, each.document) for each in received.announcements] == [("7", body)]
+
+
 def test_without_a_document_the_order_is_announced_to_be_fetched(tmp_path: Path) -> None:
     source = made.webhook(tmp_path, f'{SHOPIFY}\ndocument = "order"')
 

@@ -83,7 +83,7 @@ def read_webhook(webhook: Webhook, headers: MultiMapping[str], body: bytes, now:
     ]
     if not found:
         return None
-    announcements, problem = _announcements(webhook, headers, document, found)
+    announcements, problem = _announcements(webhook, headers, body, document, found)
     return ReceivedOrders(announcements, _idempotency_key(webhook, headers, document), problem)
 
 
@@ -132,7 +132,7 @@ def _order_ids(webhook: Webhook, headers: MultiMapping[str], document: bytes) ->
 
 
 def _announcements(
-    webhook: Webhook, headers: MultiMapping[str], document: bytes, order_ids: Sequence[str]
+    webhook: Webhook, headers: MultiMapping[str], body: bytes, document: bytes, order_ids: Sequence[str]
 ) -> tuple[tuple[Announcement, ...], Refused | None]:
     """The orders that can be enqueued, and why others cannot.
 
@@ -143,6 +143,8 @@ def _announcements(
     if order is not None and not order.startswith(b"{"):
         raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {webhook.document}")
     event_at = None if order is None else _event_at(webhook, headers, document)
+    if order == document:
+        order = body  # as it was sent, because the worker counts the documents that it cleans
     announcements, problem = [], None
     for order_id in order_ids:
         try:
