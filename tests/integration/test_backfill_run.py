@@ -246,3 +246,25 @@ async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(scene:
         assert second is not None
         states = [(each.id, each.state, each.error) for each in await backfills.newest(2)]
     assert states == [(second.id, JobState.DONE, None), (first.id, JobState.FAILED, "a bug: ZeroDivisionError")]
+
+
+async def test_a_process_that_stops_lets_another_one_continue_at_once(scene: Scene, dsn: str) -> None:
+    async with Pool.open(dsn) as pool:
+        backfills = Backfills(pool)
+        await backfills.add(REQUEST, "me")
+        servers = Backends(scene.redis_url, dsn, scene.queue, GROUP)
+        running = asyncio.create_task(BackfillRuns(servers, pool, Listed(50), "here").run())
+
+        async def has_progress() -> bool:
+            job = await backfills.unfinished()
+            return job is not None and job.progress.listed >= 3
+
+        await eventually(has_progress)
+        running.cancel()
+        await asyncio.wait([running])
+        after = await backfills.unfinished()
+        heir = await backfills.take_waiting("there")
+
+    assert after is not None
+    assert heir is not None
+    assert (after.state, heir.lease, heir.progress) == (JobState.WAITING, 2, after.progress)
