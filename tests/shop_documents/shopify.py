@@ -28,7 +28,7 @@ def shopify_orders(draw: st.DrawFn) -> Generated:
         "displayFinancialStatus": order["financial_status"].upper(),
         "displayFulfillmentStatus": "UNFULFILLED",
         "taxesIncluded": order["taxes_included"],
-        "dutiesIncluded": False,
+        "dutiesIncluded": order.get("duties_included", False),
         "totalPriceSet": _money(order["total_price"]),
         "totalTaxSet": _money(order["total_tax"]),
         "totalTipReceivedSet": _money(order["total_tip_received"]),

@@ -38,8 +38,9 @@ class _Order:
         self.summed = Sum(CURRENCIES[self.currency])
         self.includes_tax = draw(st.booleans())
         self.rate = draw(st.sampled_from(RATES))
-        self.tax = ZERO
-        self.discounts = ZERO
+        self.tax = self.discounts = self.removed = ZERO
+        # Whether a part of a line has another amount than its price.
+        self.is_reduced = False
         # The documentation does not tell whether the total contains a charge that was removed.
         self.counts_removed = draw(st.booleans())
         # The discounts of orders that were imported are not allocated.
@@ -69,6 +70,9 @@ class _Order:
         summed.add(price * quantity)
         share = draw(st.sampled_from([ZERO, ZERO, Decimal("0.1"), Decimal("0.333"), Decimal(1)]))
         discount = rounded(price * quantity * share, summed.places)
+        current = draw(st.integers(0, quantity))
+        self.removed += price * (quantity - current)
+        self.is_reduced = self.is_reduced or bool(discount) or not self.includes_tax
         return {
             "id": number,
             "sku": draw(st.sampled_from(["MUG", "", None])),
@@ -76,7 +80,7 @@ class _Order:
             "name": "Mug",
             "quantity": quantity,
             # After edits, returns and refunds.
-            "current_quantity": draw(st.integers(0, quantity)),
+            "current_quantity": current,
             "price": summed.text(price),
             "total_discount": "0.00",
             "discount_allocations": self.allocations(discount),
@@ -108,6 +112,9 @@ def shopify_rest_orders(draw: st.DrawFn, *, is_rest: bool = True) -> Generated:
     order = _Order(draw, is_rest=is_rest)
     summed, currency = order.summed, order.currency
     lines = [order.line(number) for number in range(draw(st.integers(0, 5)))]
+    # The documentation does not tell whether an edit that removes products changes the total.
+    counts_edits = not order.is_reduced and draw(st.integers(0, 3)) == 0
+    summed.maybe(-order.removed, counts=counts_edits)
     shipping = [order.shipping() for _ in range(draw(st.integers(0, 2)))]
     document: dict[str, Any] = {
         "id": 5001,
@@ -158,7 +165,9 @@ def _add_duties(draw: Any, document: dict[str, Any], order: _Order) -> None:
     duty = draw(sometimes(amounts(summed.places, 40)))
     if not duty:
         return
-    summed.add(duty)
+    document["duties_included"] = draw(st.integers(0, 3)) == 0
+    if not document["duties_included"]:
+        summed.add(duty)
     lines = document["line_items"]
     at_lines = order.is_rest and bool(lines) and draw(st.booleans())
     if at_lines:
@@ -173,7 +182,8 @@ def _add_duties(draw: Any, document: dict[str, Any], order: _Order) -> None:
                 "tax_lines": [{"title": "VAT", "price": summed.text(tax)}],
             }
         ]
-        summed.maybe(tax, counts=draw(st.booleans()) and not order.includes_tax)
+        counts = not (order.includes_tax or document["duties_included"])
+        summed.maybe(tax, counts=counts and draw(st.booleans()))
     if not at_lines or draw(st.booleans()):
         document["original_total_duties_set"] = money(summed.text(duty), order.currency)
         # After a return.

@@ -194,8 +194,9 @@ def test_a_difference_that_the_shops_rounding_explains_becomes_a_line(
 
 
 def test_lines_of_zero_or_without_a_price_are_omitted_on_request() -> None:
-    fees = '[[lines]]\nfrom = "fees"\nomit_zero = true\nsku = "sku"\nquantity = { value = 1 }\nunit_price = "price"\n'
-    given = [{"sku": "a", "price": "0.0000"}, {"sku": "b"}, {"sku": "c", "price": "-1"}, {"sku": "d", "price": 0}]
+    fees = '[[lines]]\nfrom = "fees"\nomit_zero = true\nsku = "sku"\nquantity = { path = "q", default = 1 }\nunit_price = "price"\n'
+    priced = [{"sku": "a", "price": "0.0000"}, {"sku": "b"}, {"sku": "c", "price": "-1"}, {"sku": "d", "price": 0}]
+    given = [*priced, {"sku": "e", "price": "5", "q": 0}]
 
     mapped = read("-1", mapping=MAPPING + fees, fees=given)
 

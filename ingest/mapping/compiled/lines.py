@@ -36,7 +36,7 @@ def compile_lines(
         try:
             for index, each in enumerate(found):  # noqa: B007  the index is for errors
                 if where is None or where(each, order):
-                    if omit_zero and not unit_price(each, order):
+                    if omit_zero and not (unit_price(each, order) and quantity(each, order)):
                         continue
                     name, pieces, price = sku(each, order), quantity(each, order), unit_price(each, order)
                     text = None
