@@ -13,8 +13,9 @@ from ingest.upstream.access.endpoint import Access, Credential, Endpoint, FixedC
 from ingest.upstream.access.oauth2 import OAuth2Credential
 from ingest.upstream.access.sealing import Sealing
 from ingest.upstream.access.secrets import Secrets
-from ingest.upstream.access.shared_token import Memory, SharedToken
+from ingest.upstream.access.shared_token import SharedToken
 from ingest.upstream.access.token_file import TokenFile
+from ingest.upstream.access.token_memory import TokenMemory
 from ingest.upstream.access.token_request import Authority
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
@@ -120,7 +121,7 @@ def _oauth2_credential(
     shared = SharedToken(
         authority.token,
         lambda: secrets.values["refresh_token"],
-        oauth2.store or Memory(now),
+        oauth2.store or TokenMemory(now),
         Sealing(lambda: secrets.values.get("store_key", ""), accepts_plain=isinstance(oauth2.store, TokenFile)),
     )
     return OAuth2Credential(shared.token, headers, access.header, finish=LONGEST_EXCHANGE)

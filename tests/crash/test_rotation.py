@@ -16,7 +16,7 @@ from support import Process, start_program
 
 REFRESHER = Path(__file__).with_name("refresher.py")
 # With INGEST_TEST_ROTATIONS=50, each combination of a server and a store takes up to a minute.
-ROTATIONS = int(os.environ.get("INGEST_TEST_ROTATIONS", "4"))
+ROTATIONS = int(os.environ.get("INGEST_TEST_ROTATIONS", "3"))
 COMBINATIONS = [
     (Reuse.GRACE, "postgresql"),
     (Reuse.UNTIL_REPLACEMENT_IS_USED, "file"),

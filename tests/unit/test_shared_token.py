@@ -1,6 +1,7 @@
 """A refresh token that changes with each use: who refreshes, what is stored when, and what happens to a response that cannot be stored."""
 
 import asyncio
+import itertools
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,8 @@ from ingest.domain.errors import TokenFault, TokenRefused
 from ingest.domain.fetch.token_store import Stored, TokenStoreUnavailable
 from ingest.upstream.access.oauth2 import OAuth2Credential
 from ingest.upstream.access.sealing import CannotOpen, Sealing, check_keys
-from ingest.upstream.access.shared_token import Memory, SharedToken
+from ingest.upstream.access.shared_token import SharedToken
+from ingest.upstream.access.token_memory import TokenMemory
 from ingest.upstream.access.token_request import NoToken, Token
 
 KEYS = [b64encode(bytes([number]) * 32).decode() for number in range(3)]
@@ -91,8 +93,17 @@ class SharedStore:
         self.content = content
 
 
-def process(server: Server, store: SharedStore | Memory, seed: str = "r0", keys: str = "") -> SharedToken:
-    return SharedToken(server.request, lambda: seed, store, Sealing(lambda: keys), draw=lambda _low, _high: 0.0)
+def process(server: Server, store: SharedStore | TokenMemory, seed: str = "r0", keys: str = "") -> SharedToken:
+    # Each look at the clock is half a second later, and nothing waits.
+    clock = itertools.count(0.0, 0.5)
+    return SharedToken(
+        server.request,
+        lambda: seed,
+        store,
+        Sealing(lambda: keys),
+        draw=lambda _low, _high: 0.0,
+        clock=lambda: next(clock),
+    )
 
 
 async def test_processes_share_one_access_token_and_the_next_one_is_for_the_new_refresh_token() -> None:
@@ -178,6 +189,21 @@ async def test_a_kept_response_gives_way_to_a_later_one_that_another_process_has
     assert server.used == ["r0", "r0", "r2"]
 
 
+async def test_a_process_that_has_lost_its_lock_has_a_second_to_store_its_response() -> None:
+    server, store = Server(), SharedStore()
+    one, two = process(server, store), process(server, store)
+    store.failing = {"put"}
+    with pytest.raises(NoToken):
+        await one.token()  # it has the only valid refresh token, and no lock
+
+    waiting = asyncio.create_task(two.token())
+    await asyncio.sleep(0)
+    store.failing = set()
+
+    assert (await one.token()).value == (await waiting).value == "a1"
+    assert server.used == ["r0"]
+
+
 async def test_a_new_configured_token_is_used_once_and_an_earlier_one_never_again() -> None:
     server, store = Server(), SharedStore()
     await process(server, store).token()
@@ -230,7 +256,7 @@ async def test_an_outage_of_the_server_does_not_try_the_previous_token() -> None
 
 async def test_a_replaced_token_without_a_shared_store_is_used_and_reported() -> None:
     server = Server()
-    one = process(server, Memory(lambda: datetime.now(UTC)))
+    one = process(server, TokenMemory(lambda: datetime.now(UTC)))
 
     with structlog.testing.capture_logs() as logs:
         assert [(await one.token()).value for _ in range(2)] == ["a1", "a2"]

@@ -9,16 +9,18 @@ refreshes, in this order:
 4. It stores the response before anything else. No request uses the new access token earlier, because some servers invalidate the old
    refresh token when the new tokens are first used.
 
-If the process dies between 3 and 4, the next process immediately sends the same refresh token again. Most servers accept it until the new
-tokens are used, or for some seconds. If the store is unavailable at 4, the process keeps the response in memory until it can be stored.
+If the process dies between 3 and 4, the next process sends the same refresh token again, a second later. Most servers accept it until the
+new tokens are used, or for some seconds. If the store is unavailable at 4, the process keeps the response in memory until it can be stored.
+The second gives it time for that, because its lock ends with its connection.
 The refresh token before the current one is kept, and tried if the server declines the current one.
 """
 
 import asyncio
 import hashlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import secrets
+import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -27,6 +29,7 @@ from ingest.domain.errors import TokenRefused
 from ingest.domain.fetch.token_store import HeldStore, Stored, TokenStore, TokenStoreUnavailable
 from ingest.telemetry.logs import get_logger
 from ingest.upstream.access.sealing import CannotOpen, Sealing
+from ingest.upstream.access.token_memory import TokenMemory
 from ingest.upstream.access.token_request import NoToken, Token
 
 _log = get_logger("upstream")
@@ -35,6 +38,10 @@ _log = get_logger("upstream")
 _UNUSED_SHARE = 0.1
 # Seconds between two looks at the store while another process refreshes: they grow from the first to the last.
 _PAUSES = (0.05, 0.1, 0.2, 0.4, *[0.8] * 16)
+# Seconds between two tries to store a response.
+_STORE_PAUSE = 0.1
+# Seconds for which a process leaves the mark of another one alone that no longer holds the lock.
+_SETTLES = 1.0
 # Configured refresh tokens whose fingerprints are kept.
 _MOST_SEEDS = 50
 
@@ -51,6 +58,7 @@ class TokenState(msgspec.Struct, frozen=True, omit_defaults=True):
         issued_at: when it was requested.
         expires_at: its end, if the server has sent it.
         requested_at: the time of the first request whose response was not stored. None after a response was stored.
+        mark: identifies the last mark.
     """
 
     refresh_token: str
@@ -60,34 +68,7 @@ class TokenState(msgspec.Struct, frozen=True, omit_defaults=True):
     issued_at: float = 0.0
     expires_at: float | None = None
     requested_at: float | None = None
-
-
-class Memory:
-    """A `TokenStore` for one process, for servers that never replace the refresh token."""
-
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._content: bytes | None = None
-
-    @property
-    def stored(self) -> Stored:
-        """See `HeldStore`."""
-        return Stored(self._content, self._now().timestamp())
-
-    async def read(self) -> Stored:
-        """See `TokenStore`."""
-        return self.stored
-
-    @asynccontextmanager
-    async def lock(self) -> AsyncIterator["Memory"]:
-        """See `TokenStore`."""
-        yield self
-
-    async def mark(self, content: bytes) -> None:
-        """See `HeldStore`."""
-        self._content = content
-
-    put = mark
+    mark: str = ""
 
 
 class SharedToken:
@@ -99,6 +80,7 @@ class SharedToken:
         store: shared by all processes.
         sealing: encrypts the content of the store.
         draw: a uniform random number between its arguments.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -108,13 +90,18 @@ class SharedToken:
         store: TokenStore,
         sealing: Sealing,
         draw: Callable[[float, float], float] = random.uniform,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._request = request
         self._seed = seed
         self._store = store
         self._sealing = sealing
         self._draw = draw
         self._last: str | None = None
+        self._own_mark = ""
+        # The last mark of another process that did not hold the lock, and when this process has first seen it.
+        self._other_mark, self._seen_at = "", 0.0
         # A response that could not be stored, with the refresh token that it was for.
         self._unstored: tuple[str, TokenState] | None = None
 
@@ -135,13 +122,27 @@ class SharedToken:
         for pause in _PAUSES:
             if self._unstored is None and (token := self._usable(await self._store.read())) is not None:
                 return token
-            async with self._store.lock() as held:
-                if held is not None and self._unstored is None:
-                    return await self._replaced(held)
-                if held is not None:
-                    await self._store_the_unstored(held)
-            await asyncio.sleep(self._draw(0.5, 1.0) * pause)
+            try:
+                async with self._store.lock() as held:
+                    if held is not None and self._unstored is not None:
+                        await self._store_the_unstored(held)
+                    elif held is not None and self._is_settled(self._state_of(held.stored)):
+                        return await self._replaced(held)
+            except TokenStoreUnavailable:
+                if self._unstored is None:
+                    raise
+            await asyncio.sleep(self._draw(0.5, 1.0) * (pause if self._unstored is None else _STORE_PAUSE))
+        if self._unstored is not None:
+            raise TokenStoreUnavailable("the response of the authorization server cannot be stored")
         raise NoToken("no access token: another process has been refreshing it for too long")
+
+    def _is_settled(self, state: TokenState) -> bool:
+        """Return whether the process that has left a mark has had the time to store its response."""
+        if state.requested_at is None or state.mark == self._own_mark:
+            return True
+        if state.mark != self._other_mark:
+            self._other_mark, self._seen_at = state.mark, self._clock()
+        return self._clock() - self._seen_at >= _SETTLES
 
     def _usable(self, stored: Stored) -> Token | None:
         """Return the stored token, unless it was the last one, or is about to expire, or is for an earlier configuration."""
@@ -174,14 +175,15 @@ class SharedToken:
         )
         self._unstored = (state.refresh_token, new)
         await self._store_the_unstored(held)
-        if refresh != used and isinstance(self._store, Memory):
+        if refresh != used and isinstance(self._store, TokenMemory):
             _log.error("refresh_token_not_stored")
         self._last = token.value
         return token
 
     async def _exchanged(self, held: HeldStore, state: TokenState) -> tuple[str, Token]:
         """Request a token for the current refresh token, or else for the previous one. Return which one was used."""
-        marked = msgspec.structs.replace(state, requested_at=state.requested_at or held.stored.now)
+        self._own_mark = secrets.token_hex(8)
+        marked = msgspec.structs.replace(state, requested_at=state.requested_at or held.stored.now, mark=self._own_mark)
         declined: NoToken | None = None
         for refresh_token in filter(None, (state.refresh_token, state.previous)):
             await held.mark(self._sealed(marked))
@@ -223,6 +225,6 @@ class SharedToken:
 def _locked_out(declined: NoToken | None, requested_at: float | None) -> NoToken:
     text = f"{declined}. If the refresh token is no longer valid, authorize the application again, and configure the new one"
     if requested_at is not None:
-        time = datetime.fromtimestamp(requested_at, UTC).isoformat(timespec="seconds")
-        text += f". The response to a request since {time} was not stored, and it may have replaced the refresh token"
+        since = datetime.fromtimestamp(requested_at, UTC).isoformat(timespec="seconds")
+        text += f". The response to a request since {since} was not stored, and it may have replaced the refresh token"
     return NoToken(text, TokenRefused)
