@@ -402,14 +402,16 @@ async def test_shopify_rest_rejects_more_requests_than_its_bucket_holds(http: ai
 
 async def test_a_late_change_is_listed_later_with_its_own_time(http: aiohttp.ClientSession) -> None:
     async with SimulatedShop("woocommerce", orders=3) as shop:
-        async with http.post(f"{shop.base_url}/shop/changes", json={"ids": ["1002"], "late": 0.05}) as response:
+        async with http.post(f"{shop.base_url}/shop/changes", json={"ids": ["1002"], "late": 0.5}) as response:
             (changed,) = await response.json()
         hidden = await get(http, f"{shop.base_url}/shop/orders", {})
+        by_id = await get(http, f"{shop.base_url}/wp-json/wc/v3/orders", BASIC, include="1002")
         visible = hidden
         while len(visible) < 3:
             visible = await get(http, f"{shop.base_url}/shop/orders", {})
 
         assert len(hidden) == 2
+        assert [order["id"] for order in by_id] == [1002]
         assert changed in visible
 
 

@@ -60,6 +60,10 @@ class ShopState:
             self.fetches[order.number] += 1
         return order
 
+    def all_orders(self) -> list[ShopOrder]:
+        """Return all orders, including those that lists contain only later."""
+        return list(self._orders.values())
+
     def listed(self, since: datetime | None, until: datetime | None = None) -> list[ShopOrder]:
         """Return the visible orders that changed in a period, both ends inclusive, from the oldest change."""
         now = self._clock()

@@ -91,9 +91,10 @@ class Magento(Kind):
                 groups.setdefault(match[1], {}).setdefault(match[2], {})[part] = value
             elif (match := _SORT.fullmatch(name)) is not None:
                 sorts.setdefault(match[1], {})[match[2]] = value
+        is_by_id = any(one.get("field") == "entity_id" for group in groups.values() for one in group.values())
         found = [
             order
-            for order in self._state.listed(None)
+            for order in (self._state.all_orders() if is_by_id else self._state.listed(None))
             if all(any(self._fits(order, one) for one in group.values()) for group in groups.values())
         ]
         if not sorts:

@@ -82,7 +82,7 @@ class ShopifyRest(ShopifyShop):
     def _listed(self, query: Mapping[str, str]) -> list[ShopOrder]:
         if "ids" in query:
             numbers = {self.number(order_id) for order_id in query["ids"].split(",")}
-            found = [order for order in self._state.listed(None) if order.number in numbers]
+            found = [order for order in self._state.all_orders() if order.number in numbers]
             return [order for order in found if self._state.fetch(order.number)]
         found = self._state.listed(read_time(query.get("updated_at_min")), read_time(query.get("updated_at_max")))
         placed, until = read_time(query.get("created_at_min")), read_time(query.get("created_at_max"))
