@@ -97,13 +97,14 @@ class KindShop:
         orders = self.shop.state.random_orders(count)
         for order in orders:
             self.shop.state.change(order, quiet=quiet)
-        return self._versions(orders)
+        return self.versions(orders)
 
     def orders(self) -> dict[str, datetime]:
         """The times of the last change of all orders by ID."""
-        return self._versions(self.shop.state.listed(None))
+        return self.versions(self.shop.state.listed(None))
 
-    def _versions(self, orders: Sequence[ShopOrder]) -> dict[str, datetime]:
+    def versions(self, orders: Sequence[ShopOrder]) -> dict[str, datetime]:
+        """The times of the last change of these orders by ID."""
         return {self.shop.kind.order_id(order.number): order.updated_at for order in orders}
 
     async def stored(self) -> dict[str, datetime]:
