@@ -88,6 +88,7 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
         )
     return Endpoint(
         url=requested_url(settings),
+        order_url=_order_url(settings),
         method=settings.upstream_method,
         body=body,
         access=_access(settings, environ),
@@ -96,6 +97,12 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
         kind=settings.upstream_client,
         proxy=proxy_for(requested_url(settings), environ),
     )
+
+
+def _order_url(settings: "Settings") -> str:
+    """Return the URL of a single order if requests go to a list on the same server."""
+    single, requested = urlsplit(settings.upstream_url), urlsplit(requested_url(settings))
+    return settings.upstream_url if (single.scheme, single.netloc) == (requested.scheme, requested.netloc) else ""
 
 
 def _responses(settings: "Settings") -> tuple[ResponseRule, ...]:

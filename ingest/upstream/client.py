@@ -59,6 +59,7 @@ class UpstreamClient:
     ) -> None:
         self._session = session
         self._template = endpoint.url
+        self._order_template = endpoint.order_url or endpoint.url
         self._body = None if endpoint.body is None else BodyTemplate(endpoint.body, media_type_of(endpoint))
         self._tries = tries
         self._draw = draw
@@ -119,7 +120,7 @@ class UpstreamClient:
 
         It fails if the URL leads to another origin, which must not receive the credential.
         """
-        url = self._url(request.order_id)
+        url = _filled(self._order_template, request.order_id)
         try:
             if page.target:
                 url = redirect_target(url, 307, page.target) or ""
@@ -146,7 +147,11 @@ class UpstreamClient:
         return None if self._body is None else self._body.filled(request.order_id)
 
     def _url(self, order_id: str) -> str:
-        return self._template.replace(PLACEHOLDER, quoted_ids(order_id))
+        return _filled(self._template, order_id)
+
+
+def _filled(template: str, order_id: str) -> str:
+    return template.replace(PLACEHOLDER, quoted_ids(order_id))
 
 
 def _may_pass(fault: Fault) -> bool:

@@ -85,6 +85,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         url: template with `{order_id}`, unless the body has it.
+        order_url: template of the URL of a single order, to which the paths of its parts are relative. Empty if it is `url`.
         method: of requests for orders.
         body: template with `{order_id}`, for POST.
         access: what identifies us.
@@ -95,6 +96,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     """
 
     url: str
+    order_url: str = ""
     method: Method = "GET"
     body: str | None = None
     access: Access = msgspec.field(default_factory=Access)

@@ -69,15 +69,20 @@ class HeldFile:
         """See `HeldStore`."""
         with _translated(self._path):
             await asyncio.to_thread(replace_file, self._path, content)
-        self.stored = Stored(content, time.time())
+        self.stored = _stored(content)
 
 
 def _read(path: Path) -> Stored:
     try:
         with path.open("rb") as file:
-            return Stored(file.read(_LARGEST) or None, time.time())
+            return _stored(file.read(_LARGEST) or None)
     except FileNotFoundError:
-        return Stored(None, time.time())
+        return _stored(None)
+
+
+def _stored(content: bytes | None) -> Stored:
+    # A file has no clock that all hosts share.
+    return Stored(content, time.time())
 
 
 def _locked(path: Path) -> int | None:
