@@ -44,7 +44,8 @@ class _Order:
         # The documentation does not tell whether the total contains a charge that was removed.
         self.counts_removed = draw(st.booleans())
         # The discounts of orders that were imported are not allocated.
-        self.allocates = not is_rest or draw(st.integers(0, 5)) > 0
+        self.allocates = not is_rest or draw(st.integers(0, 3)) > 0
+        self.writes_at_lines = not self.allocates and draw(st.booleans())
 
     def tax_on(self, amount: Decimal) -> list[dict[str, Any]]:
         """Count the tax of an amount, and return it as written at the amount."""
@@ -82,7 +83,7 @@ class _Order:
             # After edits, returns and refunds.
             "current_quantity": current,
             "price": summed.text(price),
-            "total_discount": "0.00",
+            "total_discount": summed.text(discount if self.writes_at_lines else ZERO),
             "discount_allocations": self.allocations(discount),
             "tax_lines": self.tax_on(price * quantity - discount),
             "duties": [],
@@ -99,6 +100,8 @@ class _Order:
             parts = [{"amount": summed.text(discount)}] if discount else []
             return {**written, "discounted_price": summed.text(price - discount), "discount_allocations": parts}
         summed.add(price)
+        if self.writes_at_lines:
+            written["discounted_price"] = summed.text(price - discount)
         return {
             **written,
             "discount_allocations": self.allocations(discount),
@@ -132,7 +135,7 @@ def shopify_rest_orders(draw: st.DrawFn, *, is_rest: bool = True) -> Generated:
         "shipping_lines": shipping,
         "refunds": draw(st.sampled_from([[], [{"refund_line_items": [{"subtotal": Decimal("195.66")}]}]])),
         "discount_applications": [{"type": "discount_code"}] if order.allocates and order.discounts else [],
-        "total_discounts": summed.text(order.discounts),
+        "total_discounts": summed.text(ZERO if order.writes_at_lines else order.discounts),
     }
     if not order.allocates and order.discounts:
         summed.depends = True
@@ -148,9 +151,9 @@ def shopify_rest_orders(draw: st.DrawFn, *, is_rest: bool = True) -> Generated:
     )
     if not order.includes_tax:
         summed.add(order.tax)
-    rounding = draw(sometimes(amounts(summed.places, 1)))
+    rounding, rounds = draw(sometimes(amounts(summed.places, 1))), is_rest and draw(st.booleans())
     document["total_cash_rounding_payment_adjustment_set"] = money(
-        summed.text(summed.maybe(rounding, counts=False)), currency
+        summed.text(summed.maybe(rounding, counts=rounds)), currency
     )
     document["total_price"] = summed.text(summed.total)
     document["total_price_set"] = money(document["total_price"], currency)
