@@ -8,14 +8,17 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from ingest.domain.fetch.token_store import Stored, TokenStoreUnavailable
 from ingest.files.replacement import replace_file
 
 _LARGEST = 1024 * 1024
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_T = TypeVar("_T")
 
 
 class TokenFile:
@@ -38,14 +41,11 @@ class TokenFile:
         """See `TokenStore`."""
         path = self._target()
         with _translated(path):
-            descriptor = await asyncio.to_thread(_locked, path.with_name(f".{path.name}.lock"))
-        if descriptor is None:
-            yield None
-            return
+            descriptor = os.open(path.with_name(f".{path.name}.lock"), _LOCK_FLAGS, 0o600)
         try:
             with _translated(path):
-                stored = await asyncio.to_thread(_read, path)
-            yield HeldFile(path, stored)
+                held = HeldFile(path, await _completed(_read, path)) if await _completed(_lock, descriptor) else None
+            yield held
         finally:
             os.close(descriptor)
 
@@ -68,7 +68,7 @@ class HeldFile:
     async def put(self, content: bytes) -> None:
         """See `HeldStore`."""
         with _translated(self._path):
-            await asyncio.to_thread(replace_file, self._path, content)
+            await _completed(replace_file, self._path, content)
         self.stored = _stored(content)
 
 
@@ -85,18 +85,23 @@ def _stored(content: bytes | None) -> Stored:
     return Stored(content, time.time())
 
 
-def _locked(path: Path) -> int | None:
-    """Return the descriptor that holds the lock until it is closed, or None if another process holds the lock."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _lock(descriptor: int) -> bool:
+    """Lock until the descriptor is closed. Return False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except BaseException:
-        os.close(descriptor)
+        return False
+    return True
+
+
+async def _completed(function: Callable[..., _T], *arguments: object) -> _T:
+    """Call a function in a thread, which ends before this does. Otherwise, a cancelled caller would release the lock too early."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
         raise
-    return descriptor
 
 
 @contextmanager

@@ -122,6 +122,24 @@ async def test_a_holder_that_is_killed_leaves_the_last_content_and_no_lock(place
             await asyncio.sleep(0.01)
 
 
+async def test_a_cancelled_holder_leaves_no_lock_on_a_file(tmp_path: Path) -> None:
+    store = TokenFile(tmp_path / "tokens")
+
+    async def hold() -> None:
+        async with store.lock():
+            await asyncio.Event().wait()
+
+    for turns in range(50):
+        holding = asyncio.create_task(hold())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        holding.cancel()
+        await asyncio.wait([holding])
+
+    async with TokenFile(tmp_path / "tokens").lock() as held:
+        assert held is not None
+
+
 async def test_a_store_that_cannot_be_used_is_named(tmp_path: Path, empty_dsn: str) -> None:
     for store, name in (
         (TokenFile(tmp_path / "missing" / "tokens"), "missing/tokens: No such file"),
