@@ -161,7 +161,7 @@ def cases() -> list[tuple[str, dict[str, str]]]:
         needed = {
             key: declared.example or "https://shop.example"
             for key, declared in kind.keys.items()
-            if declared.default is None and not declared.is_optional
+            if declared.default is None and not declared.is_secret
         }
         chosen = [{key: value} for key, declared in kind.keys.items() for value in declared.values]
         for credential, values in product(kind.credentials, chosen or [{}]):
@@ -189,7 +189,7 @@ def test_each_url_of_a_kind_is_below_its_base_url(name: str) -> None:
     needed = {
         key: declared.example
         for key, declared in kind.keys.items()
-        if declared.default is None and not declared.is_optional
+        if declared.default is None and not declared.is_secret
     }
     for credential in kind.credentials:
         table = expand(
@@ -224,4 +224,4 @@ def test_the_page_has_each_kind_with_its_keys() -> None:
 def default_of(key: Any) -> str:
     if key.default is not None:
         return f"`{key.default}`"
-    return "none" if key.is_optional else "required"
+    return "none" if key.is_secret else "required"

@@ -78,7 +78,7 @@ class KeyValues:
                 self.origins[keys] = (name,)
                 given: str = self._table[name]
                 return key.values.get(given, given)
-            if key.default is None and not key.is_optional:
+            if key.default is None:
                 raise TableProblem(f"needs the key `{name}`{_such_as(key)}")
             default = (_BASE_URL in self._table and key.default_with_base_url) or key.default or ""
             return _PLACEHOLDER.sub(value, key.values.get(default, default))

@@ -12,13 +12,12 @@ _SUFFIX = ".toml"
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key of a kind. It is required unless it has a default or is optional.
+    """A key of a kind. It is required unless it has a default, or is a secret, which only a form of credential requires.
 
     Attributes:
         about: one sentence.
         default: its value, a text with placeholders.
         default_with_base_url: its default if the user gives `base_url`, so that this key is enough to send all requests elsewhere.
-        is_optional: whether it may be missing without a default.
         is_secret: whether it is a secret, which may be in a file that the key with `_file` names.
         values: the possible values, with the text that each stands for.
         pattern: what the value must match completely.
@@ -28,7 +27,6 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     about: str
     default: str | None = None
     default_with_base_url: str | None = None
-    is_optional: bool = False
     is_secret: bool = False
     values: dict[str, str] = {}
     pattern: str | None = None
