@@ -145,11 +145,7 @@ class CompiledMapping:
             lines += read(document, notes)
         attributes = {}
         for name, read_attribute in self._attributes:
-            try:
-                value = read_attribute(document, document)
-            except Mismatch as mismatch:
-                notes.omitted.append((name, mismatch))
-                continue
+            value = notes.optional(name, read_attribute, document, document)
             if value is not None:
                 attributes[name] = value
         if self._total is not None and (difference := self._total.complete(lines, document, notes)):

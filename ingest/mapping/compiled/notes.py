@@ -14,6 +14,7 @@ class Notes:
 
     Attributes:
         remainders: the amounts that rounding the prices of lines has lost.
+        unrounded: the amounts that the shop has lost by rounding lines.
         omitted: the field and the problem of each optional value that does not fit.
     """
 
