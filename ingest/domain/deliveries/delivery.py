@@ -114,15 +114,15 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
             return _EPOCH + timedelta(milliseconds=carried)
         return _EPOCH + timedelta(milliseconds=added, microseconds=min(int(sequence), 999))
 
-    def event_at(self) -> datetime:
+    def event_at(self) -> datetime | None:
         """Return the time of the event that a pushed document reports, by the clock of its sender, but at most `pushed_at`.
 
-        It orders documents with the same version, which may arrive in any order. Without it, the time is `pushed_at`.
+        It orders documents with the same version, which may arrive in any order. None if the sender has not reported it.
         """
-        pushed_at, noted = self.pushed_at(), self.fields.get(EVENT_AT, b"")
+        noted = self.fields.get(EVENT_AT, b"")
         if not (noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS):
-            return pushed_at
-        return min(pushed_at, _EPOCH + timedelta(microseconds=int(noted)))
+            return None
+        return min(self.pushed_at(), _EPOCH + timedelta(microseconds=int(noted)))
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

@@ -127,9 +127,10 @@ class Handler:
             return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:
             return DeadLetter(DeadReason.INVALID_ORDER, str(error))
-        if all(order.updated_at is not None for order in store.orders):
+        event_at = delivery.event_at()
+        if event_at is not None and all(order.updated_at is not None for order in store.orders):
             # Within one version, the order of events decides. It never replaces a missing version, because clocks differ.
-            return msgspec.structs.replace(store, fetched_at=delivery.event_at())
+            return msgspec.structs.replace(store, fetched_at=event_at)
         return store
 
     def _record_response(self, request: FetchRequest, result: Fetched | Failed) -> None:
