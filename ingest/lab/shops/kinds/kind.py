@@ -81,11 +81,6 @@ def hmac_base64(secret: bytes, body: bytes) -> str:
     return base64.b64encode(hmac.digest(secret, body, hashlib.sha256)).decode()
 
 
-def hmac_hex(secret: bytes, body: bytes) -> str:
-    """Return the HMAC-SHA256 of a body in hexadecimal digits."""
-    return hmac.digest(secret, body, hashlib.sha256).hex()
-
-
 def read_time(text: str | None) -> datetime | None:
     """Read a time in ISO 8601, which is UTC without a zone.
 
