@@ -39,12 +39,7 @@ def compile_lines(
                     if omit_zero and not (unit_price(each, order) and quantity(each, order)):
                         continue
                     name, pieces, price = sku(each, order), quantity(each, order), unit_price(each, order)
-                    text = None
-                    if description is not None:
-                        try:
-                            text = description(each, order)
-                        except Mismatch as mismatch:
-                            notes.omitted.append(("description", mismatch))
+                    text = None if description is None else notes.optional("description", description, each, order)
                     line = OrderLine(name, pieces, price, text)
                     lines.append(line)
                     if measure is not None:
