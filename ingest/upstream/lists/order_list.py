@@ -4,7 +4,7 @@ Reading has no side effects. If the process dies here, the caller reads again fr
 
 Cursors are texts that can be stored. In a list that is sorted by the time of the last change, the next page is not requested by its
 number, but by the last time seen, because an order that changes while the list is read moves to the end, and all others move forward by
-one place. Such a cursor begins with `@` and a time. Pages within one second are requested by their cursors, which follow that time.
+one place. Such a cursor begins with `@` and a time. Pages up to that time are requested by their cursors, which follow it.
 """
 
 import asyncio
@@ -187,7 +187,8 @@ class HttpOrderList:
             return _in_segment(since, cursor)
         if until is not None and last > until + _SECOND:
             return None
-        is_later = self._times.start(last) != self._times.start(since)
+        # A request also lists the second before, which may fill a page. To begin again there would lead nowhere.
+        is_later = last > since and self._times.start(last) != self._times.start(since)
         return _FROM + last.isoformat() if is_later else _in_segment(since, cursor)
 
     def _last_of_sorted(self, page: ReadPage) -> datetime | None:

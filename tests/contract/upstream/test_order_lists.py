@@ -223,6 +223,22 @@ async def test_a_page_of_equal_times_is_followed_by_the_next_page(shop: Scripted
     ]
 
 
+async def test_bulk_edits_that_fill_several_pages_in_each_second_are_read_completely(shop: ScriptedServer) -> None:
+    bulk = Changing(0, 10)
+    bulk.changes = 0
+    bulk.orders = {
+        f"{second}-{number}": SINCE + timedelta(seconds=second) for second in range(-2, 4) for number in range(25)
+    }
+    shop.answer(bulk)
+
+    url = "/orders?since={since}&page={cursor}"
+    async with list_at(shop, url, next="page", size=10, ascending=True) as orders:
+        found = ids(await pages(orders))
+
+    assert {each for page in found for each in page} >= {each for each, at in bulk.orders.items() if at >= SINCE}
+    assert len(found) < 50
+
+
 async def test_an_empty_list_may_be_a_204(shop: ScriptedServer) -> None:
     shop.answer(http(204, date="Fri, 27 Nov 2026 18:00:00 GMT"))
 
