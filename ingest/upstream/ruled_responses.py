@@ -8,7 +8,6 @@ from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.response_body import Found, ResponseBody, number_of
 from ingest.domain.fetch.response_rules import Delay, Meaning, ResponseRule, first_match
-from ingest.domain.orders.clean_json import clean_json
 from ingest.upstream.http.replacement import Send
 from ingest.upstream.http.transport import Method, NoDocument, OnHead
 from ingest.upstream.quota.point_rate import cost_of
@@ -73,7 +72,7 @@ class RuledRequest:
             self._on_head(status, headers)
 
     def _fault_of(self, received: bytes) -> Fault | None:
-        body = ResponseBody(clean_json(received))
+        body = ResponseBody(received)
         rule = first_match(self._rules, self._status, self._headers, body)
         if rule is None:
             return None

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import msgspec
+
+from ingest.domain.orders.clean_json import clean_json
 
 EACH = -1
 """The step of a path that leads to each element of a list."""
@@ -31,12 +33,17 @@ class ResponseBody:
     """The body of a response, of which only the values that conditions name are decoded.
 
     Args:
-        body: without a content coding. A body of which only the beginning is known is not JSON.
+        received: the body without a content coding. A body of which only the beginning is known is not JSON.
     """
 
-    def __init__(self, body: bytes) -> None:
-        self._body = body
+    def __init__(self, received: bytes) -> None:
+        self._received = received
         self._top: dict[str, msgspec.Raw] = {}
+
+    @cached_property
+    def _body(self) -> bytes:
+        # Only for rules with a condition for the body.
+        return clean_json(self._received)
 
     def text(self) -> str:
         """Return the beginning of the body as text."""
