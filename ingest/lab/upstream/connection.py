@@ -21,8 +21,8 @@ from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.credentials import TOKEN
 from ingest.lab.upstream.responses import Ending, Response, problem, uncounted, with_connection, without_body
-from ingest.lab.upstream.shops.listing import LIST
-from ingest.lab.upstream.shops.posted import posted_query
+from ingest.lab.upstream.shapes.listing import LIST
+from ingest.lab.upstream.shapes.posted import posted_query
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 

@@ -16,7 +16,7 @@ from ingest.lab.upstream.connection import Connection, Roster
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.credentials import TOKEN, Authority
 from ingest.lab.upstream.samples import sample_orders
-from ingest.lab.upstream.shops.listing import LIST
+from ingest.lab.upstream.shapes.listing import LIST
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.stats import SAMPLE_INTERVAL, StatsReport
 from ingest.lab.upstream.wheel import Wheel

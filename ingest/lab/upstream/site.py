@@ -15,9 +15,9 @@ from ingest.lab.upstream.limits.call_limit import call_limit_of
 from ingest.lab.upstream.limits.capacity import Capacity
 from ingest.lab.upstream.limits.quota import QuotaWindow
 from ingest.lab.upstream.responses import FaultyResponses, Response
-from ingest.lab.upstream.shops.listing import listed_keys, listing
-from ingest.lab.upstream.shops.shapes import SHAPES, RequestedOrder, shaped
-from ingest.lab.upstream.shops.shop_lists import SHOP_LISTS
+from ingest.lab.upstream.shapes.listing import listed_keys, listing
+from ingest.lab.upstream.shapes.shapes import SHAPES, RequestedOrder, shaped
+from ingest.lab.upstream.shapes.shop_lists import SHOP_LISTS
 from ingest.lab.upstream.stats import Stats, StatsReport
 
 _SERVED = str(int(HTTPStatus.OK))
