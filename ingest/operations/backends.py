@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Self
 
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.source_name import UNNAMED, chosen_source
 from ingest.settings import Settings
 from ingest.settings.source_file import source_settings_without_secrets
@@ -14,6 +15,7 @@ class Backends:
 
     Attributes:
         source: the name of the source. Its orders are those with this name in the database.
+        durability, replicas: see `Producer`.
     """
 
     redis_url: str = field(repr=False)
@@ -21,6 +23,8 @@ class Backends:
     stream: str = "orders"
     group: str = "ingest"
     source: str = UNNAMED
+    durability: Durability = Durability.MEMORY
+    replicas: int = 1
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -31,6 +35,8 @@ class Backends:
             settings.stream,
             settings.group,
             settings.source,
+            settings.durability,
+            settings.durability_replicas,
         )
 
     @classmethod

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
 from ingest.domain.errors import CredentialFault, Fault, ListFault, PermanentFault, PostponedFault, ThrottledFault
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
 
@@ -97,3 +98,10 @@ def within(page: ListedPage, since: datetime, until: datetime) -> list[ListedOrd
 def is_within(order: ListedOrder, since: datetime, until: datetime) -> bool:
     """Whether the change of an order is within the period, or its time is not listed."""
     return order.updated_at is None or since <= order.updated_at <= until
+
+
+def announced(order: ListedOrder, origin: str) -> Announcement:
+    """Return the announcement of a listed order, with its document if the list contains it and the queue may hold it."""
+    document = order.document
+    fits = document is not None and len(document) <= DOCUMENT_LIMIT
+    return Announcement(order.order_id, document if fits else None, origin=origin)

@@ -33,8 +33,9 @@ from ingest.process.lifecycle import (
     stop_on,
 )
 from ingest.process.supervisor import Supervisor
-from ingest.services.api_connections import RouteConnections, open_connections, open_producer
+from ingest.services.api_connections import RouteConnections, open_connections
 from ingest.services.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
+from ingest.services.producers import open_producer
 from ingest.settings import Settings
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
 from ingest.telemetry.liveness import ProcessLiveness

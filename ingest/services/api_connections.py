@@ -1,7 +1,7 @@
 """The connections of a process of the HTTP API. All sources share them, and each has its own parts that use them."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -53,17 +53,6 @@ class RouteConnections:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
         return cls(no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no, no)))
-
-
-def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
-    """Open a producer with the configured durability and its own connections."""
-    return Producer.connect(
-        settings.redis_url.get_secret_value(),
-        settings.stream,
-        backlog_limit=settings.backlog_limit,
-        durability=settings.durability,
-        replicas=settings.durability_replicas,
-    )
 
 
 @asynccontextmanager

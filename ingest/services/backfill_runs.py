@@ -12,9 +12,8 @@ from ingest.domain.backfill import Backfill, BackfillProgress, JobState
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.fetch.listed import OrderList
 from ingest.operations.backends import Backends
-from ingest.operations.backfill.lane import MainLane
+from ingest.operations.backfill.lane import open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
-from ingest.queue.redis.connection import control_client
 from ingest.store.backfills import Backfills, LeaseLost
 from ingest.store.statements import Fetches
 from ingest.telemetry.logs import get_logger
@@ -71,12 +70,10 @@ class BackfillRuns:
         about = {"backfill": held.id, "source": held.source}
         _log.info("backfill_begun", **about, listed=held.progress.listed, enqueued=held.progress.enqueued)
         progress = _LoggedProgress(held)
-        async with control_client(self._servers.redis_url) as client:
-            lane = MainLane(client, self._servers.stream, self._servers.group, "backfill")
-            parts = BackfillParts(self._listed, self._connection, lane, self._backfills)
+        async with open_main_lane(self._servers, "backfill") as lane:
             run = BackfillRun(
                 held,
-                parts,
+                BackfillParts(self._listed, self._connection, lane, self._backfills),
                 on_progress=progress.show,
                 on_wait=lambda reason: _log.warning("backfill_waits", **about, problem=reason),
             )
@@ -93,8 +90,6 @@ class BackfillRuns:
                     async with asyncio.timeout(_LAST_WAIT):
                         await self._backfills.release(held)
                 raise
-            finally:
-                await lane.close()
         _log.info("backfill_ended", **about, state=state, **progress.counts())
 
     def _report(self, error: Unavailable) -> None:

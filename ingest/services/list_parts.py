@@ -11,7 +11,8 @@ from ingest.operations.backends import Backends
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.services.backfill_runs import BackfillRuns
 from ingest.services.poller import Poller, YieldingList
-from ingest.services.polling import producer_of, turns_of
+from ingest.services.polling import turns_of
+from ingest.services.producers import open_producer
 from ingest.sources.opening import open_quota
 from ingest.sources.source import Source
 from ingest.store.polls import Polls
@@ -73,7 +74,7 @@ async def open_list_parts(
             records = await stack.enter_async_context(pool)
         parts.append(BackfillRuns(Backends.of(settings), records, listed, name))
         if source.poll is not None:
-            producer = await stack.enter_async_context(producer_of(settings))
+            producer = await stack.enter_async_context(open_producer(settings))
             polls = Polls(records, source.name, name)
             turns = turns_of(settings, options, polls, records, producer, now)
             parts.append(Poller(polls, turns, listed, name, source.poll, metrics, now))

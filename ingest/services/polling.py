@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -11,10 +11,12 @@ from ingest.operations.poll.look import Found, Look, OnProgress
 from ingest.operations.poll.turns import PollPlan, Turns
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.submission import most_in_a_step
+from ingest.services.producers import open_producer
 from ingest.sources.from_settings import source_of
 from ingest.sources.list_opening import open_order_list
-from ingest.store.polls import Fetches, Polls
+from ingest.store.polls import Polls
 from ingest.store.pool import Pool
+from ingest.store.statements import Fetches
 from ingest.upstream.lists.order_list import ListOptions
 from ingest.upstream.session import utc_now
 
@@ -23,20 +25,6 @@ if TYPE_CHECKING:
 
 # How often `ingest poll` tries to take the turn from another process.
 _TRY_AGAIN = 1.0
-
-
-def producer_of(settings: "Settings") -> AbstractAsyncContextManager[Producer]:
-    """Return the producer of a source, with its own connections, which are opened when it is first used.
-
-    The position advances when Redis has confirmed all orders, so that confirmation is as durable as any other.
-    """
-    return Producer.connect(
-        settings.redis_url.get_secret_value(),
-        settings.stream,
-        backlog_limit=settings.backlog_limit,
-        durability=settings.durability,
-        replicas=settings.durability_replicas,
-    )
 
 
 def turns_of(
@@ -86,7 +74,8 @@ async def poll_now(
         if options is None:
             raise AssertionError("an open list is described")
         connection = await stack.enter_async_context(Pool.open(settings.postgres_dsn.get_secret_value(), size=1))
-        producer = await stack.enter_async_context(producer_of(settings))
+        # The position advances when Redis has confirmed all orders, so that is as durable as any other confirmation.
+        producer = await stack.enter_async_context(open_producer(settings))
         polls = Polls(connection, settings.source, f"ingest poll {uuid4()}")
         turns = turns_of(settings, options, polls, connection, producer, utc_now)
         has_waited = False

@@ -6,11 +6,10 @@ process reads from the same position. Each turn has a number, so that a process 
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol
-
-import asyncpg
+from typing import Any
 
 from ingest.domain.polling import PollState, PollTurn
+from ingest.store.statements import Fetches
 
 LEASE = 10.0
 """Seconds after which the turn of a process that does not renew it has ended."""
@@ -49,13 +48,6 @@ SELECT source, position, holder, looked_at, failures, error,
 FROM polls WHERE source = ANY ($1::text[])
 """
 _LONGEST_ERROR = 500
-
-
-class Fetches(Protocol):
-    """Runs statements, as `Pool` and `Statements` do."""
-
-    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement, and return its rows."""
 
 
 class Polls:

@@ -17,7 +17,9 @@ from ingest.domain.fetch.listed import ListedOrder
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
+from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
+from ingest.services.producers import open_producer
 from ingest.settings import load_settings
 from ingest.settings.source_file import source_settings
 from ingest.sources.list_opening import open_order_list
@@ -78,13 +80,14 @@ async def main() -> None:
         Pool.open(servers.postgres_dsn, size=2) as pool,
         open_order_list(settings, os.environ) as listed,
         control_client(servers.redis_url) as client,
+        open_producer(settings) as producer,
     ):
         jobs = Jobs(pool, servers.source)
         now = datetime.now(UTC)
         await jobs.add(BackfillRequest(now - timedelta(days=60), now), "victim")
         held = await jobs.take_waiting("victim")
         assert held is not None
-        lane = Lane(client, servers.stream, servers.group, "backfill")
+        lane = Lane(Monitor(client, servers.stream, servers.group), producer, "backfill")
         await BackfillRun(held, BackfillParts(listed, pool, lane, jobs)).run()
 
 

@@ -12,13 +12,15 @@ from integration.scene import GROUP, Scene
 from support import eventually
 
 from ingest.domain.backfill import BackfillProgress, BackfillRequest, JobState
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, ListFault, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
-from ingest.operations.backfill.lane import MainLane
+from ingest.operations.backfill.lane import MainLane, open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
+from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.services.backfill_runs import BackfillRuns
 from ingest.store.backfills import Backfills, LeaseLost
 from ingest.store.pool import Pool
@@ -68,12 +70,9 @@ class Site:
     @classmethod
     @asynccontextmanager
     async def open(cls, scene: Scene) -> AsyncIterator["Site"]:
-        async with Pool.open(scene.dsn) as pool:
-            lane = MainLane(scene.redis, scene.queue, GROUP, "backfill")
-            try:
-                yield cls(scene, pool, lane)
-            finally:
-                await lane.close()
+        servers = Backends(scene.redis_url, scene.dsn, scene.queue, GROUP)
+        async with Pool.open(scene.dsn) as pool, open_main_lane(servers, "backfill") as lane:
+            yield cls(scene, pool, lane)
 
     async def run(self, listed: Listed, problems: list[str] | None = None) -> JobState:
         """Start or continue the backfill, while workers finish whatever is queued."""
@@ -217,6 +216,14 @@ async def test_a_backfill_waits_for_a_server_and_leaves_no_order_out(
 
         assert state is JobState.DONE
         assert set(await site.enqueued()) == set(ids(0, 1, 2))
+
+
+async def test_orders_are_enqueued_as_durably_as_configured(scene: Scene) -> None:
+    servers = Backends(scene.redis_url, scene.dsn, scene.queue, GROUP, durability=Durability.REPLICATED)
+
+    async with open_main_lane(servers, "backfill") as lane:
+        with pytest.raises(CannotConfirm):
+            await lane.enqueue([ListedOrder("1")])
 
 
 async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(scene: Scene, dsn: str) -> None:

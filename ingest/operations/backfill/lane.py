@@ -1,17 +1,18 @@
 """The main lane of a source, which a backfill fills in portions, so that live orders do not wait behind them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
-from redis.asyncio import Redis
-
-from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
 from ingest.domain.deliveries.queue_state import Lane as LaneName
 from ingest.domain.fetch.listed import ListedOrder
+from ingest.operations.backends import Backends
 from ingest.operations.backfill.pace import BackfillPace
+from ingest.operations.list_pages import announced
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client
 
 # Seconds between two looks at the lane.
 _LOOK_EVERY = 0.25
@@ -74,15 +75,14 @@ class MainLane:
     """Implements `Lane`.
 
     Args:
-        client: connection to Redis.
-        queue: name of the source's queue.
-        group: the consumer group whose backlog counts.
+        monitor: of the source's queue and the consumer group whose backlog counts.
+        producer: of the queue.
         origin: kept in the entries for operators.
     """
 
-    def __init__(self, client: Redis, queue: str, group: str, origin: str) -> None:
-        self._monitor = Monitor(client, queue, group)
-        self._producer = Producer(client, queue)
+    def __init__(self, monitor: Monitor, producer: Producer, origin: str) -> None:
+        self._monitor = monitor
+        self._producer = producer
         self._origin = origin
 
     async def occupied(self) -> int:
@@ -92,16 +92,16 @@ class MainLane:
 
     async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
         """See `Lane`."""
-        announcements = [_announcement(order, self._origin) for order in orders]
+        announcements = [announced(order, self._origin) for order in orders]
         await self._producer.try_announce(announcements, coalesce=_COALESCE)
 
-    async def close(self) -> None:
-        """Stop enqueueing."""
-        await self._producer.close()
 
-
-def _announcement(order: ListedOrder, origin: str) -> Announcement:
-    document = order.document
-    # A larger one is fetched.
-    fits = document is not None and len(document) <= DOCUMENT_LIMIT
-    return Announcement(order.order_id, document if fits else None, origin=origin)
+@asynccontextmanager
+async def open_main_lane(servers: Backends, origin: str) -> AsyncIterator[MainLane]:
+    """Open the main lane of a source. Orders are enqueued as durably as any others."""
+    url, durability, replicas = servers.redis_url, servers.durability, servers.replicas
+    async with (
+        control_client(url) as client,
+        Producer.connect(url, servers.stream, durability=durability, replicas=replicas) as producer,
+    ):
+        yield MainLane(Monitor(client, servers.stream, servers.group), producer, origin)

@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ingest.domain.deliveries.accepted import Accepted
-from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.fetch.listed import ListedOrder, OrderList, pages_of
 from ingest.domain.polling import PollCounts
+from ingest.operations.list_pages import announced
 from ingest.queue.produce.producer import BacklogFull, Producer
 from ingest.store.orders.listed_changes import changed_orders
 from ingest.store.statements import Fetches
@@ -119,7 +120,7 @@ class Look:
             return
         changed = await changed_orders(self._connection, self._source, listed, clock_ahead)
         counts.unchanged += len(listed) - len(changed)
-        await self._enqueue([_announcement(order) for order in listed if order.order_id in changed], counts)
+        await self._enqueue([announced(order, _ORIGIN) for order in listed if order.order_id in changed], counts)
 
     async def _enqueue(self, orders: Sequence[Announcement], counts: PollCounts) -> None:
         # In steps that Redis accepts or rejects as a whole, so that no order is queued again because another one did not fit.
@@ -164,10 +165,3 @@ def _within(orders: Sequence[ListedOrder], since: datetime) -> list[ListedOrder]
         if known is None or known.updated_at is None or (order.updated_at or since) >= known.updated_at:
             found[order.order_id] = order
     return list(found.values())
-
-
-def _announcement(order: ListedOrder) -> Announcement:
-    document = order.document
-    # A larger one is fetched.
-    fits = document is not None and len(document) <= DOCUMENT_LIMIT
-    return Announcement(order.order_id, document if fits else None, origin=_ORIGIN)

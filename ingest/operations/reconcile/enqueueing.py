@@ -7,10 +7,9 @@ from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
-from ingest.operations.backfill.lane import MainLane, fill
+from ingest.operations.backfill.lane import fill, open_main_lane
 from ingest.operations.backfill.pace import BackfillPace
 from ingest.operations.reconcile.list_ledger import ListLedger
-from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.pool import Pool
 
@@ -37,14 +36,13 @@ async def enqueue_differing(
     differences = ledger.differences([DifferenceKind.MISSING, DifferenceKind.OUTDATED])
     pace, done = BackfillPace(None), 0
     selection = {"since": report.since.isoformat(), "until": report.until.isoformat()}
-    async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
-        lane = MainLane(client, backends.stream, backends.group, "reconcile")
-        try:
-            async with audited(AuditLog(pool, backends.source), actor, ENQUEUE, selection) as operation:
-                while portion := list(islice(differences, _PORTION)):
-                    await fill(lane, pace, [ListedOrder(each.order_id) for each in portion])
-                    operation.count = done = done + len(portion)
-                    on_progress(done)
-        finally:
-            await lane.close()
+    async with (
+        Pool.open(backends.postgres_dsn, size=1) as pool,
+        open_main_lane(backends, "reconcile") as lane,
+        audited(AuditLog(pool, backends.source), actor, ENQUEUE, selection) as operation,
+    ):
+        while portion := list(islice(differences, _PORTION)):
+            await fill(lane, pace, [ListedOrder(each.order_id) for each in portion])
+            operation.count = done = done + len(portion)
+            on_progress(done)
     return done

@@ -5,8 +5,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -21,11 +21,10 @@ from ingest.domain.errors import Fault, Unavailable, UserError
 from ingest.operations import backfill as operations
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.differing import differing
-from ingest.operations.backfill.lane import MainLane
+from ingest.operations.backfill.lane import open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
 from ingest.operations.list_pages import pages_from
 from ingest.process.interrupt import run_interruptible
-from ingest.queue.redis.connection import control_client
 from ingest.sources.list_opening import open_order_list
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills, LeaseLost
@@ -110,13 +109,14 @@ def print_counts(found: BackfillProgress, source: str, *, as_json: bool) -> None
         numbers = {"listed": found.listed, "missing": found.missing, "outdated": found.outdated}
         typer.echo(json.dumps({"source": source, "dry_run": True, **numbers}))
     else:
-        typer.echo(f"would have {counts(found)}{_of(source)}")
+        before = f"{source}: " if source else ""
+        typer.echo(f"{before}{counts(found, 'would enqueue')}")
 
 
-def counts(progress: BackfillProgress) -> str:
+def counts(progress: BackfillProgress, verb: str = "enqueued") -> str:
     """The counts of a backfill in words."""
     return (
-        f"enqueued {counted(progress.enqueued, 'order')} ({progress.missing:,} missing, {progress.outdated:,} outdated)"
+        f"{verb} {counted(progress.enqueued, 'order')} ({progress.missing:,} missing, {progress.outdated:,} outdated)"
         f" of {progress.listed:,} listed"
     )
 
@@ -128,7 +128,7 @@ async def _run(settings: "Settings", begin: Callable[[Backfills, AuditLog], Any]
         backfills, audit_log = Backfills(pool, servers.source), AuditLog(pool, servers.source)
         # Before the job exists, so that a mistake in the configuration leaves none behind.
         listed = await stack.enter_async_context(open_order_list(settings, os.environ))
-        lane = await stack.enter_async_context(_lane(servers))
+        lane = await stack.enter_async_context(open_main_lane(servers, "backfill"))
         begun: Backfill = await begin(backfills, audit_log)
         held = await operations.take(backfills, begun.id, f"{socket.gethostname()}-{os.getpid()}")
         say(
@@ -145,16 +145,6 @@ async def _run(settings: "Settings", begin: Callable[[Backfills, AuditLog], Any]
                 await _cancel(backfills, audit_log, held)
                 raise
         return await backfills.get(held.id) or held
-
-
-@asynccontextmanager
-async def _lane(servers: Backends) -> AsyncIterator[MainLane]:
-    async with control_client(servers.redis_url) as client:
-        lane = MainLane(client, servers.stream, servers.group, "backfill")
-        try:
-            yield lane
-        finally:
-            await lane.close()
 
 
 async def _cancel(backfills: Backfills, audit_log: AuditLog, held: Backfill) -> None:
