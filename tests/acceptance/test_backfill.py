@@ -58,9 +58,7 @@ async def test_a_backfill_stores_every_order_of_the_period_and_repeats_nothing(
     await all_stored(shop)
     again = await run(cli, shop, "backfill", "--since", "60d")
 
-    assert dry.stdout == "would have enqueued 200 orders (200 missing, 0 outdated) of 200 listed of outdoor\n", (
-        dry.stderr
-    )
+    assert dry.stdout == "outdoor: would enqueue 200 orders (200 missing, 0 outdated) of 200 listed\n", dry.stderr
     ended = json.loads(done.stdout)
     assert (done.returncode, ended["state"], ended["listed"], ended["missing"]) == (0, "done", 200, 200), done.stderr
     assert again.stdout == "backfill 2 of outdoor is done: enqueued 0 orders (0 missing, 0 outdated) of 200 listed\n"

@@ -47,7 +47,7 @@ async def test_each_list_is_read_once_and_an_error_of_one_does_not_touch_the_oth
     states = [json.loads(line) for line in (await run(cli, "source", "list", "--json")).stdout.splitlines()]
     listed = await run(cli, "source", "list")
 
-    assert (shown.returncode, shown.stderr) == (0, "good: 3 listed orders: 1 enqueued, 2 already waiting\n")
+    assert (shown.returncode, shown.stdout) == (0, "good: 3 listed orders: 1 enqueued, 2 already waiting\n")
     assert again.returncode == 1
     results = {result["source"]: result for result in map(json.loads, again.stdout.splitlines())}
     assert (results["good"]["enqueued"], results["good"]["waiting"]) == (0, 3)

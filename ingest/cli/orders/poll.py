@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ingest.cli.invocation import say, start_with_sources
+from ingest.cli.invocation import start_with_sources
 from ingest.cli.options import AsJson, Sources
 from ingest.cli.terminal.text import counted, printable
 from ingest.domain.errors import ConfigError, Fault, Unavailable, UserError
@@ -45,13 +45,12 @@ def poll(*, source: Sources = None, as_json: AsJson = False) -> None:
     listed = {name: each for name, each in settings.items() if each.order_list is not None or source}
     if not listed:
         raise ConfigError("no source has a list of orders: describe it in the table `list` of the source")
-    results = [_poll(each) for each in listed.values()]
-    for result in results:
-        if as_json:
-            typer.echo(_as_json(result))
-        else:
-            say(_as_text(result))
-    raise typer.Exit(1 if any(result.error for result in results) else 0)
+    has_failed = False
+    for each in listed.values():
+        result = _poll(each)
+        typer.echo(_as_json(result) if as_json else _as_text(result))
+        has_failed = has_failed or result.error is not None
+    raise typer.Exit(1 if has_failed else 0)
 
 
 def _poll(settings: "Settings") -> _Polled:

@@ -100,6 +100,13 @@ def reconcile(  # noqa: PLR0913  each is an option
     The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes
     per order, in the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
     """
+    from ingest.cli.orders.id_sources.reconciling import STDOUT, print_report, reconcile_source
+    from ingest.cli.orders.id_sources.sources import pick_source
+
+    if missing == STDOUT and as_json:
+        raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
+    if force and report is None and missing in {None, STDOUT}:
+        raise ConfigError("--force requires --missing FILE or --report FILE")
     if since is not None:
         if ids:
             raise ConfigError("--since reads the shop's list: leave out the order IDs")
@@ -118,13 +125,6 @@ def reconcile(  # noqa: PLR0913  each is an option
             )
         )
     require(context, "--since", *_OF_SHOP)
-    from ingest.cli.orders.id_sources.reconciling import STDOUT, print_report, reconcile_source
-    from ingest.cli.orders.id_sources.sources import pick_source
-
-    if missing == STDOUT and as_json:
-        raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
-    if force and missing in {None, STDOUT}:
-        raise ConfigError("--force requires --missing FILE")
     backends = backends_of_source(source)
     listed = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
     found, invalid = run_interruptible(reconcile_source(backends, listed, missing, complete=complete, replace=force))

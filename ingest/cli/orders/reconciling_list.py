@@ -64,14 +64,25 @@ class ListOptions:
 async def reconcile_shop(settings: "Settings", options: ListOptions) -> ListReconciliation:
     """Reconcile the shop's list, and write the files."""
     servers = Backends.of(settings)
-    with open_list_ledger() as ledger:
+    with open_list_ledger() as ledger, ExitStack() as files:
+        # Before the list is read, which may take long, so that a file that cannot be written is reported immediately.
+        on_missing = files.enter_context(missing_orders(options.missing, replace=options.force))
+        report_file = None
+        if options.report is not None:
+            report_file = files.enter_context(new_file(options.report, replace=options.force))
         async with open_order_list(settings, os.environ) as listed:
             listing = Listing(listed, options.since, options.until, is_complete=options.has_unexpected)
             try:
                 report = await _with_progress(listing, servers, ledger)
             except Fault as error:
                 raise UserError(f"the shop's list cannot be read: {error}") from error
-        _write_files(ledger, settings.source, options)
+        if on_missing is not None:
+            for difference in ledger.differences([DifferenceKind.MISSING]):
+                on_missing(difference.order_id)
+        if options.report is not None and report_file is not None:
+            write = _write_csv if options.report.suffix.lower() == ".csv" else _write_json_lines
+            write(report_file, settings.source, ledger.differences())
+        files.close()
         if options.enqueue and report.missing.count + report.outdated.count:
             report = replace(report, enqueued=await _enqueue(servers, ledger, report))
         if options.metrics is not None:
@@ -119,17 +130,6 @@ async def _enqueue(servers: Backends, ledger: ListLedger, report: ListReconcilia
     total = report.missing.count + report.outdated.count
     with ProgressDisplay("enqueueing", total) as display:
         return await enqueue_differing(servers, ledger, report, actor(), on_progress=display.update)
-
-
-def _write_files(ledger: ListLedger, source: str, options: ListOptions) -> None:
-    with missing_orders(options.missing, replace=options.force) as on_missing:
-        if on_missing is not None:
-            for difference in ledger.differences([DifferenceKind.MISSING]):
-                on_missing(difference.order_id)
-    if options.report is not None:
-        write = _write_csv if options.report.suffix.lower() == ".csv" else _write_json_lines
-        with new_file(options.report, replace=options.force) as stream:
-            write(stream, source, ledger.differences())
 
 
 def _write_json_lines(stream: IO[str], source: str, differences: Iterator[Difference]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ingest.domain.backfill import Backfill
 
-_TABLE = Table(("id", "state", "since", "until", "listed", "enqueued", "requested by", "problem"), names=1, facts=6)
+_TABLE = Table(("id", "state", "listed", "enqueued", "since", "until", "requested by", "problem"), names=1, facts=4)
 _LONGEST_ERROR = 100
 
 
@@ -52,10 +52,10 @@ def _print_table(found: "Sequence[Backfill]", *, with_source: bool) -> None:
             *([each.source] if with_source else ()),
             str(each.id),
             each.state.value,
-            format_time(each.request.since),
-            format_time(each.request.until),
             f"{each.progress.listed:,}",
             f"{each.progress.enqueued:,}",
+            format_time(each.request.since),
+            format_time(each.request.until),
             printable(each.requested_by, 64),
             printable(each.error or "", _LONGEST_ERROR),
         )
@@ -63,5 +63,7 @@ def _print_table(found: "Sequence[Backfill]", *, with_source: bool) -> None:
     ]
     table = _TABLE.with_column("source") if with_source else _TABLE
     with standard_output() as stream:
-        lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
+        # A problem is first, because a narrow terminal cuts the line.
+        below = ["  ".join(filter(None, (row[-1], f"{row[-4]} to {row[-3]}", row[-2]))) for row in rows]
+        lines = table.lines(rows, below, width_of(stream))
         stream.writelines(line + "\n" for line in lines)
