@@ -14,13 +14,20 @@ from support import eventually
 from ingest.domain.backfill import BackfillProgress, BackfillRequest, JobState
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.errors import CredentialFault, Fault, ListFault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    ListFault,
+    PermanentFault,
+    QueueUnavailable,
+    ThrottledFault,
+    TransientFault,
+)
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane, open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
-from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.services.backfill_runs import BackfillRuns
 from ingest.store.backfills import Backfills, LeaseLost
 from ingest.store.pool import Pool
@@ -222,7 +229,7 @@ async def test_orders_are_enqueued_as_durably_as_configured(scene: Scene) -> Non
     servers = Backends(scene.redis_url, scene.dsn, scene.queue, GROUP, durability=Durability.REPLICATED)
 
     async with open_main_lane(servers, "backfill") as lane:
-        with pytest.raises(CannotConfirm):
+        with pytest.raises(QueueUnavailable):
             await lane.enqueue([ListedOrder("1")])
 
 
