@@ -140,7 +140,10 @@ def test_a_webhook_gets_the_profile_of_the_kind(read: Read) -> None:
             SHOP.replace("example.", "https://example."),
             "line 3, sources.shop.shop: is not valid, such as example.myshopify.com (got 'https://example.myshopify.com')",
         ),
-        (SHOP + "base_url = 'http://s/'", "line 4, sources.shop.base_url: must be a URL without a slash at its end"),
+        (
+            SHOP + "base_url = 'http://s/'",
+            "line 4, sources.shop.base_url: must be a URL without a user, a query or a slash at its end",
+        ),
         (SHOP + "token = 't'\nupstream.rate = -1", "line 5, sources.shop.upstream.rate: input should be greater"),
         (SHOP + "token = 't'\nupstream = 7", "line 5, sources.shop.upstream: must be a table"),
     ],

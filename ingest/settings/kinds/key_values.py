@@ -96,7 +96,9 @@ class KeyValues:
         elif not _PLAIN.fullmatch(value) or not re.fullmatch(key.pattern or ".*", value):
             raise TableProblem(f"is not valid{_such_as(key)} (got {value[:64]!r})", (name,))
         elif name == _BASE_URL and not _URL.fullmatch(value):
-            raise TableProblem("must be a URL without a slash at its end, such as https://shop.example", (name,))
+            raise TableProblem(
+                "must be a URL without a user, a query or a slash at its end, such as https://shop.example", (name,)
+            )
 
 
 def suffixes(key: Key) -> tuple[str, ...]:
