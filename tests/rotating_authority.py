@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import parse_qs
 
+import psutil
 from listener import listening
 
 
@@ -38,6 +39,14 @@ class Grant:
     is_retired: bool = False
 
 
+def _is_alive(pid: int) -> bool:
+    """Return whether a process has not been killed. Requests without a process ID come from this process."""
+    try:
+        return not pid or psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @dataclass
 class RotatingAuthority:
     """The state of the servers.
@@ -50,8 +59,7 @@ class RotatingAuthority:
         repeated: refresh tokens that were used again, and accepted.
         declined: requests with a refresh token that is not valid.
         orders: requests that the API has accepted.
-        peak: most concurrent requests for tokens, without processes that are dead.
-        dead: process IDs that were killed.
+        peak: most concurrent requests for tokens by living processes.
         kills: process IDs that are killed when the server has committed their next request, before it sends the response.
     """
 
@@ -64,7 +72,6 @@ class RotatingAuthority:
     declined: int = 0
     orders: int = 0
     peak: int = 0
-    dead: set[int] = field(default_factory=set)
     kills: set[int] = field(default_factory=set)
     latency: float = 0.0
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
@@ -91,7 +98,7 @@ class RotatingAuthority:
             return self._order(line, headers.get("authorization", "").removeprefix("Bearer "))
         pid = int(form.get("pid", ["0"])[0])
         self._running.append(pid)
-        self.peak = max(self.peak, len([running for running in self._running if running not in self.dead]))
+        self.peak = max(self.peak, sum(map(_is_alive, self._running)))
         await asyncio.sleep(self.latency)
         self._running.remove(pid)
         status, answer = self._token(form["refresh_token"][0])

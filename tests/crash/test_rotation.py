@@ -83,21 +83,19 @@ class Refresher:
 
     def renew(self, authority: RotatingAuthority) -> None:
         if self.moment == "any" and len(self.lines) > ORDERS:
-            self._kill(authority)
+            self._kill()
         if self.process.poll() is not None:
-            self.end(authority)
+            self.end()
             assert self.process.returncode == -signal.SIGKILL, self.errors
             self.deaths += 1
             self.start(authority)
 
-    def _kill(self, authority: RotatingAuthority) -> None:
-        # The server may still be busy with its request.
-        authority.dead.add(self.process.pid)
+    def _kill(self) -> None:
         with suppress(ProcessLookupError):  # it has just killed itself
             self.process.kill()
 
-    def end(self, authority: RotatingAuthority) -> None:
-        self._kill(authority)
+    def end(self) -> None:
+        self._kill()
         self.process.wait()
         for reader in self.readers:
             reader.join()
@@ -153,7 +151,7 @@ async def run(authority: RotatingAuthority, processes: list[Refresher]) -> None:
         )
     finally:
         for process in processes:
-            process.end(authority)
+            process.end()
 
 
 async def go_on(authority: RotatingAuthority, processes: list[Refresher], until: Callable[[], bool]) -> None:
