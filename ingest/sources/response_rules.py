@@ -15,8 +15,8 @@ from ingest.domain.fetch.response_rules import (
     Delay,
     HeaderCondition,
     Meaning,
-    Pattern,
     ResponseRule,
+    TextPattern,
     ValueTest,
 )
 from ingest.domain.fetch.status_overrides import LONGEST
@@ -170,7 +170,7 @@ def _test(
         raise _Mistake("needs a condition: one of `present`, `equals`, `pattern`, and for a body `null`", *keys)
     if (present is False or is_null) and (present is True or equals is not None or pattern is not None):
         raise _Mistake("contains conditions that cannot hold together", *keys)
-    patterns = None if pattern is None else tuple(Pattern.of(each) for each in _as_list(pattern))
+    patterns = None if pattern is None else tuple(TextPattern.of(each) for each in _as_list(pattern))
     return ValueTest(present, is_null, equals, patterns)
 
 

@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.response_body import ResponseBody
-from ingest.domain.fetch.response_rules import Pattern, ResponseRule, first_match
+from ingest.domain.fetch.response_rules import ResponseRule, TextPattern, first_match
 from ingest.settings import load_settings
 from ingest.sources.from_settings import source_of
 
@@ -160,7 +160,7 @@ def test_all_conditions_of_a_rule_have_to_hold_and_the_first_rule_decides() -> N
     ],
 )
 def test_an_asterisk_stands_for_any_characters(pattern: str, text: str, *, fits: bool) -> None:
-    assert Pattern.of(pattern).matches(text) is fits
+    assert TextPattern.of(pattern).matches(text) is fits
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ class Meaning(StrEnum):
     DOCUMENT = "document"
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class TextPattern(msgspec.Struct, frozen=True):
     """A text in which `*` stands for any characters. Upper and lower case are equal.
 
     Attributes:
@@ -30,7 +30,7 @@ class Pattern(msgspec.Struct, frozen=True):
     parts: tuple[str, ...]
 
     @classmethod
-    def of(cls, text: str) -> "Pattern":
+    def of(cls, text: str) -> "TextPattern":
         """Parse a pattern."""
         return cls(tuple(text.lower().split("*")))
 
@@ -63,7 +63,7 @@ class ValueTest(msgspec.Struct, frozen=True):
     present: bool | None = None
     is_null: bool = False
     equals: tuple[Scalar, ...] | None = None
-    patterns: tuple[Pattern, ...] | None = None
+    patterns: tuple[TextPattern, ...] | None = None
 
     def holds(self, values: Sequence[Found]) -> bool:
         """Return whether the test holds for these values, where None is null."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ingest.domain.toml_errors import Keys
 from ingest.settings.kinds.key_values import FROM_FILE, KIND, KeyValues, suffixes
-from ingest.settings.kinds.kind_file import Credential, Kind, kind_names, load_kind
+from ingest.settings.kinds.kind_file import CredentialForm, Kind, kind_names, load_kind
 from ingest.settings.names import UPSTREAM
 from ingest.settings.source_values import TOP_KEYS, WEBHOOK, TableProblem
 
@@ -67,7 +67,7 @@ def _name_of(name: Any) -> str:
     raise TableProblem(f"unknown kind {str(name)[:64]!r}; {hint}", (KIND,))
 
 
-def _credential(name: str, kind: Kind, given: Collection[str], own: Mapping[str, Any]) -> Credential | None:
+def _credential(name: str, kind: Kind, given: Collection[str], own: Mapping[str, Any]) -> CredentialForm | None:
     """Return the form of credential that the given keys choose."""
     used = {key for each in kind.credentials for key in each.keys if key in given}
     upstream = own.get(UPSTREAM)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingest.domain.toml_errors import Keys
-from ingest.settings.kinds.kind_file import Key, Kind
+from ingest.settings.kinds.kind_file import Kind, KindKey
 from ingest.settings.source_values import TableProblem
 
 KIND = "kind"
@@ -85,7 +85,7 @@ class KeyValues:
 
         return _PLACEHOLDER.sub(value, text)
 
-    def _check(self, name: str, key: Key, value: Any) -> None:
+    def _check(self, name: str, key: KindKey, value: Any) -> None:
         if not isinstance(value, str) or not value:
             raise TableProblem(f"must be a text{_such_as(key)}", (name,))
         if key.is_secret:
@@ -101,10 +101,10 @@ class KeyValues:
             )
 
 
-def suffixes(key: Key) -> tuple[str, ...]:
+def suffixes(key: KindKey) -> tuple[str, ...]:
     """Return the ends of the names under which a key may be given."""
     return ("", FROM_FILE) if key.is_secret else ("",)
 
 
-def _such_as(key: Key) -> str:
+def _such_as(key: KindKey) -> str:
     return f", such as {key.example}" if key.example else ""

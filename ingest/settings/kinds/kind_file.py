@@ -11,7 +11,7 @@ _FILES = files("ingest.sources") / "kinds"
 _SUFFIX = ".toml"
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KindKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key of a kind. It is required unless it has a default, or is a secret, which only a form of credential requires.
 
     Attributes:
@@ -33,7 +33,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     example: str = ""
 
 
-class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CredentialForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The ordinary keys for a form of credential, and the keys of the kind that it needs."""
 
     keys: list[str]
@@ -51,9 +51,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     about: str
-    keys: dict[str, Key]
+    keys: dict[str, KindKey]
     source: dict[str, Any]
-    credentials: list[Credential] = []
+    credentials: list[CredentialForm] = []
 
 
 def kind_names() -> list[str]:
