@@ -27,6 +27,8 @@ def last_migration() -> int:
 def unpack(folder: Path) -> dict[str, str]:
     """Unpack the release; return the variables with which `python -m ingest` runs it instead of the checkout."""
     with tarfile.open(archive()) as kept:
-        kept.extractall(folder, filter="data")
+        # Python 3.11.4 and later.
+        kept.extraction_filter = getattr(tarfile, "data_filter", None)
+        kept.extractall(folder)
     # The working directory would come first.
     return {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
