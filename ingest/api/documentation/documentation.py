@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.api.http.json_responses import JSON
 from ingest.domain.orders.order_id import SCHEMA
 
 Schema = Mapping[str, Any]
@@ -42,8 +41,8 @@ class Documentation:
         bodies: by media type: a type of msgspec or a JSON schema.
         status: of the response that is no error.
         response: when that is given.
-        schema: of its content.
-        media_type: of its content.
+        schema: of its JSON.
+        others: schemas of its other possible contents, by media type.
         problems: by status: when the response is that error. The problems of every route are added.
     """
 
@@ -54,7 +53,7 @@ class Documentation:
     status: int = 200
     response: str
     schema: Schema
-    media_type: str = JSON
+    others: Mapping[str, Schema] = field(default_factory=dict)
     problems: Mapping[int, str] = field(default_factory=dict)
 
 

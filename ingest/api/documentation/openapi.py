@@ -123,7 +123,10 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
     response = {
         "description": documentation.response,
         "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
-        "content": {documentation.media_type: {"schema": documentation.schema}},
+        "content": {
+            media_type: {"schema": schema}
+            for media_type, schema in ({JSON: documentation.schema} | dict(documentation.others)).items()
+        },
     }
     operation: dict[str, Any] = {
         "operationId": _name(route),

@@ -49,8 +49,8 @@ _CHALLENGE = Documentation(
     'or `{"challengeResponse": …}` if the webhook declares an `endpoint`.',
     parameters=[_WEBHOOK],
     response="The response to the challenge.",
-    schema=TEXT,
-    media_type=TEXT_PLAIN,
+    schema=object_schema("challengeResponse", challengeResponse=TEXT),
+    others={TEXT_PLAIN: TEXT},
     problems={
         400: "The query contains no challenge.",
         403: "The query does not contain the token of the webhook.",
