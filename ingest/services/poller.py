@@ -91,6 +91,7 @@ class Poller:
         self._now = now
         self._draw = draw
         self._position: datetime | None = None
+        self._problem = ""
         self._closed = asyncio.Event()
 
     async def run(self) -> None:
@@ -99,8 +100,11 @@ class Poller:
         while not self._closed.is_set():
             try:
                 pause = await self._step()
+                self._problem = ""
             except (Unavailable, UserError) as error:
-                _log.warning("poll_not_possible", error=str(error), retry_in=_AFTER_OUTAGE)
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    _log.warning("poll_not_possible", error=self._problem, retry_in=_AFTER_OUTAGE)
                 pause = _AFTER_OUTAGE
             except Exception:  # noqa: BLE001  a bug in polling must not stop the orders
                 self._metrics.polls["failed"].inc()
