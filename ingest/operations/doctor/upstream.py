@@ -226,7 +226,7 @@ def _of_fault(fault: Fault, order: str) -> Finding:
         case PermanentFault(reason=DeadReason.NOT_FOUND):
             return _OF.warning(
                 f"{order} is unknown to the API: {fault}",
-                "pass an existing order with --order-id, or check INGEST_UPSTREAM_URL",
+                "name an order that exists, or check INGEST_UPSTREAM_URL",
             )
         case PermanentFault():
             return _OF.error(
