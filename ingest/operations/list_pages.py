@@ -11,7 +11,7 @@ import msgspec
 
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
 from ingest.domain.errors import CredentialFault, Fault, ListFault, PermanentFault, PostponedFault, ThrottledFault
-from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
+from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList, pages_of
 
 REJECTIONS = (CredentialFault, PermanentFault, ListFault)
 """Faults that end only if the operator or the shop changes something."""
@@ -46,42 +46,34 @@ async def pages_from(
         PermanentFault: it rejects the requests.
         ListFault: its responses are no pages of the list, or the pages repeat.
     """
-    # Cursors may have several KiB.
-    seen = {hash(cursor)}
     before: Mapping[str, datetime | None] = {}
-    while True:
-        page = await _page(listed, since, until, cursor, on_wait, first_pause)
+    async for page in pages_of(_PersistentList(listed, on_wait, first_pause), since, until, cursor):
         orders = {order.order_id: order for order in page.orders}
         # Pages of a sorted list overlap.
         known, before = before, {name: order.updated_at for name, order in orders.items()}
         new = [order for name, order in orders.items() if name not in known or known[name] != order.updated_at]
         yield msgspec.structs.replace(page, orders=new)
-        cursor = page.next
-        if cursor is None:
-            return
-        if hash(cursor) in seen:
-            raise ListFault("the pages of the list repeat")
-        seen.add(hash(cursor))
 
 
-async def _page(
-    listed: OrderList,
-    since: datetime,
-    until: datetime | None,
-    cursor: str | None,
-    on_wait: Callable[[str], None],
-    first_pause: float,
-) -> ListedPage:
-    failures = 0
-    while True:
-        try:
-            return await listed.page(since, until, cursor)
-        except Fault as error:
-            failures += 1
-            if isinstance(error, REJECTIONS) and failures >= _MOST_REJECTIONS:
-                raise
-            on_wait(str(error))
-            await asyncio.sleep(_pause_after(error, failures, first_pause))
+class _PersistentList:
+    """Implements `OrderList`, and repeats the request for a page after a failure."""
+
+    def __init__(self, listed: OrderList, on_wait: Callable[[str], None], first_pause: float) -> None:
+        self._listed = listed
+        self._on_wait = on_wait
+        self._first_pause = first_pause
+
+    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+        failures = 0
+        while True:
+            try:
+                return await self._listed.page(since, until, cursor)
+            except Fault as error:
+                failures += 1
+                if isinstance(error, REJECTIONS) and failures >= _MOST_REJECTIONS:
+                    raise
+                self._on_wait(str(error))
+                await asyncio.sleep(_pause_after(error, failures, self._first_pause))
 
 
 def _pause_after(error: Fault, failures: int, first: float) -> float:

@@ -169,7 +169,7 @@ async def test_pages_that_repeat_fail_the_job(site: Site) -> None:
     state = await site.run(Repeating(9))
 
     assert state is JobState.FAILED
-    assert (await site.backfills.newest(1))[0].error == "the pages of the list repeat"
+    assert (await site.backfills.newest(1))[0].error == "the pages of the list repeat, or are more than 100,000"
 
 
 async def test_a_cancelled_job_enqueues_nothing_after_the_page(site: Site) -> None:

@@ -20,6 +20,7 @@ from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
 from ingest.operations.backfill.differing import differing
 from ingest.operations.backfill.lane import Lane, fill
 from ingest.operations.backfill.pace import BackfillPace
+from ingest.operations.leased import while_renewed
 from ingest.operations.list_pages import FIRST_PAUSE, REJECTIONS, pages_from
 from ingest.store.backfills import LEASE_SECONDS, Backfills
 from ingest.store.statements import Fetches
@@ -88,16 +89,7 @@ class BackfillRun:
             LeaseLost: the job was cancelled, or another process has taken it.
             UserError: a server denies access. The job waits for another process after the lease.
         """
-        reading, renewing = asyncio.create_task(self._read()), asyncio.create_task(self._renew())
-        try:
-            await asyncio.wait([reading, renewing], return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                renewing.result()
-            return await reading
-        finally:
-            for task in (reading, renewing):
-                task.cancel()
-            await asyncio.gather(reading, renewing, return_exceptions=True)
+        return await while_renewed(self._read(), self._renew())
 
     async def _read(self) -> JobState:
         try:

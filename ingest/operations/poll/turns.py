@@ -7,7 +7,7 @@ from the position before: orders may be enqueued twice, but none is missed.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from ingest.domain.errors import Fault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
 from ingest.domain.fetch.listed import OrderList
 from ingest.domain.polling import PollTurn
+from ingest.operations.leased import while_renewed
 from ingest.operations.poll.look import Found, Look, OnProgress
 from ingest.store.polls import LEASE, Polls
 
@@ -106,7 +107,8 @@ class Turns:
         since = turn.position - max(self._plan.overlap, self._plan.look_back if looks_back else timedelta())
         reached = _Reached(turn.position)
         try:
-            found = await self._while_leased(turn, reached, self._look.run(orders, since, on_progress, reached.note))
+            reading = self._look.run(orders, since, on_progress, reached.note)
+            found = await while_renewed(reading, self._renew(turn, reached))
         except (Fault, UserError) as error:
             await self._polls.fail(turn, reached.position, str(error), self.pause_after(error, turn.failures))
             raise
@@ -124,19 +126,6 @@ class Turns:
         if isinstance(error, ThrottledFault | PostponedFault) and error.after is not None:
             pause = max(pause, error.after)
         return min(pause, _LONGEST_PAUSE)
-
-    async def _while_leased(self, turn: PollTurn, reached: "_Reached", reading: Awaitable[Found]) -> Found:
-        """Return the result of a reading, which is cancelled if the lease cannot be renewed."""
-        task, renewing = asyncio.ensure_future(reading), asyncio.ensure_future(self._renew(turn, reached))
-        try:
-            await asyncio.wait([task, renewing], return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                renewing.result()
-            return await task
-        finally:
-            task.cancel()
-            renewing.cancel()
-            await asyncio.gather(task, renewing, return_exceptions=True)
 
     async def _renew(self, turn: PollTurn, reached: "_Reached") -> None:
         renewed_at = time.monotonic()
