@@ -55,8 +55,6 @@ class BackfillRuns:
                 if held is not None:
                     await self._run(held)
                 self._problem = ""
-            except LeaseLost:
-                _log.info("backfill_left")
             except Unavailable as error:
                 self._report(error)
             # Spread, so that the processes do not look at the same time.
@@ -67,9 +65,19 @@ class BackfillRuns:
         self._is_closed = True
 
     async def _run(self, held: Backfill) -> None:
-        about = {"backfill": held.id, "source": held.source}
+        about = {"backfill": held.id}
         _log.info("backfill_begun", **about, listed=held.progress.listed, enqueued=held.progress.enqueued)
         progress = _LoggedProgress(held)
+        try:
+            state = await self._result(held, progress)
+        except LeaseLost:
+            _log.info("backfill_left", **about, **progress.counts())
+        else:
+            _log.info("backfill_ended", **about, state=state, **progress.counts())
+
+    async def _result(self, held: Backfill, progress: "_LoggedProgress") -> JobState:
+        """Run a backfill, and return its final state."""
+        about = {"backfill": held.id}
         async with open_main_lane(self._servers, "backfill") as lane:
             run = BackfillRun(
                 held,
@@ -78,25 +86,24 @@ class BackfillRuns:
                 on_wait=lambda reason: _log.warning("backfill_waits", **about, problem=reason),
             )
             try:
-                state = await run.run()
+                return await run.run()
             except (Unavailable, LeaseLost):
                 raise
             except Exception as error:  # noqa: BLE001  a bug in one backfill must not stop the orders of its source
                 _log.error("backfill_broken", **about, problem=repr(error), exc_info=error)
                 await self._backfills.end(held, JobState.FAILED, run.progress, f"a bug: {type(error).__name__}")
-                return
+                return JobState.FAILED
             except asyncio.CancelledError:
                 with suppress(Unavailable, LeaseLost, TimeoutError):
                     async with asyncio.timeout(_LAST_WAIT):
                         await self._backfills.release(held)
                 raise
-        _log.info("backfill_ended", **about, state=state, **progress.counts())
 
     def _report(self, error: Unavailable) -> None:
         # An outage is logged elsewhere. If access is denied, the operator has to act.
         if isinstance(error, UserError) and str(error) != self._problem:
             self._problem = str(error)
-            _log.error("backfills_unavailable", source=self._servers.source, problem=self._problem)
+            _log.error("backfills_unavailable", problem=self._problem)
 
 
 class _LoggedProgress:
@@ -112,7 +119,7 @@ class _LoggedProgress:
         now = asyncio.get_running_loop().time()
         if now - self._logged_at >= _LOG_EVERY:
             self._logged_at = now
-            _log.info("backfill_progress", backfill=self._held.id, source=self._held.source, **self.counts())
+            _log.info("backfill_progress", backfill=self._held.id, **self.counts())
 
     def counts(self) -> dict[str, int]:
         return {
