@@ -130,30 +130,31 @@ async def _run(settings: "Settings", begin: Callable[[Backfills, AuditLog], Any]
         listed = await stack.enter_async_context(open_order_list(settings, os.environ))
         lane = await stack.enter_async_context(open_main_lane(servers, "backfill"))
         begun: Backfill = await begin(backfills, audit_log)
-        held = await operations.take(backfills, begun.id, f"{socket.gethostname()}-{os.getpid()}")
-        say(
-            f"backfill {held.id}{_of(held.source)}: {format_time(held.request.since)} to {format_time(held.request.until)}"
-        )
-        parts = BackfillParts(listed, pool, lane, backfills)
-        with _Display("backfill", held.progress.enqueued) as display:
-            run = BackfillRun(held, parts, on_progress=display.show, on_wait=lambda why: display.say(f"waiting: {why}"))
-            try:
-                await run.run()
-            except LeaseLost:
-                pass  # cancelled, or taken by another process after an outage of PostgreSQL
-            except asyncio.CancelledError:
-                await _cancel(backfills, audit_log, held)
-                raise
-        return await backfills.get(held.id) or held
+        try:
+            await _run_begun(begun, BackfillParts(listed, pool, lane, backfills))
+        except LeaseLost:
+            pass  # cancelled, or taken by another process after an outage of PostgreSQL
+        except asyncio.CancelledError:
+            await _cancel(backfills, audit_log, begun)
+            raise
+        return await backfills.get(begun.id) or begun
 
 
-async def _cancel(backfills: Backfills, audit_log: AuditLog, held: Backfill) -> None:
+async def _run_begun(begun: Backfill, parts: BackfillParts) -> None:
+    held = await operations.take(parts.backfills, begun.id, f"{socket.gethostname()}-{os.getpid()}")
+    say(f"backfill {held.id}{_of(held.source)}: {format_time(held.request.since)} to {format_time(held.request.until)}")
+    with _Display("backfill", held.progress.enqueued) as display:
+        run = BackfillRun(held, parts, on_progress=display.show, on_wait=lambda why: display.say(f"waiting: {why}"))
+        await run.run()
+
+
+async def _cancel(backfills: Backfills, audit_log: AuditLog, begun: Backfill) -> None:
     """Cancel the job after Ctrl-C. If that fails, its lease expires, and a worker continues it."""
     with suppress(Unavailable, UserError, TimeoutError):
         async with asyncio.timeout(_LAST_WAIT):
-            cancelled = await operations.cancel(backfills, audit_log, held.id, actor())
-            say(f"backfill {held.id} is cancelled: {counts(cancelled.progress)}")
-            say(f"continue it with: ingest backfill resume {held.id}")
+            cancelled = await operations.cancel(backfills, audit_log, begun.id, actor())
+            say(f"backfill {begun.id} is cancelled: {counts(cancelled.progress)}")
+            say(f"continue it with: ingest backfill resume {begun.id}")
 
 
 async def _count(settings: "Settings", request: BackfillRequest) -> BackfillProgress:
