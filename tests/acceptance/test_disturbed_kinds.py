@@ -1,6 +1,6 @@
 """Every known kind converges with its shop through kills, outages, throttling, expired tokens and lost webhooks.
 
-It runs only if `INGEST_TEST_SECONDS` says for how long the shops change and are disturbed, such as 60.
+`INGEST_TEST_SECONDS` sets for how long the shops change and are disturbed.
 """
 
 import asyncio
@@ -17,10 +17,9 @@ from acceptance.kind_shops import KINDS, KindShop, running_shops, write_sources
 from acceptance.test_kinds import running_api
 from support import Cli
 
-SECONDS = int(os.environ.get("INGEST_TEST_SECONDS", "0"))
+SECONDS = int(os.environ.get("INGEST_TEST_SECONDS", "6"))
 
 
-@pytest.mark.skipif(not SECONDS, reason="it takes minutes: set INGEST_TEST_SECONDS")
 @pytest.mark.timeout(SECONDS + 300)
 async def test_disturbed_shops_of_every_kind_are_stored_completely(cli: Cli, tmp_path: Path, dsn: str) -> None:
     for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
@@ -45,7 +44,8 @@ async def test_disturbed_shops_of_every_kind_are_stored_completely(cli: Cli, tmp
     assert dead.stdout == ""
     for shop in shops:
         state = shop.shop.state
-        assert state.fetches.total() <= 1.2 * (state.counts["updated"] + state.counts["created"]), shop.name
+        # Orders in flight are fetched again after a kill.
+        assert state.fetches.total() <= 1.2 * (state.counts["updated"] + state.counts["created"]) + 20, shop.name
 
 
 def begin_changes(shop: KindShop, receiver: str) -> None:

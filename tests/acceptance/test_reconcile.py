@@ -130,8 +130,8 @@ def test_an_invalid_line_is_reported_and_fails_the_command(cli: Cli, service: Or
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "expected"),
     [
-        ([], "", 2, "give order IDs or --file (`-` for stdin): see `ingest reconcile --help`"),
-        (["a", "--file", "ids.txt"], "", 2, "give order IDs or --file (`-` for stdin): see `ingest reconcile --help`"),
+        ([], "", 2, "or order IDs or --file (`-` for stdin): see `ingest reconcile --help`"),
+        (["a", "--file", "ids.txt"], "", 2, "or order IDs or --file (`-` for stdin): see `ingest reconcile --help`"),
         (["a", "--missing", "-", "--json"], "", 2, "--missing -"),
         (["a", "--force"], "", 2, "--missing"),
         (["a", "--missing", "."], "", 1, "folder"),
