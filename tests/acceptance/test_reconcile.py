@@ -133,6 +133,7 @@ def test_an_invalid_line_is_reported_and_fails_the_command(cli: Cli, service: Or
         ([], "", 2, "or order IDs or --file (`-` for stdin): see `ingest reconcile --help`"),
         (["a", "--file", "ids.txt"], "", 2, "or order IDs or --file (`-` for stdin): see `ingest reconcile --help`"),
         (["a", "--missing", "-", "--json"], "", 2, "--missing -"),
+        (["--since", "2d", "--missing", "-", "--json"], "", 2, "--missing -"),
         (["a", "--force"], "", 2, "--missing"),
         (["a", "--missing", "."], "", 1, "folder"),
         (["--file", "/nowhere"], "", 1, "No such file"),
