@@ -1,4 +1,7 @@
-"""A backfill: a job that reads the shop's list for a period, and enqueues the orders that are missing or outdated."""
+"""A backfill: a job that reads the shop's list for a period, and enqueues the orders that are missing or outdated.
+
+A dry run is a backfill that only counts these orders.
+"""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -33,11 +36,13 @@ class BackfillRequest(msgspec.Struct, frozen=True):
         since: start of the period.
         until: its end. Both are inclusive.
         rate: limit of enqueued orders per second, or None.
+        dry_run: whether orders are only counted.
     """
 
     since: datetime
     until: datetime
     rate: float | None = None
+    dry_run: bool = False
 
 
 def period_of(since: datetime, until: datetime | None, now: datetime) -> tuple[datetime, datetime]:
@@ -60,8 +65,8 @@ class BackfillProgress(msgspec.Struct, frozen=True):
     Attributes:
         next_page: cursor of the next page of the list, or None for the first page.
         listed: orders that were read from the list.
-        missing: orders without a row that were enqueued.
-        outdated: orders with an older row that were enqueued.
+        missing: orders without a row. They were enqueued, except in a dry run.
+        outdated: orders with an older row. They were enqueued, except in a dry run.
     """
 
     next_page: str | None = None
@@ -70,8 +75,8 @@ class BackfillProgress(msgspec.Struct, frozen=True):
     outdated: int = 0
 
     @property
-    def enqueued(self) -> int:
-        """The number of enqueued orders."""
+    def differing(self) -> int:
+        """The number of missing and outdated orders."""
         return self.missing + self.outdated
 
 
@@ -100,6 +105,11 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
     @property
+    def enqueued(self) -> int:
+        """The number of enqueued orders."""
+        return 0 if self.request.dry_run else self.progress.differing
+
+    @property
     def is_unfinished(self) -> bool:
         """Whether it runs, or waits for a process."""
         return self.state in {JobState.WAITING, JobState.RUNNING}
@@ -113,10 +123,13 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
             "since": self.request.since,
             "until": self.request.until,
             "rate": self.request.rate,
+            "dry_run": self.request.dry_run,
             "listed": self.progress.listed,
             "missing": self.progress.missing,
             "outdated": self.progress.outdated,
-            "enqueued": self.progress.enqueued,
+            # Orders may be enqueued twice after the list was read from its beginning.
+            "up_to_date": max(0, self.progress.listed - self.progress.differing),
+            "enqueued": self.enqueued,
             "requested_by": self.requested_by,
             "requested_at": self.requested_at,
             "holder": self.holder,

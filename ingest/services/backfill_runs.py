@@ -7,6 +7,7 @@ same happens again.
 import asyncio
 import random
 from contextlib import suppress
+from typing import Any
 
 from ingest.domain.backfill import Backfill, BackfillProgress, JobState
 from ingest.domain.errors import Unavailable, UserError
@@ -65,8 +66,8 @@ class BackfillRuns:
         self._is_closed = True
 
     async def _run(self, held: Backfill) -> None:
-        about = {"backfill": held.id}
-        _log.info("backfill_begun", **about, listed=held.progress.listed, enqueued=held.progress.enqueued)
+        about = _about(held)
+        _log.info("backfill_begun", **about, listed=held.progress.listed, enqueued=held.enqueued)
         progress = _LoggedProgress(held)
         try:
             state = await self._result(held, progress)
@@ -77,7 +78,7 @@ class BackfillRuns:
 
     async def _result(self, held: Backfill, progress: "_LoggedProgress") -> JobState:
         """Run a backfill, and return its final state."""
-        about = {"backfill": held.id}
+        about = _about(held)
         async with open_main_lane(self._servers, "backfill") as lane:
             run = BackfillRun(
                 held,
@@ -106,6 +107,10 @@ class BackfillRuns:
             _log.error("backfills_unavailable", problem=self._problem)
 
 
+def _about(held: Backfill) -> dict[str, Any]:
+    return {"backfill": held.id, "dry_run": held.request.dry_run}
+
+
 class _LoggedProgress:
     """Logs the progress of a backfill from time to time."""
 
@@ -119,7 +124,7 @@ class _LoggedProgress:
         now = asyncio.get_running_loop().time()
         if now - self._logged_at >= _LOG_EVERY:
             self._logged_at = now
-            _log.info("backfill_progress", backfill=self._held.id, **self.counts())
+            _log.info("backfill_progress", **_about(self._held), **self.counts())
 
     def counts(self) -> dict[str, int]:
         return {

@@ -16,8 +16,8 @@ LEASE_SECONDS = 30.0
 """How long a process may go without renewing its lease."""
 
 _PARTS = {
-    "columns": """id, source, since, until, rate, requested_by, requested_at, next_page, listed, missing, outdated, lease,
-        holder, started_at, ended_at, error,
+    "columns": """id, source, since, until, rate, dry_run, requested_by, requested_at, next_page, listed, missing, outdated,
+        lease, holder, started_at, ended_at, error,
         CASE WHEN state <> 'active' THEN state WHEN leased_until > clock_timestamp() THEN 'running' ELSE 'waiting' END AS state""",
     "active": "kind = 'backfill' AND source = $1 AND state = 'active'",
     "of_one": "kind = 'backfill' AND source = $1 AND id = $2",
@@ -33,8 +33,8 @@ def _statement(template: str) -> str:
 
 
 _ADD = _statement("""
-INSERT INTO jobs (kind, source, since, until, rate, requested_by)
-SELECT 'backfill', $1, $2, $3, $4, $5 WHERE NOT EXISTS (SELECT FROM jobs WHERE {active})
+INSERT INTO jobs (kind, source, since, until, rate, dry_run, requested_by)
+SELECT 'backfill', $1, $2, $3, $4, $5, $6 WHERE NOT EXISTS (SELECT FROM jobs WHERE {active})
 ON CONFLICT DO NOTHING
 RETURNING {columns}
 """)
@@ -83,7 +83,7 @@ class Backfills:
 
     async def add(self, request: BackfillRequest, requested_by: str) -> Backfill | None:
         """Add a waiting backfill. Return None if another one is unfinished."""
-        arguments = (request.since, request.until, request.rate, requested_by)
+        arguments = (request.since, request.until, request.rate, request.dry_run, requested_by)
         return _only(await self._connection.fetch(_ADD, self.source, *arguments))
 
     async def reopen(self, job: int) -> Backfill | None:
@@ -167,7 +167,7 @@ def _backfill(record: asyncpg.Record) -> Backfill:
     return Backfill(
         id=record["id"],
         source=record["source"],
-        request=BackfillRequest(record["since"], record["until"], record["rate"]),
+        request=BackfillRequest(record["since"], record["until"], record["rate"], record["dry_run"]),
         requested_by=record["requested_by"],
         requested_at=record["requested_at"],
         state=JobState(record["state"]),

@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -58,12 +59,13 @@ async def test_a_backfill_stores_every_order_of_the_period_and_repeats_nothing(
     await all_stored(shop)
     again = await run(cli, shop, "backfill", "--since", "60d")
 
-    assert dry.stdout == "outdoor: would enqueue 200 orders (200 missing, 0 outdated) of 200 listed\n", dry.stderr
+    counted = "dry run 1 of outdoor is done: would enqueue 200 orders (200 missing, 0 outdated) of 200 listed\n"
+    assert dry.stdout == counted, dry.stderr
     ended = json.loads(done.stdout)
     assert (done.returncode, ended["state"], ended["listed"], ended["missing"]) == (0, "done", 200, 200), done.stderr
-    assert again.stdout == "backfill 2 of outdoor is done: enqueued 0 orders (0 missing, 0 outdated) of 200 listed\n"
+    assert again.stdout == "backfill 3 of outdoor is done: enqueued 0 orders (0 missing, 0 outdated) of 200 listed\n"
     audited = await shop.scene.sql("SELECT phase, action, source FROM audit_log ORDER BY id")
-    assert [tuple(row) for row in audited] == 2 * [
+    assert [tuple(row) for row in audited] == 3 * [
         ("begun", "backfills.start", SOURCE),
         ("done", "backfills.start", SOURCE),
     ]
@@ -132,14 +134,8 @@ async def test_workers_continue_a_backfill_whose_process_was_killed(
 async def test_a_backfill_requested_over_http_survives_the_end_of_the_api_and_of_a_worker_process(
     cli: Cli, shop: ShopSource, workers: Workers
 ) -> None:
-    api = WorkerCommand(cli.start("api", env={**shop.env, "INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}))
-    try:
-        url = (await api.says("listening"))["url"]
-        body = {"since": "2020-01-01T00:00:00Z", "rate": 100}
-        async with aiohttp.ClientSession() as http, http.post(f"{url}/v1/backfills", json=body) as response:
-            started = response.status, await response.json()
-    finally:
-        api.close()
+    async with api_of(cli, shop) as call:
+        started = await call("POST", "", {"since": "2020-01-01T00:00:00Z", "rate": 100})
     command = workers.start(processes=2)
     [begun] = [await command.says("backfill_begun")]
 
@@ -155,6 +151,71 @@ async def test_a_backfill_requested_over_http_survives_the_end_of_the_api_and_of
     assert (started[0], started[1]["state"], begun["backfill"]) == (202, "waiting", started[1]["id"])
     assert (await job(shop))["lease"] == 2
     await all_stored(shop)
+
+
+async def test_a_dry_run_requested_over_http_is_counted_by_a_worker_and_enqueues_nothing(
+    cli: Cli, shop: ShopSource, workers: Workers
+) -> None:
+    async with api_of(cli, shop) as call:
+        started = await call("POST", "", {"since": "2020-01-01T00:00:00Z", "dry_run": True})
+        second = await call("POST", "", {"since": "2020-01-01T00:00:00Z"})
+        command = workers.start()
+        begun = await command.says("backfill_begun", dry_run=True)
+        await command.says("backfill_ended", state="done", dry_run=True, missing=200)
+        shown = await call("GET", f"/{started[1]['id']}")
+    listed = await run(cli, shop, "backfill", "list")
+
+    assert (started[0], second[0], second[1]["code"]) == (202, 409, "unfinished_backfill")
+    assert begun["backfill"] == started[1]["id"]
+    counts = {name: shown[1][name] for name in ("dry_run", "listed", "missing", "outdated", "up_to_date", "enqueued")}
+    assert counts == {"dry_run": True, "listed": 200, "missing": 200, "outdated": 0, "up_to_date": 0, "enqueued": 0}
+    assert "done (dry run)" in listed.stdout
+    assert await shop.scene.redis.xlen(shop.scene.keys.stream) == 0
+    assert await shop.stored() == set()
+
+
+async def test_a_cancelled_backfill_is_resumed_over_http_from_its_page(
+    cli: Cli, shop: ShopSource, workers: Workers
+) -> None:
+    async with api_of(cli, shop) as call:
+        started = await call("POST", "", {"since": "2020-01-01T00:00:00Z", "rate": 100})
+        path = f"/{started[1]['id']}"
+        command = workers.start()
+
+        async def has_progress() -> bool:
+            return int((await job(shop))["listed"]) > 0
+
+        await eventually(has_progress)
+        await call("DELETE", path)
+        await command.says("backfill_left")
+        before = (await job(shop))["listed"]
+        resumed = await call("POST", f"{path}/resume")
+        await command.says("backfill_begun", listed=before)
+        await command.says("backfill_ended", state="done")
+        again = await call("POST", f"{path}/resume")
+    await all_stored(shop)
+
+    assert (resumed[0], resumed[1]["state"], resumed[1]["listed"]) == (202, "waiting", before)
+    assert (again[0], again[1]["code"]) == (409, "backfill_ended")
+    # Orders of the second at which it was cancelled are listed again, but no whole page.
+    assert 200 <= (await job(shop))["listed"] < 250
+
+
+@asynccontextmanager
+async def api_of(cli: Cli, shop: ShopSource) -> AsyncIterator[Callable[..., Awaitable[tuple[int, Any]]]]:
+    """Run the real API, and call its paths below the backfills."""
+    api = WorkerCommand(cli.start("api", env={**shop.env, "INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}))
+    try:
+        url = f"{(await api.says('listening'))['url']}/v1/backfills"
+        async with aiohttp.ClientSession() as http:
+
+            async def call(method: str, path: str, body: Any = None) -> tuple[int, Any]:
+                async with http.request(method, url + path, json=body) as response:
+                    return response.status, await response.json()
+
+            yield call
+    finally:
+        api.close()
 
 
 async def test_a_live_order_does_not_wait_behind_a_backfill(cli: Cli, shop: ShopSource, workers: Workers) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from support import connected
 
@@ -32,6 +33,20 @@ async def test_of_many_requests_at_once_one_adds_a_backfill_and_another_source_h
     assert other is not None
     assert [each.id for each in await newest_backfills(pool, ["shop-de", "shop-fr"], 5)] == [other.id, one.id]
     assert await backfills.get(other.id) is None
+
+
+async def test_a_dry_run_stays_one_when_it_is_resumed_and_excludes_a_backfill_of_its_source(pool: Pool) -> None:
+    backfills = Backfills(pool)
+    added = await backfills.add(msgspec.structs.replace(REQUEST, dry_run=True), "me")
+    assert added is not None
+
+    second = await backfills.add(REQUEST, "me")
+    await backfills.cancel(added.id)
+    resumed = await backfills.reopen(added.id)
+
+    assert second is None
+    assert resumed is not None
+    assert resumed.request.dry_run
 
 
 async def test_one_process_takes_a_waiting_backfill(pool: Pool) -> None:
@@ -107,10 +122,6 @@ async def test_a_backfill_that_is_done_keeps_its_counts(pool: Pool) -> None:
 
     ended = await backfills.get(held.id)
     assert ended is not None
-    assert (ended.state, ended.progress, ended.progress.enqueued) == (
-        JobState.DONE,
-        BackfillProgress(None, 20, 5, 2),
-        7,
-    )
+    assert (ended.state, ended.progress, ended.enqueued) == (JobState.DONE, BackfillProgress(None, 20, 5, 2), 7)
     assert await backfills.unfinished() is None
     assert await backfills.reopen(held.id) is None

@@ -34,6 +34,7 @@ from ingest.store.pool import Pool
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 REQUEST = BackfillRequest(NOW - timedelta(days=30), NOW)
+DRY_RUN = BackfillRequest(NOW - timedelta(days=30), NOW, dry_run=True)
 
 
 class Listed:
@@ -65,6 +66,15 @@ class Listed:
         return ListedPage(orders, str(number + 1) if number + 1 < self._pages else None)
 
 
+class Forgetful(Listed):
+    """A list that does not accept the cursor of its third page from an earlier reading."""
+
+    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+        if cursor == "2" and "1" not in self.requested:
+            raise PermanentFault(DeadReason.REJECTED, "HTTP 400")
+        return await super().page(since, until, cursor)
+
+
 class Site:
     """The backfills and the lane of one scene."""
 
@@ -81,9 +91,11 @@ class Site:
         async with Pool.open(scene.dsn) as pool, open_main_lane(servers, "backfill") as lane:
             yield cls(scene, pool, lane)
 
-    async def run(self, listed: Listed, problems: list[str] | None = None) -> JobState:
+    async def run(
+        self, listed: Listed, problems: list[str] | None = None, *, request: BackfillRequest = REQUEST
+    ) -> JobState:
         """Start or continue the backfill, while workers finish whatever is queued."""
-        await self.backfills.add(REQUEST, "me")
+        await self.backfills.add(request, "me")
         held = await self.backfills.take_waiting("here")
         assert held is not None
         parts = BackfillParts(listed, self._pool, self._lane, self.backfills)
@@ -140,12 +152,6 @@ async def test_a_list_that_stays_rejected_fails_the_job_which_continues_after_a_
 
 
 async def test_a_cursor_that_the_shop_does_not_accept_any_more_lets_the_list_be_read_again(site: Site) -> None:
-    class Forgetful(Listed):
-        async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
-            if cursor == "2" and "1" not in self.requested:
-                raise PermanentFault(DeadReason.REJECTED, "HTTP 400")
-            return await super().page(since, until, cursor)
-
     await site.backfills.add(REQUEST, "me")
     held = await site.backfills.take_waiting("before")
     assert held is not None
@@ -158,6 +164,26 @@ async def test_a_cursor_that_the_shop_does_not_accept_any_more_lets_the_list_be_
     assert (state, listed.requested) == (JobState.DONE, [None, "1", "2"])
     assert (await site.backfills.newest(1))[0].progress == BackfillProgress(None, 9, 15, 0)
     assert await site.enqueued() == ids(0, 1, 2)
+
+
+async def test_a_dry_run_counts_without_enqueueing(site: Site) -> None:
+    state = await site.run(Listed(5), request=DRY_RUN)
+
+    ended = (await site.backfills.newest(1))[0]
+    assert (state, ended.progress, ended.enqueued) == (JobState.DONE, BackfillProgress(None, 15, 15, 0), 0)
+    assert await site.enqueued() == []
+
+
+async def test_a_dry_run_counts_each_order_once_after_its_cursor_is_not_accepted_any_more(site: Site) -> None:
+    await site.backfills.add(DRY_RUN, "me")
+    held = await site.backfills.take_waiting("before")
+    assert held is not None
+    await site.backfills.record(held, BackfillProgress("2", 6, 6, 0))
+    await site.backfills.release(held)
+
+    await site.run(Forgetful(3))
+
+    assert (await site.backfills.newest(1))[0].progress == BackfillProgress(None, 9, 9, 0)
 
 
 async def test_pages_that_repeat_fail_the_job(site: Site) -> None:

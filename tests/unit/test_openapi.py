@@ -70,6 +70,7 @@ def test_each_route_needs_its_scope() -> None:
         "POST /v1/backfills": Scope.OPERATE,
         "GET /v1/backfills/{backfill}": Scope.READ,
         "DELETE /v1/backfills/{backfill}": Scope.OPERATE,
+        "POST /v1/backfills/{backfill}/resume": Scope.OPERATE,
     }
 
 

@@ -15,9 +15,11 @@ _BACKFILL = object_schema(
     "since",
     "until",
     "rate",
+    "dry_run",
     "listed",
     "missing",
     "outdated",
+    "up_to_date",
     "enqueued",
     "requested_by",
     "requested_at",
@@ -31,10 +33,12 @@ _BACKFILL = object_schema(
     since=TIME,
     until=TIME,
     rate={"type": ["number", "null"], "description": "Limit of enqueued orders per second."},
+    dry_run={"type": "boolean", "description": "Whether orders are only counted."},
     listed=COUNT,
-    missing=COUNT,
-    outdated=COUNT,
-    enqueued=COUNT,
+    missing={**COUNT, "description": "Orders that are not stored."},
+    outdated={**COUNT, "description": "Orders with an older version stored."},
+    up_to_date={**COUNT, "description": "Orders that are stored as listed, or were erased."},
+    enqueued={**COUNT, "description": "Missing and outdated orders, or 0 for a dry run."},
     requested_by=TEXT,
     requested_at=TIME,
     holder={**_OPTIONAL_TEXT, "description": "The process that runs it, or has run it last."},
@@ -44,6 +48,7 @@ _BACKFILL = object_schema(
 )
 _ID = Parameter("backfill", "path", "The number of the backfill.", {"type": "integer", "minimum": 1}, is_required=True)
 _NONE = "The source has no such backfill."
+_NO_LIST = "no list is configured for the source (`no_list`)."
 
 PAGE = Documentation(
     summary="List backfills",
@@ -56,14 +61,14 @@ PAGE = Documentation(
 START = Documentation(
     summary="Start a backfill",
     text="Reads the shop's list of a period, and enqueues the orders that are missing or outdated: see the page on polling and "
-    "backfills. A worker process starts it within seconds. The audit log records it.",
+    "backfills. A worker process starts it within seconds. A dry run only counts these orders. The audit log records it.",
     bodies={JSON: BackfillBody},
     status=202,
     response="The backfill waits for a worker process.",
     schema=_BACKFILL,
     problems={
-        409: "Another backfill of the source is unfinished (`unfinished_backfill`, its number is in `id`), or no list is "
-        "configured for the source (`no_list`).",
+        409: "Another backfill of the source is unfinished (`unfinished_backfill`, its number is in `id`), or "
+        + _NO_LIST,
         415: "The body is not JSON, or is compressed.",
         422: "The period or the rate is invalid.",
     },
@@ -83,4 +88,19 @@ CANCEL = Documentation(
     response="The backfill is cancelled.",
     schema=_BACKFILL,
     problems={404: _NONE, 409: "It has already ended (`backfill_ended`).", **MALFORMED},
+)
+RESUME = Documentation(
+    summary="Resume a backfill",
+    text="Continues a cancelled or failed backfill or dry run from the page at which it has ended. A worker process starts it within "
+    "seconds. A waiting backfill keeps waiting. The audit log records it.",
+    parameters=[_ID],
+    status=202,
+    response="The backfill waits for a worker process.",
+    schema=_BACKFILL,
+    problems={
+        404: _NONE,
+        409: "It is done (`backfill_ended`), it is running or another backfill of the source is unfinished "
+        "(`unfinished_backfill`, the number is in `id`), or " + _NO_LIST,
+        **MALFORMED,
+    },
 )

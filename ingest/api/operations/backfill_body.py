@@ -10,17 +10,19 @@ from ingest.domain.backfill import BackfillRequest, InvalidPeriod, period_of
 
 
 class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The period of a backfill, and its rate.
+    """The period of a backfill, its rate, and whether it is a dry run.
 
     Attributes:
         since: changed at this time or later.
         until: changed at this time or earlier. The time of the request by default.
         rate: limit of enqueued orders per second.
+        dry_run: whether to only count the orders.
     """
 
     since: datetime
     until: datetime | None = None
     rate: Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000)] | None = None
+    dry_run: bool = False
 
     def request(self, now: datetime) -> BackfillRequest:
         """The backfill, with times in UTC.
@@ -30,7 +32,7 @@ class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         try:
             until = None if self.until is None else _utc(self.until)
-            return BackfillRequest(*period_of(_utc(self.since), until, now), self.rate)
+            return BackfillRequest(*period_of(_utc(self.since), until, now), self.rate, self.dry_run)
         except OverflowError:
             raise Problem(422, "invalid_body", "a time is out of range") from None
         except InvalidPeriod as error:

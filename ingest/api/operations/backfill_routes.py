@@ -1,6 +1,6 @@
-"""Routes that start, list, show and cancel backfills. Worker processes run them."""
+"""Routes that start, list, show, cancel and resume backfills. Worker processes run them."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
@@ -17,6 +17,7 @@ from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.backfill_body import BackfillBody
 from ingest.domain.api_key import Scope
+from ingest.domain.backfill import Backfill
 from ingest.operations import backfill as operations
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
@@ -24,6 +25,7 @@ from ingest.store.backfills import Backfills
 _LIMIT, _MOST = 100, 500
 _LONGEST_ID = 18
 _Before = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
+_Change = Callable[[Backfills, AuditLog, int, str], Awaitable[Backfill]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class BackfillRoutes:
             Route("POST", "/v1/backfills", Scope.OPERATE, self.start, documentation.START),
             Route("GET", "/v1/backfills/{backfill}", Scope.READ, self.show, documentation.SHOW),
             Route("DELETE", "/v1/backfills/{backfill}", Scope.OPERATE, self.cancel, documentation.CANCEL),
+            Route("POST", "/v1/backfills/{backfill}/resume", Scope.OPERATE, self.resume, documentation.RESUME),
         ]
 
     async def page(self, request: web.Request, _: Caller) -> web.Response:
@@ -67,14 +70,12 @@ class BackfillRoutes:
             raise Problem(415, "content_type", f"the body must be {JSON}")
         body = decoded(await read_body(request, self.limits), BackfillBody)
         wanted = body.request(datetime.now(UTC))
-        if not self.has_list:
-            raise Problem(409, "no_list", "no list of orders is configured for this source")
+        self._require_list()
         with as_problems():
             try:
                 added = await operations.start(self.backfills, self.audit_log, wanted, caller.name)
             except operations.UnfinishedBackfill as error:
-                detail = f"the backfill {error.job} is unfinished"
-                raise Problem(409, "unfinished_backfill", detail, id=error.job) from error
+                raise _unfinished(error) from error
         return json_response(added.as_dict(), 202)
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
@@ -90,15 +91,29 @@ class BackfillRoutes:
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished backfill."""
         Parameters(request, ())
+        return json_response((await self._changed(operations.cancel, _job(request), caller)).as_dict())
+
+    async def resume(self, request: web.Request, caller: Caller) -> web.Response:
+        """Let a cancelled or failed backfill wait for a worker process again."""
+        Parameters(request, ())
         job = _job(request)
+        self._require_list()
+        return json_response((await self._changed(operations.resume, job, caller)).as_dict(), 202)
+
+    async def _changed(self, change: _Change, job: int, caller: Caller) -> Backfill:
         with as_problems():
             try:
-                cancelled = await operations.cancel(self.backfills, self.audit_log, job, caller.name)
+                return await change(self.backfills, self.audit_log, job, caller.name)
+            except operations.UnfinishedBackfill as error:
+                raise _unfinished(error) from error
             except operations.NoSuchBackfill as error:
                 if await self.backfills.get(job) is None:
                     raise _unknown() from error
                 raise Problem(409, "backfill_ended", str(error)) from error
-        return json_response(cancelled.as_dict())
+
+    def _require_list(self) -> None:
+        if not self.has_list:
+            raise Problem(409, "no_list", "no list of orders is configured for this source")
 
 
 def _job(request: web.Request) -> int:
@@ -106,6 +121,10 @@ def _job(request: web.Request) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
         raise _unknown()
     return int(text)
+
+
+def _unfinished(error: operations.UnfinishedBackfill) -> Problem:
+    return Problem(409, "unfinished_backfill", f"the backfill {error.job} is unfinished", id=error.job)
 
 
 def _unknown() -> Problem:

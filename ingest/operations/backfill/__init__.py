@@ -118,4 +118,9 @@ def _not_possible(job: int, found: Backfill | None, change: str) -> NoSuchBackfi
 
 
 def _selection(request: BackfillRequest) -> Mapping[str, Any]:
-    return {"since": request.since.isoformat(), "until": request.until.isoformat(), "rate": request.rate}
+    return {
+        "since": request.since.isoformat(),
+        "until": request.until.isoformat(),
+        "rate": request.rate,
+        "dry_run": request.dry_run,
+    }

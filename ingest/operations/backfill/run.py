@@ -4,6 +4,8 @@
 
 The position is recorded after the orders of its page are queued. If the process dies in between, the next process reads the page again,
 and an order may be enqueued twice. None is left out.
+
+A dry run does the same, except that it enqueues nothing.
 """
 
 import asyncio
@@ -100,7 +102,7 @@ class BackfillRun:
                     raise
                 # Shops accept some cursors for minutes only. Orders that are stored by now are not enqueued again.
                 self._wait_for(f"{error}. The list is read from its beginning")
-                self.progress = msgspec.structs.replace(self.progress, next_page=None, listed=0)
+                self.progress = self._before_first_page()
                 await self._read_pages()
         except (*REJECTIONS, RowsRefused) as error:
             return await self._end(JobState.FAILED, str(error))
@@ -128,20 +130,27 @@ class BackfillRun:
         return state
 
     async def _take(self, page: ListedPage) -> None:
-        """Enqueue the orders of a page that are missing or outdated."""
+        """Count the orders of a page that are missing or outdated, and enqueue them."""
         before, request = self.progress, self._held.request
         found = await self._available(differing, self._parts.connection, self._held.source, page, request)
-        await fill(
-            self._lane,
-            self._pace,
-            found.orders,
-            on_enqueued=lambda count: self._on_progress(before, count),
-            on_full=lambda _: self._wait_for("the workers have not finished the orders in the queue"),
-        )
+        if not request.dry_run:
+            await fill(
+                self._lane,
+                self._pace,
+                found.orders,
+                on_enqueued=lambda count: self._on_progress(before, count),
+                on_full=lambda _: self._wait_for("the workers have not finished the orders in the queue"),
+            )
         self.progress = BackfillProgress(
             page.next, before.listed + found.listed, before.missing + found.missing, before.outdated + found.outdated
         )
         self._on_progress(self.progress, 0)
+
+    def _before_first_page(self) -> BackfillProgress:
+        """Return the progress when the list is read again: enqueued orders still count, but a dry run counts from zero."""
+        if self._held.request.dry_run:
+            return BackfillProgress()
+        return msgspec.structs.replace(self.progress, next_page=None, listed=0)
 
     async def _renew(self) -> None:
         while True:

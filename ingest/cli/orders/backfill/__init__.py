@@ -32,7 +32,7 @@ def backfill(
 
     The orders are enqueued in small portions, so that live orders do not wait behind them. A backfill is a job with a number
     and continues if this process dies. A worker then runs it within a minute, or you resume it. A source
-    has at most one unfinished backfill.
+    has at most one unfinished backfill. A dry run counts as one.
 
     Ctrl-C cancels the backfill. It can be resumed.
 
@@ -55,12 +55,9 @@ def backfill(
         return
     if since is None:
         raise ConfigError("--since is missing: `ingest backfill --since 2026-10-01`")
-    from ingest.cli.orders.backfill.running import count_only, print_counts, print_ended, start_and_run
+    from ingest.cli.orders.backfill.running import print_ended, start_and_run
     from ingest.domain.backfill import BackfillRequest
 
-    request = BackfillRequest(*parse_listed_period(since, until), rate)
+    request = BackfillRequest(*parse_listed_period(since, until), rate, dry_run)
     settings = start_with_source(source)
-    if dry_run:
-        print_counts(count_only(settings, request), settings.source, as_json=as_json)
-        return
     raise typer.Exit(print_ended(start_and_run(settings, request), as_json=as_json))

@@ -16,7 +16,7 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     `ingest backfill cancel 12` cancels the backfill with this number, see `ingest backfill list`.
     """
     from ingest.cli.orders.backfill.found import as_text, source_of_job
-    from ingest.cli.orders.backfill.running import counts
+    from ingest.cli.orders.backfill.running import cancelled_text
     from ingest.domain.backfill import Backfill
     from ingest.operations import backfill as operations
     from ingest.store.audit import AuditLog
@@ -33,4 +33,4 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(as_text(cancelled))
     else:
-        typer.echo(f"backfill {job} is cancelled: {counts(cancelled.progress)}")
+        typer.echo(cancelled_text(cancelled))

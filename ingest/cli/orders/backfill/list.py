@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
     from ingest.domain.backfill import Backfill
 
-_TABLE = Table(("id", "state", "listed", "enqueued", "since", "until", "requested by", "problem"), names=1, facts=4)
+_TABLE = Table(
+    ("id", "state", "listed", "missing", "outdated", "since", "until", "requested by", "problem"), names=1, facts=5
+)
 _LONGEST_ERROR = 100
 
 
 def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List backfills, the newest first. Changes nothing.
 
-    A waiting backfill is continued by a worker within a minute, or by `ingest backfill resume`.
+    Missing and outdated orders were enqueued, except in a dry run. A waiting backfill is continued by a worker within a minute, or by `ingest backfill resume`.
 
     Examples:
     `ingest backfill list` lists the newest 50 of all sources.
@@ -51,9 +53,10 @@ def _print_table(found: "Sequence[Backfill]", *, with_source: bool) -> None:
         (
             *([each.source] if with_source else ()),
             str(each.id),
-            each.state.value,
+            f"{each.state} (dry run)" if each.request.dry_run else each.state.value,
             f"{each.progress.listed:,}",
-            f"{each.progress.enqueued:,}",
+            f"{each.progress.missing:,}",
+            f"{each.progress.outdated:,}",
             format_time(each.request.since),
             format_time(each.request.until),
             printable(each.requested_by, 64),
