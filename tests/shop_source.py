@@ -26,6 +26,7 @@ tries = 1
 [sources.{name}.list]
 url = "{list_url}/wp-json/wc/v3/orders?modified_after={{since}}&modified_before={{until}}&dates_are_gmt=true&orderby=modified&order=asc&per_page={size}&page={{cursor}}"
 updated_at = "date_modified_gmt"
+amount = "total"
 time = "iso_without_zone"
 next = "page"
 size = {size}

@@ -131,8 +131,10 @@ class KindShop:
     async def plant_differences(self) -> dict[str, str]:
         """Make 50 orders differ between the shop and the database, and return how by ID."""
         state, order_id = self.shop.state, self.shop.kind.order_id
-        drawn = state.random_orders(50)
+        # Amazon's pending orders have no total.
+        drawn = sorted(state.random_orders(50), key=lambda order: order.status != "pending")
         outdated, deleted, missing, total = drawn[:15], drawn[15:25], drawn[25:45], drawn[45:]
+        by_list, by_lines = total[:3], total[3:]
         for order in outdated:
             state.change(order, quiet=True)
         for order in deleted:
@@ -146,7 +148,12 @@ class KindShop:
             """UPDATE orders SET attributes = attributes || '{"total_difference": "1.00"}'
             WHERE source = $1 AND order_id = ANY ($2::text[])""",
             self.name,
-            [order_id(order.number) for order in total],
+            [order_id(order.number) for order in by_lines],
+        )
+        await self.postgres.execute(
+            "UPDATE orders SET total = total + 0.01 WHERE source = $1 AND order_id = ANY ($2::text[])",
+            self.name,
+            [order_id(order.number) for order in by_list],
         )
         kinds = {"outdated": outdated, "unexpected": deleted, "missing": missing, "total": total}
         return {order_id(order.number): kind for kind, orders in kinds.items() for order in orders}

@@ -8,6 +8,7 @@ import csv
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from subprocess import CompletedProcess
@@ -61,7 +62,9 @@ async def planted(shop: ShopSource) -> dict[str, set[str]]:
     older = "SET version = version - interval '1 minute', updated_at = updated_at - interval '1 minute'"
     await shop.scene.sql(f"UPDATE orders {older} WHERE {of_source}", outdated)
     difference = """SET attributes = attributes || '{"total_difference": "1.50"}'"""
-    await shop.scene.sql(f"UPDATE orders {difference} WHERE {of_source}", total)
+    await shop.scene.sql(f"UPDATE orders {difference} WHERE {of_source}", total[:2])
+    # The lines of these changed without the document, and an outdated order is only outdated.
+    await shop.scene.sql(f"UPDATE orders SET total = total - 0.01 WHERE {of_source}", [*total[2:], outdated[0]])
     for order_id in deleted:
         order = shop.shop.state.get(shop.shop.kind.number(order_id))
         assert order is not None
@@ -88,6 +91,10 @@ async def test_exactly_the_planted_differences_are_found_reported_and_repaired(
 ) -> None:
     await backfilled(cli, shop, workers)
     clean = await run(cli, shop, "reconcile", *PERIOD, "--json")
+    described = shop.file.read_text()
+    shop.file.write_text(described.replace('amount = "total"', 'amount = "status"'))
+    unread = await run(cli, shop, "reconcile", *PERIOD, "--json")
+    shop.file.write_text(described)
     wanted = await planted(shop)
     erased = next(iter(wanted["missing"]))
     report, metrics, table = tmp_path / "found.jsonl", tmp_path / "shop.prom", tmp_path / "found.csv"
@@ -98,11 +105,15 @@ async def test_exactly_the_planted_differences_are_found_reported_and_repaired(
 
     assert clean.returncode == 0, clean.stderr
     assert json.loads(clean.stdout)["clean"]
+    assert (unread.returncode, json.loads(unread.stdout)["unread_amounts"]) == (0, ORDERS), unread.stderr
     assert (found.returncode, again.returncode, refused.returncode) == (1, 1, 1), found.stderr
     counted = {kind: json.loads(found.stdout)[kind]["count"] for kind in wanted}
     assert counted == {"missing": 20, "outdated": 15, "total": 5, "unexpected": 10}
     assert by_kind([json.loads(line) for line in report.read_text().splitlines()]) == wanted
-    assert by_kind(list(csv.DictReader(table.read_text().splitlines()))) == wanted
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert by_kind(rows) == wanted
+    cents = [Decimal(row["listed_total"]) - Decimal(row["stored_total"]) for row in rows if row["listed_total"]]
+    assert cents.count(Decimal("0.01")) == 3
     assert f'ingest_reconcile_differences{{source="{SOURCE}",difference="unexpected"}} 10\n' in metrics.read_text()
     assert (metrics.stat().st_mode & 0o777, report.stat().st_mode & 0o777) == (0o644, 0o600)
     assert f"{table} exists" in refused.stderr
@@ -126,12 +137,13 @@ async def test_orders_that_are_queued_or_dead_are_not_missing_and_changes_during
     cli: Cli, shop: ShopSource, workers: Workers
 ) -> None:
     await backfilled(cli, shop, workers)
-    queued, dead, changed, outdated = Random(3).sample(shop.order_ids(), 4)
+    queued, dead, changed, outdated, recalculated = Random(3).sample(shop.order_ids(), 5)
     await shop.scene.sql("DELETE FROM orders WHERE order_id = ANY ($1::text[])", [queued, dead])
     await shop.scene.sql(
         "UPDATE orders SET version = version - interval '1 minute', updated_at = NULL WHERE order_id = $1", outdated
     )
-    await shop.scene.enqueue(queued, outdated)
+    await shop.scene.sql("UPDATE orders SET total = total + 1 WHERE order_id = $1", recalculated)
+    await shop.scene.enqueue(queued, outdated, recalculated)
     fields: Any = {"order_id": dead, "reason": "not_found", "error": "x"}
     await shop.scene.redis.xadd(shop.scene.keys.dead, fields)
     order = shop.shop.state.get(shop.shop.kind.number(changed))

@@ -38,6 +38,7 @@ def read(home: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
         ("itmes = 'a'", "line 5, sources.shop-de.list.itmes: unknown key `itmes`; did you mean `items`?"),
         ("id = 1", "line 5, sources.shop-de.list.id: Expected `str`, got `int`"),
         ("items = 'a[0]'", "line 5, sources.shop-de.list.items: must be names of members"),
+        ("amount = 'total.'", "line 5, sources.shop-de.list.amount: must be names of members"),
         ("next = 'page'", "line 4, sources.shop-de.list.url: must contain {cursor} for the number"),
         ("method = 'GET'\nbody = {}", "line 6, sources.shop-de.list.body: has no effect with GET"),
         ("body = '{'", "line 5, sources.shop-de.list.body: must be JSON"),

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
 # The columns before a note in the report.
 _BELOW_NOTES = " " * 30
-_CSV_COLUMNS = ("source", "order_id", "difference", "listed_at", "stored_at", "total_difference")
+_CSV_COLUMNS = (
+    "source",
+    "order_id",
+    "difference",
+    "listed_at",
+    "stored_at",
+    "total_difference",
+    "listed_total",
+    "stored_total",
+)
 # The metrics are for the collector, which runs as another user, and contain no customer data.
 _FOR_ALL = 0o644
 

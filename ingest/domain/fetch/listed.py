@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Protocol
 
 import msgspec
@@ -19,11 +20,13 @@ class ListedOrder(msgspec.Struct, frozen=True, gc=False):
         order_id: ID of the order.
         updated_at: time of its last change, or None if the list does not contain it.
         document: the whole document of the order, if the list contains whole documents.
+        amount: total amount of the order, None if the list does not contain it, or NaN if it cannot be read.
     """
 
     order_id: str
     updated_at: datetime | None = None
     document: bytes | None = None
+    amount: Decimal | None = None
 
 
 class ListedPage(msgspec.Struct, frozen=True):

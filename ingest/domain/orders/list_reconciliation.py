@@ -25,6 +25,8 @@ class Difference:
         listed_at: time of its last change in the shop's list, or None if it is not listed.
         stored_at: time of its last change in the database, or None if it is not stored.
         total_difference: by which its lines do not add up to the total of its document. Empty if they do.
+        listed_total: its total in the shop's list. Empty unless it differs from `stored_total`.
+        stored_total: the total of its stored document. Empty unless it differs from `listed_total`.
     """
 
     order_id: str
@@ -32,6 +34,8 @@ class Difference:
     listed_at: datetime | None = None
     stored_at: datetime | None = None
     total_difference: str = ""
+    listed_total: str = ""
+    stored_total: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the difference for a report."""
@@ -41,6 +45,8 @@ class Difference:
             "listed_at": self.listed_at,
             "stored_at": self.stored_at,
             "total_difference": self.total_difference,
+            "listed_total": self.listed_total,
+            "stored_total": self.stored_total,
         }
 
 
@@ -57,9 +63,10 @@ class ListReconciliation:
         skipped: elements of the list without a usable order ID.
         missing: listed orders that were not found.
         outdated: orders with an older row, which are not queued.
-        total: orders whose lines do not add up to the total of their document.
+        total: orders whose lines do not add up to the total of their document, or whose document does not have the listed total.
         unexpected: orders with a row that changed within the period and are not listed. None if they were not searched.
         enqueued: missing and outdated orders that were enqueued.
+        unread_amounts: listed orders whose total cannot be read, and was not compared.
     """
 
     since: datetime
@@ -75,6 +82,7 @@ class ListReconciliation:
     total: ListedOrders
     unexpected: ListedOrders | None
     enqueued: int = 0
+    unread_amounts: int = 0
 
     @property
     def differences(self) -> dict[DifferenceKind, int]:
@@ -95,9 +103,18 @@ class ListReconciliation:
         """Return the report for a script."""
         return {"clean": self.is_clean, **asdict(self)}
 
+    @property
+    def _unread(self) -> str:
+        notes = []
+        if self.skipped:
+            notes.append(f"and {self.skipped:,} elements without a usable ID")
+        if self.unread_amounts:
+            notes.append(f"{self.unread_amounts:,} with an unreadable total")
+        return ", ".join(notes)
+
     def __str__(self) -> str:
         rows = [
-            ("listed", self.listed, f"and {self.skipped:,} elements without a usable ID" if self.skipped else ""),
+            ("listed", self.listed, self._unread),
             ("stored", self.stored, ""),
             ("queued", self.queued, ""),
             ("dead letters", self.dead, ""),

@@ -42,6 +42,7 @@ class Seen(IntFlag):
     OUTDATED = 64
     TOTAL_DIFFERS = 128
     UNEXPECTED = 256
+    LISTED_TOTAL_DIFFERS = 512
 
 
 SOMEWHERE = Seen.QUEUED | Seen.DEAD | Seen.STORED | Seen.ERASED

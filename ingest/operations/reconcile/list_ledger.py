@@ -1,7 +1,8 @@
-"""The ledger of a reconciliation with the shop's list, which also records the times of the last changes."""
+"""The ledger of a reconciliation with the shop's list, which also records the times of the last changes and the totals."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind
@@ -13,52 +14,77 @@ _PAGE = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LISTED = f"claim = {LedgerClaim.ACCEPTED:d}"
+# The total of an order with one of these is not compared with the list. A queued change may be of the same second.
+_NOT_COMPARED = Seen.OUTDATED | Seen.QUEUED
 # The condition of each kind of difference. An order has one kind, the first that applies.
 _KINDS = {
     DifferenceKind.MISSING: f"{_LISTED} AND seen & {SOMEWHERE:d} = 0",
     DifferenceKind.OUTDATED: f"{_LISTED} AND seen & {Seen.OUTDATED | Seen.QUEUED:d} = {Seen.OUTDATED:d}",
-    DifferenceKind.TOTAL: f"{_LISTED} AND seen & {Seen.OUTDATED | Seen.TOTAL_DIFFERS:d} = {Seen.TOTAL_DIFFERS:d}",
+    DifferenceKind.TOTAL: f"{_LISTED} AND (seen & {Seen.OUTDATED | Seen.TOTAL_DIFFERS:d} = {Seen.TOTAL_DIFFERS:d}"
+    f" OR seen & {_NOT_COMPARED | Seen.LISTED_TOTAL_DIFFERS:d} = {Seen.LISTED_TOTAL_DIFFERS:d})",
     DifferenceKind.UNEXPECTED: f"seen & {Seen.UNEXPECTED:d} <> 0",
 }
 
 
 class ListLedger(Ledger):
-    """One row for each order, with its times in the list and in the database."""
+    """One row for each order, with its times and totals in the list and in the database."""
 
     def __init__(self) -> None:
         super().__init__()
         self._database.execute(
             "CREATE TABLE times (order_id TEXT PRIMARY KEY, listed_at INTEGER, stored_at INTEGER,"
-            " total_difference TEXT NOT NULL DEFAULT '') WITHOUT ROWID"
+            " total_difference TEXT NOT NULL DEFAULT '', listed_total TEXT, stored_total TEXT) WITHOUT ROWID"
         )
 
     def add_listed(self, orders: Sequence[ListedOrder], claim: LedgerClaim) -> None:
-        """Add listed orders. If one is listed several times, its latest time counts."""
+        """Add listed orders. If one is listed several times, its latest time and its total of that time count."""
         self.add((order.order_id for order in orders), claim)
         self._execute_many(
-            "INSERT INTO times (order_id, listed_at) VALUES (?, ?) ON CONFLICT (order_id) DO UPDATE"
-            " SET listed_at = max(coalesce(listed_at, excluded.listed_at), coalesce(excluded.listed_at, listed_at))",
-            ((order.order_id, _number(order.updated_at)) for order in orders),
+            "INSERT INTO times (order_id, listed_at, listed_total) VALUES (?, ?, ?) ON CONFLICT (order_id) DO UPDATE"
+            " SET listed_at = max(coalesce(listed_at, excluded.listed_at), coalesce(excluded.listed_at, listed_at)),"
+            " listed_total = iif(listed_at > excluded.listed_at, listed_total, excluded.listed_total)",
+            ((order.order_id, _number(order.updated_at), _text_of(order.amount)) for order in orders),
         )
 
     def record_stored(self, stored: Sequence[StoredFacts]) -> None:
-        """Record the rows of listed orders, and compare their times."""
+        """Record the rows of listed orders, and compare their times and totals."""
+        differing = {row.order_id: row.document_total for row in stored if self._has_another_total(row)}
         self._execute_many(
-            "UPDATE times SET stored_at = ?, total_difference = ? WHERE order_id = ?",
-            ((_number(row.version), row.total_difference, row.order_id) for row in stored),
+            "UPDATE times SET stored_at = ?, total_difference = ?, stored_total = ? WHERE order_id = ?",
+            (
+                (_number(row.version), row.total_difference, _text_of(differing.get(row.order_id)), row.order_id)
+                for row in stored
+            ),
         )
         self._execute_many(
             "UPDATE ids SET seen = seen | ? | coalesce((SELECT iif(listed_at > stored_at, ?, 0) FROM times"
             " WHERE times.order_id = ids.order_id), 0) WHERE order_id = ?",
             (
                 (
-                    Seen.STORED | Seen.TOTAL_DIFFERS if row.total_difference else Seen.STORED,
+                    Seen.STORED
+                    | (Seen.TOTAL_DIFFERS if row.total_difference else 0)
+                    | (Seen.LISTED_TOTAL_DIFFERS if row.order_id in differing else 0),
                     Seen.OUTDATED,
                     row.order_id,
                 )
                 for row in stored
             ),
         )
+
+    def _has_another_total(self, row: StoredFacts) -> bool:
+        """Whether the list shows another total for the stored version of an order."""
+        query = "SELECT listed_total FROM times WHERE order_id = ? AND listed_at = ? AND listed_total IS NOT NULL"
+        listed = self._database.execute(query, (row.order_id, _number(row.version))).fetchone()
+        if listed is None or (total := row.document_total) is None:
+            return False
+        amount = Decimal(listed[0])
+        return not amount.is_nan() and amount != total
+
+    def unread_amounts(self) -> int:
+        """Count the orders of the period whose total in the list cannot be read."""
+        query = f"SELECT count(*) FROM ids JOIN times USING (order_id) WHERE {_LISTED} AND listed_total = 'NaN'"  # noqa: S608  as above
+        [[count]] = self._database.execute(query)
+        return int(count)
 
     def add_unexpected(self, stored: Iterable[StoredFacts]) -> None:
         """Record orders that are stored and not listed."""
@@ -96,12 +122,14 @@ class ListLedger(Ledger):
         for kind in kinds:
             after = ""
             query = (
-                "SELECT order_id, listed_at, stored_at, total_difference FROM ids LEFT JOIN times USING (order_id)"  # noqa: S608  as above
+                "SELECT order_id, listed_at, stored_at, total_difference, listed_total, stored_total"  # noqa: S608  as above
+                " FROM ids LEFT JOIN times USING (order_id)"
                 f" WHERE order_id > ? AND {_KINDS[kind]} ORDER BY order_id LIMIT {_PAGE}"
             )
             while page := self._database.execute(query, (after,)).fetchall():
-                for order_id, listed_at, stored_at, difference in page:
-                    yield Difference(order_id, kind, _time(listed_at), _time(stored_at), difference or "")
+                for order_id, listed_at, stored_at, difference, listed, total in page:
+                    totals = ("", "") if total is None else (listed or "", total)
+                    yield Difference(order_id, kind, _time(listed_at), _time(stored_at), difference or "", *totals)
                 after = page[-1][0]
 
 
@@ -109,10 +137,16 @@ def _text(difference: Difference) -> str:
     match difference.kind:
         case DifferenceKind.OUTDATED:
             return f"{difference.order_id} (stored {difference.stored_at:%FT%TZ}, listed {difference.listed_at:%FT%TZ})"
+        case DifferenceKind.TOTAL if difference.stored_total:
+            return f"{difference.order_id} (stored {difference.stored_total}, listed {difference.listed_total})"
         case DifferenceKind.TOTAL:
             return f"{difference.order_id} (by {difference.total_difference})"
         case DifferenceKind.MISSING | DifferenceKind.UNEXPECTED:
             return difference.order_id
+
+
+def _text_of(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
 
 
 def _number(moment: datetime | None) -> int | None:

@@ -97,6 +97,7 @@ async def reconcile_list(
         dead=ledger.count(somewhere, Seen.DEAD),
         erased=ledger.count(Seen.STORED | Seen.ERASED, Seen.ERASED),
         skipped=skipped,
+        unread_amounts=ledger.unread_amounts(),
         missing=ledger.examples(DifferenceKind.MISSING),
         outdated=ledger.examples(DifferenceKind.OUTDATED),
         total=ledger.examples(DifferenceKind.TOTAL),
@@ -120,7 +121,7 @@ async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> int
 
 
 class _ListLookUp:
-    """Finds the rows of listed orders, and compares their times."""
+    """Finds the rows of listed orders, and compares their times and totals."""
 
     def __init__(self, ledger: ListLedger, rows: Rows) -> None:
         self._ledger = ledger

@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from decimal import Decimal, DecimalException
 from typing import Any, NamedTuple, Self
 
 import asyncpg
 
 from ingest.domain.orders.comparison import StoredOrder
+from ingest.domain.orders.order import EXACT
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import connect
 from ingest.store.orders.columns import readable
@@ -18,7 +20,7 @@ from ingest.store.translation import translated
 _PAGE = 1000
 # An order whose `updated_at` is too far in the future has the time of its fetch as version.
 _FACTS = """
-SELECT order_id, greatest(version, updated_at), coalesce(attributes ->> 'total_difference', '')
+SELECT order_id, greatest(version, updated_at), coalesce(attributes ->> 'total_difference', ''), total
 FROM orders WHERE source = $1 AND order_id = ANY ($2)
 """
 # There is no index on the time, so that each statement examines a limited number of rows.
@@ -35,11 +37,22 @@ class StoredFacts(NamedTuple):
     Attributes:
         version: time of its last change.
         total_difference: by which its lines do not add up to the total of its document. Empty if they do.
+        total: the sum of its lines.
     """
 
     order_id: str
     version: datetime
     total_difference: str
+    total: Decimal
+
+    @property
+    def document_total(self) -> Decimal | None:
+        """The total of its document, or None if the mapping has an attribute of that name that is no amount."""
+        try:
+            total = EXACT.add(self.total, Decimal(self.total_difference or 0))
+        except DecimalException:
+            return None
+        return total if total.is_finite() else None
 
 
 class Rows:

@@ -34,6 +34,7 @@ class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         items: path of the array in the body. By default, the body itself or its only array.
         id: path of the order ID in an element.
         updated_at: path of the time of the last change in an element. Empty if there is none.
+        amount: path of the total amount in an element. Empty if there is none.
         next: where the next page is: `link`, `page`, `offset`, or a path in the body. Empty for a list of one page.
         more: path of a boolean that is false on the last page.
         size: elements of a full page. A shorter page is the last one.
@@ -57,6 +58,7 @@ class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     items: str = ""
     id: str = "id"
     updated_at: str = "updated_at"
+    amount: str = ""
     next: str = ""
     more: str = ""
     size: int = 0

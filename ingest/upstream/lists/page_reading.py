@@ -1,6 +1,7 @@
 """Reads the elements of a page, and where the next page is. Pure functions of the response."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from ingest.domain.errors import ListFault
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.orders.order_id import is_order_id
+from ingest.upstream.lists.amounts import UNREADABLE, read_amount
 from ingest.upstream.lists.declaration import LINK, OFFSET, PAGE, ListDeclaration, ListProblem
 from ingest.upstream.lists.links import next_link
 from ingest.upstream.lists.times import ListTimes
@@ -51,6 +53,7 @@ class PageReader:
         if not self._id:
             raise ListProblem("must be a path, such as id", "id")
         self._updated_at = _path(declared.updated_at, "updated_at")
+        self._amount = _path(declared.amount, "amount")
         self._next = () if declared.next in (LINK, PAGE, OFFSET) else _path(declared.next, "next")
         self._more = _path(declared.more, "more")
         self._total = _path(declared.total, "total")
@@ -101,7 +104,7 @@ class PageReader:
         if not is_order_id(order_id):
             return None
         document = bytes(element) if self._declared.complete else None
-        return ListedOrder(order_id, self._time(element), document)
+        return ListedOrder(order_id, self._time(element), document, self._amount_of(element))
 
     def _time(self, element: msgspec.Raw) -> Any:
         if not self._updated_at:
@@ -110,6 +113,14 @@ class PageReader:
             return self._times.read(msgspec.json.decode(_walked(element, self._updated_at)))
         except _INVALID:
             return None
+
+    def _amount_of(self, element: msgspec.Raw) -> Decimal | None:
+        if not self._amount:
+            return None
+        try:
+            return read_amount(_walked(element, self._amount))
+        except _INVALID:
+            return UNREADABLE
 
     def _cursor(self, body: bytes, headers: Mapping[str, str], cursor: str | None, count: int) -> str | None:
         declared = self._declared

@@ -262,6 +262,31 @@ async def test_elements_without_an_id_are_counted(shop: ScriptedServer) -> None:
     assert page.skipped == 6
 
 
+async def test_amounts_are_read_exactly_and_unreadable_ones_are_no_fault(shop: ScriptedServer) -> None:
+    amounts = [
+        b'"19.90"',
+        b"0.1000000000000000055511151231257827",
+        b"-1.5e2",
+        b" 7 ",
+        b"null",
+        b'""',
+        b'"1,50"',
+        b"true",
+        b"{}",
+        b"1e31",
+        b'"NaN"',
+    ]
+    listed = [b'{"id": %d, "total": {"amount": %s}}' % (number, each) for number, each in enumerate(amounts)]
+    shop.answer(http(200, b"[" + b", ".join([*listed, b'{"id": 98}', b'{"id": 99, "total": 1}']) + b"]"))
+
+    async with list_at(shop, "/orders?since={since}", amount="total.amount") as orders:
+        (page,) = await pages(orders)
+
+    exact = ["19.90", "0.1000000000000000055511151231257827", "-1.5E+2", "7"]
+    unreadable = ["NaN"] * 5
+    assert [str(order.amount) for order in page.orders] == [*exact, "None", "None", *unreadable, "None", "None"]
+
+
 async def test_complete_elements_are_documents_byte_for_byte(shop: ScriptedServer) -> None:
     shop.answer(http(200, b' {"a": 1, "orders" : [ {"id":1, "total": 1.10} ,\n{"id":2}]}'))
 
