@@ -281,10 +281,10 @@ def each_source() -> Section:
             graph(
                 Words(
                     "Polling behind, by source",
-                    "Time since the list of orders was read completely. It grows until the next reading, and returns to zero.",
+                    "Time since the list of orders was read completely. It grows until the next reading, and returns to zero. Without polling, it stays 0.",
                     _SECONDS,
                 ),
-                [Query(by_source(f"max by (source) (ingest_source_lag_seconds{{{_WORKERS}}} > 0)"), "{{source}}")],
+                [Query(by_source(f"max by (source) (ingest_source_lag_seconds{{{_WORKERS}}})"), "{{source}}")],
                 24,
             ),
             timeline(
