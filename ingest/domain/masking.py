@@ -9,7 +9,7 @@ LIST_PLACEHOLDERS = ("{since}", "{until}", "{cursor}")
 MASK = "***"
 # Options in the URLs of Redis and PostgreSQL that are not secret. All others are masked.
 _SHOWN_OPTIONS = frozenset({
-    "application_name", "connect_timeout", "database", "db", "dbname", "gssencmode", "host", "port", "protocol", "socket_timeout",
+    "application_name", "connect_timeout", "database", "db", "dbname", "gssencmode", "host", "nat", "port", "protocol", "sentinel_username", "socket_timeout",
     "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile", "sslcert", "sslcrl", "sslkey", "sslmode",
     "sslnegotiation", "sslrootcert", "target_session_attrs", "user", "username",
 })  # fmt: skip

@@ -5,13 +5,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
+from ingest.domain.sentinel_url import EXAMPLE, SCHEMES, is_sentinel_url, parse_sentinel_url
 from ingest.settings.types import Topic
 from ingest.settings.urls import (
     require_encoded_password,
     require_files,
     require_known_options,
+    require_no_cluster,
     require_scheme,
-    require_single_redis,
 )
 
 
@@ -19,22 +20,32 @@ class ConnectionSettings(Topic):
     """The addresses of Redis and PostgreSQL."""
 
     redis_url: SecretStr = Field(
-        SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey: redis://, rediss:// or unix://"
+        SecretStr("redis://127.0.0.1:6379/0"),
+        description="Redis or Valkey: redis://, rediss://, unix:// or redis+sentinel://",
     )
     postgres_dsn: SecretStr = Field(
         SecretStr("postgresql://127.0.0.1:5432/ingest"),
         description="PostgreSQL: postgresql://user:password@host/db, or with several hosts (host1,host2)",
     )
     redis_password: SecretStr | None = Field(None, description="Password for Redis, unless the URL contains it")
+    redis_sentinel_password: SecretStr | None = Field(
+        None, description="Password for the Sentinels, unless the URL contains it"
+    )
     postgres_password: SecretStr | None = Field(None, description="Password for PostgreSQL, unless the DSN contains it")
 
     @field_validator("redis_url")
     @classmethod
     def _redis_scheme(cls, value: SecretStr) -> SecretStr:
         url = value.get_secret_value()
-        require_single_redis(url)
-        require_scheme(url, ("redis", "rediss", "unix"), "redis://host:6379/0")
+        require_no_cluster(url)
+        is_sentinel = is_sentinel_url(url)
+        if is_sentinel:
+            require_scheme(url, SCHEMES, EXAMPLE, several_hosts=True)
+        else:
+            require_scheme(url, ("redis", "rediss", "unix", *SCHEMES), "redis://host:6379/0")
         require_encoded_password(url)
+        if is_sentinel:
+            url = parse_sentinel_url(url).redis_url
         if urlsplit(url).query:
             require_known_options(url)
             require_files(url)
@@ -62,7 +73,7 @@ class ConnectionSettings(Topic):
         require_files(value.get_secret_value())
         return value
 
-    @field_validator("redis_password", "postgres_password")
+    @field_validator("redis_password", "redis_sentinel_password", "postgres_password")
     @classmethod
     def _password(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value():

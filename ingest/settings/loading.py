@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSe
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.masking import PLACEHOLDER, mask_url
+from ingest.domain.sentinel_url import with_sentinel_password
 from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.settings import PREFIX
 from ingest.settings.api import ApiSettings
@@ -159,6 +160,15 @@ def _with_passwords(settings: Settings) -> Settings:
         user, _, host = parts.netloc.rpartition("@")
         account = f"{user.removesuffix(':')}:{quote(password.get_secret_value(), safe='')}"
         urls[url_name] = SecretStr(urlunsplit(parts._replace(netloc=f"{account}@{host}")))
+    if settings.redis_sentinel_password is not None:
+        url = urls.get("redis_url", settings.redis_url).get_secret_value()
+        try:
+            urls["redis_url"] = SecretStr(
+                with_sentinel_password(url, settings.redis_sentinel_password.get_secret_value())
+            )
+        except ValueError as error:
+            problem = f"{PREFIX}REDIS_SENTINEL_PASSWORD is set, and {PREFIX}REDIS_URL {error}: remove one of them"
+            raise ConfigError(problem) from None
     return settings.model_copy(update=urls)
 
 

@@ -15,19 +15,13 @@ _PAIRS = (("ssl_certfile", "ssl_keyfile", "ssl_password"), ("sslcert", "sslkey",
 _AMBIGUOUS = re.compile("[\u00df\u03c2\u200c\u200d]")
 
 
-def require_single_redis(url: str) -> None:
-    """Require the URL of a single Redis, because Sentinel and Cluster need other clients.
+def require_no_cluster(url: str) -> None:
+    """Require the URL of another Redis than a cluster, which needs another client.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is the URL of a cluster.
     """
-    scheme = url.partition("://")[0].lower()
-    if "sentinel" in scheme:
-        raise ValueError(
-            "Sentinel URLs are not supported yet: write redis://host:6379/0 with a host that always leads to the primary, even "
-            "after a failover (a proxy for Sentinel, a virtual IP, a Kubernetes service)"
-        )
-    if "cluster" in scheme:
+    if "cluster" in url.partition("://")[0].lower():
         raise ValueError(
             "Redis Cluster URLs are not supported yet: write redis://host:6379/0 of a Redis without cluster mode"
         )

@@ -82,7 +82,13 @@ MISTAKES = [
     ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_min_version=1", "invalid value"),
     ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_ciphers=none", "invalid value"),
     ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_ca_data=none", "invalid value"),
-    ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1:26379,h2:26379,h3/orders/0", "leads to the primary"),
+    ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1:26379,h2:26379,h3", "name of the service"),
+    ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1,h2:port/orders/0", "redis+sentinel://"),
+    ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}/x@h1,h2/orders/0", "INGEST_REDIS_URL"),
+    ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1/orders/x", "database"),
+    ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1/orders/0?no_such=1", "unknown to the Redis client"),
+    ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1/orders/0?nat=a", "nat=REPORTED"),
+    ("INGEST_REDIS_URL", f"rediss+sentinel://:{SECRET}@h1/orders/0?ssl_ca_certs=/no/such", "cannot be read: /no/such"),
     ("INGEST_REDIS_URL", f"redis+cluster://:{SECRET}@h1:6379,h2:6379", "without cluster mode"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/abc", "database"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/1/2", "database"),
@@ -287,6 +293,30 @@ def test_a_password_needs_no_user() -> None:
     settings = load_settings(redis_url="redis://redis:6379/0", redis_password=SecretStr("pw"))
 
     assert settings.redis_url.get_secret_value() == "redis://:pw@redis:6379/0"
+
+
+def test_passwords_of_redis_and_of_sentinels_are_inserted_into_one_url_and_masked() -> None:
+    settings = load_settings(
+        redis_url="redis+sentinel://ingest@h1,h2/orders/0?sentinel_username=reader",
+        redis_password=SecretStr("pw"),
+        redis_sentinel_password=SecretStr("p&w"),
+    )
+
+    assert settings.redis_url.get_secret_value() == (
+        "redis+sentinel://ingest:pw@h1,h2/orders/0?sentinel_username=reader&sentinel_password=p%26w"
+    )
+    assert effective(settings)["INGEST_REDIS_URL"] == (
+        "redis+sentinel://ingest:***@h1,h2/orders/0?sentinel_username=reader&sentinel_password=***"
+    )
+
+
+def test_a_password_for_sentinels_needs_their_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_REDIS_SENTINEL_PASSWORD", SECRET)
+
+    message = refusal()
+
+    assert "INGEST_REDIS_SENTINEL_PASSWORD is set" in message
+    assert SECRET not in message
 
 
 def test_two_passwords_for_one_server_are_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,8 @@ def findings(facts: RedisFacts | QueueUnavailable, settings: Settings, *, has_qu
 
 def _unusable(error: QueueUnavailable) -> Finding:
     if isinstance(error, QueueRefused):
-        return _OF.error(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
+        passwords = "INGEST_REDIS_PASSWORD, for Sentinels INGEST_REDIS_SENTINEL_PASSWORD"
+        return _OF.error(str(error), f"check INGEST_REDIS_URL, and user and password ({passwords})")
     advice = "start it, or check INGEST_REDIS_URL and the network between"
     return _OF.error(
         f"unavailable: {error}", next((advice for words, advice in _RUNNING.items() if words in str(error)), advice)

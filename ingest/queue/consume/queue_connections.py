@@ -21,6 +21,7 @@ from ingest.queue.redis.combined_calls import CombinedCalls
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.scripts import has_xnack
+from ingest.queue.redis.topology import Owner, only_owner
 
 # A lease of a quota is renewed several times a second: a server that does not answer for this long counts as unavailable.
 _LEASE_TIMEOUT = 2.0
@@ -32,7 +33,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     """Opened by `open`, which makes each connection when its first command is sent.
 
     Attributes:
-        url: where Redis is.
+        owner: the server of the connections.
         control: for commands that do not block.
         acking: for acks, so that they do not wait behind other commands.
         shared: commands that the consumers share.
@@ -40,7 +41,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
         closing: closes the connections that are idle.
     """
 
-    url: str
+    owner: Owner
     control: Redis
     acking: DirectConnection
     shared: SharedCommands
@@ -52,11 +53,12 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     async def open(cls, url: str, shared_block: float = _SHARED_BLOCK) -> AsyncIterator[Self]:
         """The connections of a process to `url`. Idle consumers wait together for up to `shared_block` seconds."""
         closing: list[Callable[[], Awaitable[None]]] = []
+        owner = only_owner(url)
         async with (
-            control_client(url) as control,
-            DirectConnection.open(url, COMMAND_TIMEOUT, _each(closing)) as acking,
-            DirectConnection.open(url, 2 * shared_block + COMMAND_TIMEOUT, _each(closing)) as reading,
-            DirectConnection.open(url, _LEASE_TIMEOUT) as leasing,
+            control_client(owner) as control,
+            DirectConnection.open(owner, COMMAND_TIMEOUT, _each(closing)) as acking,
+            DirectConnection.open(owner, 2 * shared_block + COMMAND_TIMEOUT, _each(closing)) as reading,
+            DirectConnection.open(owner, _LEASE_TIMEOUT) as leasing,
         ):
             closing += [partial(close_idle, control), acking.close_if_idle, reading.close_if_idle]
             shared = SharedCommands(
@@ -65,7 +67,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
             quota_calls = CombinedCalls(control, leasing.run)
             try:
                 yield cls(
-                    url=url, control=control, acking=acking, shared=shared, quota_calls=quota_calls, closing=closing
+                    owner=owner, control=control, acking=acking, shared=shared, quota_calls=quota_calls, closing=closing
                 )
             finally:
                 await shared.close()
@@ -75,7 +77,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     async def access(self, queue: str, group: str, name: str, block: float) -> AsyncIterator[GroupAccess]:
         """Access of the consumer `name` to a group of a queue, with a connection for reads, which block up to `block` seconds."""
         keys = Keys.of(queue, group)
-        async with DirectConnection.open(self.url, block + COMMAND_TIMEOUT, _each(self.closing)) as reading:
+        async with DirectConnection.open(self.owner, block + COMMAND_TIMEOUT, _each(self.closing)) as reading:
             self.closing.append(reading.close_if_idle)
             self.shared.consumers += 1
             try:

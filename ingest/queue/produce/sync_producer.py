@@ -15,7 +15,7 @@ from ingest.domain.source_name import UNNAMED, parse_source_name, queue_of
 from ingest.loop_thread import Background
 from ingest.queue.produce.producer import IDEMPOTENCY_LIFETIME, Producer, checked_lifetime
 from ingest.queue.produce.submission import Orders, listed_orders
-from ingest.queue.redis.checked_connections import connection_options
+from ingest.queue.redis.topology import topology_of
 
 
 class SyncProducer:
@@ -40,7 +40,7 @@ class SyncProducer:
     ) -> None:
         lifetime = checked_lifetime(idempotency_lifetime)
         # A URL that cannot be read is an error of this call, not of the first one that connects.
-        connection_options(url)
+        topology_of(url)
         own_queue = queue_of(queue, source and parse_source_name(source))
 
         def connect() -> AbstractAsyncContextManager[Producer]:

@@ -116,8 +116,12 @@ class CheckedConnection(_Base):
             return
         if not isinstance(about, list | dict) or b"server" not in about:
             raise NoQueueThere("the server is not Redis")
-        if b"sentinel" in (about.values() if isinstance(about, dict) else about):
-            raise NoQueueThere("the server is a Sentinel; give the URL of the Redis that it watches")
+        self.check_server(about if isinstance(about, dict) else dict(zip(about[::2], about[1::2], strict=False)))
+
+    def check_server(self, about: Mapping[bytes, Any]) -> None:
+        """Raise an error if a server that describes itself like this cannot be used by this connection."""
+        if about.get(b"mode") == b"sentinel":
+            raise NoQueueThere("the server is a Sentinel; write redis+sentinel://host:26379/SERVICE/0")
 
     async def _about(self) -> Any:
         """The server's reply about itself, or None if the user may not read it and the reply is Redis' own."""
@@ -130,12 +134,15 @@ class CheckedConnection(_Base):
             raise
 
 
-class _CheckingTcp(CheckedConnection, Connection):
-    pass
+class CheckedTcp(CheckedConnection, Connection):
+    """A connection without TLS."""
 
 
-class _CheckingTls(_CheckingTcp, SSLConnection):
+class CheckedTls(CheckedTcp, SSLConnection):
+    """A connection with TLS."""
+
     async def connect_check_health(self, *arguments: Any, **options: Any) -> None:
+        """Connect if necessary, by the present content of the files of certificates."""
         # redis-py keeps the first content, so that a file that was rotated, or was invalid for a moment, would never be read again.
         given = self.ssl_context
         if not self.is_connected and (given.context is None or given.ca_certs or given.ca_path or given.certfile):
@@ -174,14 +181,14 @@ def _file_named(options: str) -> Iterator[None]:
         raise redis_errors.ConnectionError(f"the file in {options} cannot be used: {reason}") from error
 
 
-class _CheckingUnix(CheckedConnection, UnixDomainSocketConnection):
+class _CheckedUnix(CheckedConnection, UnixDomainSocketConnection):
     pass
 
 
-_CHECKING: Mapping[type, type] = {
-    Connection: _CheckingTcp,
-    SSLConnection: _CheckingTls,
-    UnixDomainSocketConnection: _CheckingUnix,
+_CHECKED: Mapping[type, type] = {
+    Connection: CheckedTcp,
+    SSLConnection: CheckedTls,
+    UnixDomainSocketConnection: _CheckedUnix,
 }
 
 
@@ -193,7 +200,7 @@ def connection_options(url: str, **defaults: Any) -> dict[str, Any]:
         **defaults,
         **{name: value for name, value in parse_url(url).items() if name not in _OURS},
     }
-    options["connection_class"] = _CHECKING[options.get("connection_class", Connection)]
+    options["connection_class"] = _CHECKED[options.get("connection_class", Connection)]
     return options
 
 

@@ -23,8 +23,8 @@ from ingest.queue.redis.checked_connections import (
     NoQueueThere,
     close_last_answered,
     code_of,
-    connection_options,
 )
+from ingest.queue.redis.topology import Owner, only_owner
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -72,12 +72,12 @@ class _ControlPool(BlockingConnectionPool):
             await connection.disconnect(nowait=True)
 
 
-def control_client(url: str, connections: int = CONTROL_CONNECTIONS) -> Redis:
-    """A client for commands that do not block, used by many tasks."""
+def control_client(at: str | Owner, connections: int = CONTROL_CONNECTIONS) -> Redis:
+    """A client for commands that do not block, used by many tasks, of the Redis at a URL or of an owner."""
     pool = _ControlPool(
         max_connections=connections,
         timeout=COMMAND_TIMEOUT,
-        **connection_options(url, socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT),
+        **only_owner(at).connection_options(socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT),
     )
     return Redis.from_pool(pool)
 

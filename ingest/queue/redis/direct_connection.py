@@ -14,8 +14,9 @@ from redis.asyncio import ConnectionPool
 from redis.commands.core import AsyncScript
 from redis.exceptions import ConnectionError, NoScriptError  # noqa: A004  redis-py's own, which is no OSError
 
-from ingest.queue.redis.checked_connections import CheckedConnection, connection_options
+from ingest.queue.redis.checked_connections import CheckedConnection
 from ingest.queue.redis.connection import COMMAND_TIMEOUT
+from ingest.queue.redis.topology import Owner, only_owner
 
 
 class DirectConnection:
@@ -37,11 +38,12 @@ class DirectConnection:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, within: float, on_loss: Callable[[], Awaitable[None]] | None = None
+        cls, at: str | Owner, within: float, on_loss: Callable[[], Awaitable[None]] | None = None
     ) -> AsyncIterator[Self]:
-        """A connection with replies within `within` seconds. `on_loss` is called when it is lost."""
+        """A connection to the Redis at a URL or to an owner, with replies within `within` seconds. `on_loss` is called when it is lost."""
         # No timeout of the connection's own, which would make a task of each sending.
-        pool = ConnectionPool(**connection_options(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT))
+        options = only_owner(at).connection_options(socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
+        pool = ConnectionPool(**options)
         connection = cls(pool.make_connection(), within, on_loss)  # type: ignore[no-untyped-call]
         try:
             yield connection

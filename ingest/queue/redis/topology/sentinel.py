@@ -1,0 +1,152 @@
+"""A primary that Sentinels watch, and replace by one of its replicas when it fails.
+
+The lookup is the one that Redis documents for clients of Sentinel: a Sentinel returns the primary's address, and the server there has to
+confirm that it is a primary. A promoted replica is found while Sentinels still reconfigure the others, when redis-py's own
+`Sentinel.discover_master` reports that the service is down.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from redis import exceptions as redis_errors
+from redis.asyncio import ConnectionPool, Redis
+
+from ingest.domain.sentinel_url import Address, SentinelUrl
+from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
+from ingest.queue.redis.topology.found_connections import (
+    PrimaryTcp,
+    PrimaryTls,
+    SentinelTcp,
+    SentinelTls,
+)
+
+# Seconds. Several Sentinels may have to be asked within the shortest timeout of a command.
+_SENTINEL_TIMEOUT = 0.5
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+_REJECTIONS = (NoQueueThere, redis_errors.AuthenticationError, redis_errors.NoPermissionError)
+
+
+class SentinelTopology:
+    """The primary owns all keys. Keeps the contracts of `Topology` and `Owner`."""
+
+    def __init__(self, url: SentinelUrl) -> None:
+        self._url = url
+        self._primary = PrimaryAddress(url)
+
+    def owner_of(self, key: str) -> "SentinelTopology":
+        """Return the primary, whichever it is."""
+        del key
+        return self
+
+    def connection_options(self, **defaults: Any) -> dict[str, Any]:
+        """Return the options of connections that look up the primary when they connect."""
+        options = connection_options(self._url.redis_url, **defaults)
+        options["connection_class"] = PrimaryTls if issubclass(options["connection_class"], CheckedTls) else PrimaryTcp
+        return options | {"address": self._primary}
+
+
+class PrimaryAddress:
+    """Looks up the address of the primary, for all connections of a topology.
+
+    Connections that look it up at the same time share one lookup. While no connection to a found address succeeds, lookups are
+    delayed with exponential backoff and jitter, so that many processes do not ask the Sentinels continuously.
+
+    Args:
+        url: addresses of the Sentinels and the name of the service.
+        uniform: returns a random number between two others.
+    """
+
+    def __init__(self, url: SentinelUrl, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        self._url = url
+        # The Sentinel that responded last comes first.
+        self._sentinels = list(url.sentinels)
+        self._uniform = uniform
+        self._turn = asyncio.Lock()
+        self._lookups = 0
+        self._found: Address | redis_errors.RedisError | None = None
+        self._unconfirmed = 0
+        self._primary: Address | None = None
+
+    async def find(self) -> Address:
+        """Return where to connect.
+
+        Raises:
+            ConnectionError: no Sentinel responds.
+            NoQueueThere: the Sentinels deny access, or do not watch the service.
+        """
+        lookups = self._lookups
+        async with self._turn:
+            if lookups == self._lookups or self._found is None:
+                await asyncio.sleep(self._pause())
+                self._unconfirmed += 1
+                self._found = await self._look_up()
+                self._lookups += 1
+            found = self._found
+        if isinstance(found, redis_errors.RedisError):
+            raise found
+        return self._url.reached_at.get(found, found)
+
+    def confirm(self, address: Address) -> None:
+        """Note that the server at an address is the primary. Connections to another one are closed before their next command."""
+        self._unconfirmed = 0
+        self._primary = address
+
+    def is_former(self, address: Address) -> bool:
+        """Whether a connection has found another primary since then."""
+        return self._primary is not None and self._primary != address
+
+    def _pause(self) -> float:
+        if not self._unconfirmed:
+            return 0.0
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._unconfirmed - 1, 10))
+        return self._uniform(longest / 2, longest)
+
+    async def _look_up(self) -> Address | redis_errors.RedisError:
+        """Ask one Sentinel after the other."""
+        failures: list[tuple[str, Exception]] = []
+        for host, port in list(self._sentinels):
+            # The last one until it responds, so that a lookup that is cancelled here is not repeated with the same Sentinel.
+            self._sentinels.remove((host, port))
+            self._sentinels.append((host, port))
+            try:
+                found = await self._ask(host, port)
+            except (redis_errors.RedisError, OSError) as error:
+                failures.append((f"Sentinel {host}:{port}: {error}", error))
+                continue
+            self._sentinels.remove((host, port))
+            self._sentinels.insert(0, (host, port))
+            return found
+        return _summary(failures)
+
+    async def _ask(self, host: str, port: int) -> Address:
+        """Return the address that a Sentinel reports."""
+        options = connection_options(self._url.redis_url)
+        is_tls = issubclass(options["connection_class"], CheckedTls)
+        # Certificates, and how connections are made, but not the user of Redis.
+        options = {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
+        options |= {
+            "host": host,
+            "port": port,
+            "username": self._url.username,
+            "password": self._url.password,
+            "connection_class": SentinelTls if is_tls else SentinelTcp,
+            "socket_timeout": _SENTINEL_TIMEOUT,
+            "socket_connect_timeout": _SENTINEL_TIMEOUT,
+        }
+        async with Redis.from_pool(ConnectionPool(**options)) as sentinel:
+            reply: Any = await sentinel.sentinel_get_master_addr_by_name(self._url.service, return_responses=True)
+        if reply is None:
+            raise NoQueueThere(f"does not watch a service {self._url.service!r}")
+        name, number = reply
+        return name.decode() if isinstance(name, bytes) else str(name), int(number)
+
+
+def _summary(failures: list[tuple[str, Exception]]) -> redis_errors.RedisError:
+    """One error for all. Waiting may help unless every Sentinel has rejected the request."""
+    text = "; ".join(text for text, _ in failures)
+    if all(isinstance(error, _REJECTIONS) for _, error in failures):
+        return NoQueueThere(text)
+    return redis_errors.ConnectionError(text)

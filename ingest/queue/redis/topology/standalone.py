@@ -1,0 +1,26 @@
+"""One Redis at a fixed address."""
+
+from typing import Any
+
+from ingest.queue.redis.checked_connections import connection_options
+
+
+class StandaloneTopology:
+    """Owns all keys. Keeps the contracts of `Topology` and `Owner`.
+
+    Raises:
+        ValueError: the URL is invalid.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        connection_options(url)
+
+    def owner_of(self, key: str) -> "StandaloneTopology":
+        """Return this server."""
+        del key
+        return self
+
+    def connection_options(self, **defaults: Any) -> dict[str, Any]:
+        """Return the options of the URL."""
+        return connection_options(self._url, **defaults)

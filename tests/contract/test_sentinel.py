@@ -1,0 +1,222 @@
+"""A Redis that Sentinels watch: clients find the primary, and go on at the replica that the Sentinels promote."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from consumers import Consumer
+from proxy import Proxy
+from redis.asyncio import Redis
+from sentinel_set import SentinelSet
+from servers.kinds import Kind
+from tls import Certificates, behind_tls
+
+from ingest.domain.deliveries.accepted import Durability
+from ingest.domain.errors import QueueUnavailable
+from ingest.domain.sentinel_url import parse_sentinel_url
+from ingest.lab.servers.server import free_port
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.checked_connections import connection_options
+from ingest.queue.redis.connection import QueueRefused, control_client, translated
+from ingest.queue.redis.topology.found_connections import PrimaryTcp
+from ingest.queue.redis.topology.sentinel import PrimaryAddress
+
+QUEUE = "orders"
+# Seconds from a failure until commands succeed again.
+RESUMED_WITHIN = 15
+BEFORE = [f"before-{number}" for number in range(20)]
+
+
+@pytest.fixture
+async def watched(kind: Kind) -> AsyncIterator[SentinelSet]:
+    with TemporaryDirectory(prefix="ingest-") as folder, SentinelSet.open(kind, Path(folder)) as watched:
+        await watched.become_ready()
+        yield watched
+
+
+async def read_all(consumer: Consumer, count: int) -> set[str]:
+    """Read and ack until there were so many different orders, and wait while Redis is unavailable."""
+    seen: set[str] = set()
+    held = []
+    while len(seen) < count:
+        try:
+            found = await consumer.read(10, 0.2) or await consumer.claim_own(10, [])
+            held += [delivery.entry for delivery in found]
+            seen |= {delivery.order_id or "" for delivery in found}
+            await consumer.ack(held)
+            held = []
+        except QueueUnavailable:
+            await asyncio.sleep(0.1)
+    return seen
+
+
+@pytest.mark.parametrize("failure", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+async def test_producers_and_consumers_go_on_at_the_promoted_replica_without_a_loss(
+    watched: SentinelSet, failure: signal.Signals
+) -> None:
+    primary = await watched.primary()
+    async with (
+        Consumer.open(watched.url(), QUEUE, "ingest", "one", 1.0) as consumer,
+        Producer.connect(watched.url(), QUEUE) as producer,
+    ):
+        await consumer.ensure_group()
+        await producer.enqueue(BEFORE)
+        await consumer.read(5, 1.0)  # pending
+        await watched.replicate()
+
+        os.kill(primary.pid, failure)
+        async with asyncio.timeout(RESUMED_WITHIN):
+            await producer.enqueue(["after"])
+            seen = await read_all(consumer, len(BEFORE) + 1)
+
+    assert seen == {"after", *BEFORE}
+    assert (await watched.primary()).port != primary.port
+
+
+async def test_a_planned_failover_loses_nothing_that_a_replica_has_confirmed(watched: SentinelSet) -> None:
+    # The former primary accepts writes until a Sentinel makes it a replica, which deletes them.
+    primary = await watched.primary()
+    async with (
+        Consumer.open(watched.url(), QUEUE, "ingest", "one", 1.0) as consumer,
+        Producer.connect(watched.url(), QUEUE, durability=Durability.REPLICATED) as producer,
+    ):
+        await consumer.ensure_group()
+        await producer.enqueue(BEFORE)
+
+        await watched.fail_over()
+        async with asyncio.timeout(2 * RESUMED_WITHIN):
+            await producer.enqueue(["after"])
+            seen = await read_all(consumer, len(BEFORE) + 1)
+
+    assert seen == {"after", *BEFORE}
+    assert (await watched.primary()).port != primary.port
+
+
+async def test_a_thawed_primary_accepts_nothing_from_a_new_connection(watched: SentinelSet) -> None:
+    primary = await watched.primary()
+    os.kill(primary.pid, signal.SIGSTOP)
+    await watched.await_other_than(primary)
+    os.kill(primary.pid, signal.SIGCONT)
+
+    async with Producer.connect(watched.url(), QUEUE) as producer:
+        await producer.enqueue(["later"])
+
+    async with Redis.from_url((await watched.primary()).url) as redis:
+        assert await redis.xlen(Keys.of(QUEUE).stream) == 1
+
+
+async def test_a_sentinel_that_is_gone_or_frozen_is_skipped(watched: SentinelSet) -> None:
+    watched.sentinels[0].kill()
+    os.kill(watched.sentinels[1].pid, signal.SIGSTOP)
+
+    async with asyncio.timeout(3), control_client(watched.url()) as client:
+        assert await client.ping()
+        # The Sentinel that responds is first now.
+        await client.connection_pool.disconnect()
+        started = asyncio.get_running_loop().time()
+        assert await client.ping()
+        assert asyncio.get_running_loop().time() - started < 0.4
+
+
+async def test_an_address_behind_nat_is_replaced(watched: SentinelSet) -> None:
+    primary = await watched.primary()
+    with Proxy(primary.port) as proxy:
+        mapping = f"&nat=127.0.0.1:{primary.port},127.0.0.1:{proxy.port}"
+        async with control_client(watched.url(options=mapping)) as client:
+            assert await client.ping()
+            proxy.cut()
+            with pytest.raises(QueueUnavailable), translated():
+                await client.ping()
+
+
+async def test_an_unreachable_sentinel_set_is_an_outage_that_names_the_sentinels() -> None:
+    port = free_port()
+    async with control_client(f"redis+sentinel://127.0.0.1:{port}/orders/0") as client:
+        with pytest.raises(QueueUnavailable, match=f"Sentinel 127.0.0.1:{port}") as caught, translated():
+            await client.ping()
+
+    assert not isinstance(caught.value, QueueRefused)
+
+
+async def test_mistakes_in_the_url_are_refused_with_their_reason(watched: SentinelSet) -> None:
+    primary = await watched.primary()
+    right = watched.url()
+    mistakes = {
+        right.replace("/orders/", "/other/"): "does not watch a service 'other'",
+        right.replace(
+            "sentinel_password=", "sentinel_password=x"
+        ): "WRONGPASS|invalid username-password|invalid password",
+        right.partition("?")[0]: "[Aa]uthentication required|HELLO must be called|NOAUTH",
+        watched.url(hosts=f"127.0.0.1:{primary.port}").replace(watched.sentinels[0].password, primary.password): (
+            "the server is not a Sentinel"
+        ),
+    }
+    for url, reason in mistakes.items():
+        async with control_client(url) as client:
+            with pytest.raises(QueueRefused, match=reason), translated():
+                await client.ping()
+
+
+async def test_over_tls_sentinels_and_primary_are_verified(watched: SentinelSet, tmp_path: Path) -> None:
+    primary = await watched.primary()
+    certificates = Certificates(tmp_path / "certificates")
+    context = certificates.server_context()
+    async with (
+        behind_tls(watched.sentinels[0].port, context) as sentinel,
+        behind_tls(primary.port, context) as reached,
+    ):
+        options = f"&nat=127.0.0.1:{primary.port},localhost:{reached}"
+        url = watched.url(hosts=f"localhost:{sentinel}", options=options).replace("redis+", "rediss+")
+        async with control_client(f"{url}&ssl_ca_certs={certificates.ca}") as client:
+            assert await client.ping()
+        async with control_client(url) as client:
+            with pytest.raises(QueueUnavailable, match="certificate verify failed"), translated():
+                await client.ping()
+
+
+async def test_a_connection_to_a_former_primary_is_closed_once_another_has_found_the_new_one(
+    kind: Kind, tmp_path: Path
+) -> None:
+    with kind.server(tmp_path / "one") as one, kind.server(tmp_path / "other") as other:
+        other.password = one.password
+        other.restart()
+        address = Moving(one.port)
+        owner = At(address, one.password)
+        async with control_client(owner) as first, control_client(owner) as second:
+            await first.set("key", "former")
+
+            address.port = other.port
+            await second.ping()
+            await first.set("key", "new")
+
+        async with Redis.from_url(other.url) as redis:
+            assert await redis.get("key") == b"new"
+
+
+class Moving(PrimaryAddress):
+    """An address that the test changes, without Sentinels."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(parse_sentinel_url("redis+sentinel://nowhere/orders"))
+        self.port = port
+
+    async def find(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+
+class At:
+    """An owner at such an address."""
+
+    def __init__(self, address: PrimaryAddress, password: str) -> None:
+        self._address = address
+        self._password = password
+
+    def connection_options(self, **defaults: Any) -> dict[str, Any]:
+        options = connection_options(f"redis://:{self._password}@nowhere/0", **defaults)
+        return options | {"connection_class": PrimaryTcp, "address": self._address}

@@ -1,0 +1,167 @@
+"""A primary, a replica and three Sentinels that watch them, all of one kind of server."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from servers.kinds import Kind
+from support import eventually
+
+from ingest.lab.servers import ValkeyServer
+
+SERVICE = "orders"
+_QUORUM = 2
+_OFTEN = 0.05
+# Sentinel's intervals in milliseconds, which are seconds by default.
+_INTERVALS = {"info-period": 200, "publish-period": 200, "ask-period": 100, "ping-period": 100}
+
+
+class SentinelServer(ValkeyServer):
+    """A Sentinel that watches the server on port `watched` with the password `password_there`."""
+
+    def __init__(self, folder: Path, kind: Kind, watched: int, password_there: str, password: str) -> None:
+        super().__init__(folder, binary=kind.binary)
+        self.password = password
+        self._watched = watched
+        self._password_there = password_there
+
+    def _command(self, port: int) -> Sequence[str | Path]:
+        configuration = self.directory / "sentinel.conf"
+        if not configuration.exists():
+            # Sentinel writes its state into this file.
+            lines = [
+                "bind 127.0.0.1",
+                f"requirepass {self.password}",
+                f"sentinel sentinel-pass {self.password}",
+                f"sentinel monitor {SERVICE} 127.0.0.1 {self._watched} {_QUORUM}",
+                f"sentinel auth-pass {SERVICE} {self._password_there}",
+                f"sentinel down-after-milliseconds {SERVICE} 500",
+                f"sentinel failover-timeout {SERVICE} 3000",
+                f"port {port}",
+            ]
+            configuration.touch(mode=0o600)
+            configuration.write_text("\n".join(lines) + "\n")
+        return [self._binary, configuration, "--sentinel"]
+
+
+class SentinelSet:
+    """The running servers.
+
+    Attributes:
+        servers: the first primary and its replica.
+        sentinels: the three Sentinels.
+    """
+
+    def __init__(self, servers: Sequence[ValkeyServer], sentinels: Sequence[SentinelServer]) -> None:
+        self.servers = servers
+        self.sentinels = sentinels
+
+    @classmethod
+    @contextmanager
+    def open(cls, kind: Kind, folder: Path) -> Iterator["SentinelSet"]:
+        """Start all. They are a set after `become_ready`."""
+        password, sentinel_password = secrets.token_urlsafe(18), secrets.token_urlsafe(18)
+        options = {"masterauth": password, "repl_diskless_sync_delay": "0"}
+        with ExitStack() as stack:
+            primary = kind.server(folder / "primary", **options)
+            primary.password = password
+            stack.enter_context(primary)
+            replica = kind.server(folder / "replica", replicaof=f"127.0.0.1 {primary.port}", **options)
+            replica.password = password
+            stack.enter_context(replica)
+            sentinels = [
+                stack.enter_context(
+                    SentinelServer(folder / f"sentinel-{number}", kind, primary.port, password, sentinel_password)
+                )
+                for number in range(3)
+            ]
+            yield cls([primary, replica], sentinels)
+
+    @property
+    def hosts(self) -> str:
+        """The addresses of the Sentinels, as in a URL."""
+        return ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+
+    def url(self, *, hosts: str = "", options: str = "") -> str:
+        """Where clients connect."""
+        password = quote(self.sentinels[0].password, safe="")
+        account = quote(self.servers[0].password, safe="")
+        return f"redis+sentinel://:{account}@{hosts or self.hosts}/{SERVICE}/0?sentinel_password={password}{options}"
+
+    async def become_ready(self) -> None:
+        """Wait until the Sentinels know each other and a replica that has everything."""
+        for sentinel in self.sentinels:
+            for name, milliseconds in _INTERVALS.items():
+                await _ask(sentinel, "SENTINEL", "DEBUG", name, milliseconds)
+        await eventually(self._is_complete, every=_OFTEN)
+
+    async def primary(self) -> ValkeyServer:
+        """The server that most Sentinels report as the primary."""
+        ports = [(await _state(sentinel))["port"] for sentinel in self.sentinels if sentinel.is_running()]
+        port = max(set(ports), key=ports.count)
+        return next(server for server in self.servers if server.port == port)
+
+    async def fail_over(self) -> None:
+        """Let a Sentinel exchange the roles, as an operator does."""
+        before = await self.primary()
+
+        async def is_accepted() -> bool:
+            # Until this Sentinel has heard from the replica.
+            with suppress(RedisError):
+                return bool(await _ask(self.sentinels[0], "SENTINEL", "FAILOVER", SERVICE))
+            return False
+
+        await eventually(is_accepted, every=_OFTEN)
+        await self.await_other_than(before)
+
+    async def await_other_than(self, before: ValkeyServer) -> None:
+        """Wait until all Sentinels report another primary, which accepts writes."""
+
+        async def is_replaced() -> bool:
+            with suppress(RedisError, OSError):
+                states = [await _state(sentinel) for sentinel in self.sentinels if sentinel.is_running()]
+                after = await self.primary()
+                return all(state["port"] != before.port for state in states) and (
+                    (await _ask(after, "ROLE"))[0] == b"master"
+                )
+            return False
+
+        await eventually(is_replaced, every=_OFTEN)
+
+    async def replicate(self) -> None:
+        """Wait until the replica has everything."""
+        await eventually(self._is_in_step, every=_OFTEN)
+
+    async def _is_in_step(self) -> bool:
+        found = [await _replication(server) for server in self.servers]
+        return len({each["master_repl_offset"] for each in found}) == 1
+
+    async def _is_complete(self) -> bool:
+        with suppress(RedisError, OSError, KeyError):
+            states = [await _state(sentinel) for sentinel in self.sentinels]
+            return await self._is_in_step() and all(
+                (state["num-slaves"], state["num-other-sentinels"]) == (1, 2) and state["flags"] == "master"
+                for state in states
+            )
+        return False
+
+
+async def _state(sentinel: SentinelServer) -> dict[str, Any]:
+    async with Redis.from_url(sentinel.url, protocol=2) as client:
+        masters: Any = await client.sentinel_masters()
+        return dict(masters[SERVICE])
+
+
+async def _replication(server: ValkeyServer) -> dict[str, Any]:
+    async with Redis.from_url(server.url) as client:
+        return dict(await client.info("replication"))
+
+
+async def _ask(server: ValkeyServer, *command: str | bytes | int) -> Any:
+    async with Redis.from_url(server.url) as client:
+        return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
