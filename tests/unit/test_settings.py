@@ -372,6 +372,8 @@ def test_every_setting_may_come_from_a_file(home: Path, monkeypatch: pytest.Monk
     value = default.get_secret_value() if hasattr(default, "get_secret_value") else default
     (home / "value").write_text(str(EXAMPLES.get(name, SECRET) if value is None else value))
     monkeypatch.setenv(f"INGEST_{name.upper()}_FILE", str(home / "value"))
+    if name == "redis_sentinel_password":
+        monkeypatch.setenv("INGEST_REDIS_URL", "redis+sentinel://host/orders/0")
 
     load_settings()
 
