@@ -180,6 +180,19 @@ async def test_over_tls_sentinels_and_primary_are_verified(watched: SentinelSet,
                 await client.ping()
 
 
+async def test_a_replica_that_sentinels_still_report_is_waited_for(watched: SentinelSet) -> None:
+    primary, replica = watched.servers
+    address = Moving(replica.port)
+    async with control_client(At(address, replica.password)) as client:
+        with pytest.raises(QueueUnavailable, match="is a replica") as caught, translated():
+            await client.ping()
+
+        address.port = primary.port
+        assert await client.ping()
+
+    assert not isinstance(caught.value, QueueRefused)
+
+
 async def test_a_connection_to_a_former_primary_is_closed_once_another_has_found_the_new_one(
     kind: Kind, tmp_path: Path
 ) -> None:
