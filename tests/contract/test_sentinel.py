@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -161,6 +162,18 @@ async def test_mistakes_in_the_url_are_refused_with_their_reason(watched: Sentin
         async with control_client(url) as client:
             with pytest.raises(QueueRefused, match=reason), translated():
                 await client.ping()
+
+
+async def test_a_user_with_the_documented_rights_suffices(watched: SentinelSet) -> None:
+    text = Path(__file__).parents[2].joinpath("docs/how-to/sentinel.md").read_text()
+    [rule] = re.findall(r"^  user (ingest .*)$", text, re.MULTILINE)
+    for sentinel in watched.sentinels:
+        async with Redis.from_url(sentinel.url) as redis:
+            await redis.execute_command("ACL", "SETUSER", *rule.replace("PASSWORD", "pw").split())  # type: ignore[no-untyped-call]  # redis-py leaves it so
+
+    url = f"{watched.url().partition('?')[0]}?sentinel_username=ingest&sentinel_password=pw"
+    async with control_client(url) as client:
+        assert await client.ping()
 
 
 async def test_over_tls_sentinels_and_primary_are_verified(watched: SentinelSet, tmp_path: Path) -> None:

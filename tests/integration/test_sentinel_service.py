@@ -44,6 +44,8 @@ async def test_a_worker_stores_every_order_although_the_primary_is_killed(
         }
         status = await asyncio.to_thread(cli.run, "status", "--json", env=env)
         assert '"stored": 200' in status.stdout, status.stderr
+        examined = await asyncio.to_thread(cli.run, "doctor", env=env)
+        assert "appendonly is off" in examined.stdout, examined.stdout
         wrong = await asyncio.to_thread(cli.run, "status", env={**env, "INGEST_REDIS_SENTINEL_PASSWORD": "wrong"})
         assert wrong.returncode == 1
         assert "Sentinel 127.0.0.1" in wrong.stdout + wrong.stderr
