@@ -1,10 +1,11 @@
 """The port of a topology: one Redis, a primary that Sentinels watch, or the nodes of a cluster."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 
 class Owner(Protocol):
-    """The server that owns some keys, whichever it is at the moment. Keys with equal owners may share commands."""
+    """The server that owns some keys, whichever it is at the moment. One command may name all keys with equal owners."""
 
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of a pool of connections to this server. Options of the URL override the defaults.
@@ -18,4 +19,7 @@ class Topology(Protocol):
     """The servers at one URL."""
 
     def owner_of(self, key: str) -> Owner:
-        """Return the owner of a key, without waiting for a server."""
+        """Return the owner of a key, without waiting for a server. In a cluster, keys of one slot have equal owners."""
+
+    async def primaries(self) -> Sequence[Owner]:
+        """Return all servers that own keys, for commands that concern a whole server, such as `SCAN` and `INFO`."""

@@ -41,6 +41,10 @@ class SentinelTopology:
         del key
         return self
 
+    async def primaries(self) -> "tuple[SentinelTopology]":
+        """Return the primary, whichever it is."""
+        return (self,)
+
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of connections that look up the primary when they connect."""
         options = connection_options(self._url.redis_url, **defaults)

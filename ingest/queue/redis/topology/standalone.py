@@ -24,3 +24,7 @@ class StandaloneTopology:
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of the URL."""
         return connection_options(self._url, **defaults)
+
+    async def primaries(self) -> "tuple[StandaloneTopology]":
+        """Return this server."""
+        return (self,)
