@@ -1,6 +1,7 @@
 """For the contract tests: each kind of Redis there is, a raw client beside ours, and servers that a test may stop, fill
 or spoil."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -8,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from cluster_set import ClusterSet
 from consumers import Consumer
 from contract.heartbeating import connect
 from redis import DriverInfo
@@ -33,6 +35,20 @@ def shared_server() -> Iterator[Callable[[Kind], ValkeyServer]]:
     with ExitStack() as running:
         folder = Path(running.enter_context(TemporaryDirectory(prefix="ingest-")))
         yield cache(lambda kind: running.enter_context(kind.server(folder / kind.name)))
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[Callable[[Kind], ClusterSet]]:
+    """One cluster of each kind for all tests that leave it as it is, started when it is first asked for."""
+    with ExitStack() as running:
+        folder = Path(running.enter_context(TemporaryDirectory(prefix="ingest-")))
+
+        def start(kind: Kind) -> ClusterSet:
+            cluster = running.enter_context(ClusterSet.open(kind, folder))
+            asyncio.run(cluster.become_ready())
+            return cluster
+
+        yield cache(start)
 
 
 @pytest.fixture
