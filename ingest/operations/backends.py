@@ -16,6 +16,7 @@ class Backends:
     Attributes:
         source: the name of the source. Its orders are those with this name in the database.
         durability, replicas: see `Producer`.
+        partitions: of the queue when it is created.
     """
 
     redis_url: str = field(repr=False)
@@ -25,6 +26,7 @@ class Backends:
     source: str = UNNAMED
     durability: Durability = Durability.MEMORY
     replicas: int = 1
+    partitions: int = 1
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -37,6 +39,7 @@ class Backends:
             settings.source,
             settings.durability,
             settings.durability_replicas,
+            settings.partitions,
         )
 
     @classmethod

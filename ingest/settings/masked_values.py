@@ -13,7 +13,7 @@ from ingest.settings.names import describes_source, is_of_file
 from ingest.settings.problems import URLS
 
 # The settings of the process that a source may set for itself.
-_OWN = ("concurrency", "coalesce")
+_OWN = ("concurrency", "coalesce", "partitions")
 
 
 def effective(settings: Settings) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ingest.settings.lists import ListSettings
 from ingest.settings.names import UPSTREAM, key_of
 from ingest.settings.problems import is_secret, problem_of
 from ingest.settings.processing import ProcessingSettings
-from ingest.settings.types import Coalesce, Concurrency
+from ingest.settings.types import Coalesce, Concurrency, Partitions
 from ingest.settings.upstream import UpstreamSettings
 from ingest.settings.variables import read_value
 
@@ -62,6 +62,7 @@ class _SourceModel(UpstreamSettings, ProcessingSettings, ListSettings):
     upstream_url: str
     concurrency: Concurrency | None = None
     coalesce: Coalesce | None = None
+    partitions: Partitions | None = None
 
     model_config = SettingsConfigDict(extra="forbid", strict=True, frozen=True)
 

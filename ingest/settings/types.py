@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ingest.domain.partitions import MOST_PARTITIONS
+
 LONGEST = 1e9
 """Seconds of the longest duration, about thirty years. System calls cannot wait for ten times as long."""
 Seconds = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
@@ -18,6 +20,8 @@ Concurrency = Annotated[int, Field(gt=0, le=10_000)]
 """A number of orders in flight."""
 Coalesce = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 """Seconds within which repeated webhooks are combined."""
+Partitions = Annotated[int, Field(gt=0, le=MOST_PARTITIONS)]
+"""A number of partitions."""
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A port, or 0."""
 NotEmpty = Annotated[str, Field(min_length=1)]

@@ -4,7 +4,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ingest.settings.types import LONGEST, Concurrency, KeyPart, NotEmpty, NotNegative, Positive, Seconds, Topic
+from ingest.settings.types import (
+    LONGEST,
+    Concurrency,
+    KeyPart,
+    NotEmpty,
+    NotNegative,
+    Partitions,
+    Positive,
+    Seconds,
+    Topic,
+)
 
 
 class WorkerSettings(Topic):
@@ -14,6 +24,9 @@ class WorkerSettings(Topic):
         None, description="TOML file of the sources, for several shops (default: one source, described by the settings)"
     )
     stream: KeyPart = Field("orders", description="Name of the queue")
+    partitions: Partitions = Field(
+        1, description="Partitions of the queue when it is created. Later, `ingest partitions set` changes them"
+    )
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
     concurrency: Concurrency = Field(100, description="Orders in flight, in each process")

@@ -250,6 +250,7 @@ def test_the_effective_values_of_a_source_are_masked(read: Read) -> None:
     assert shown == {
         "concurrency": 100,
         "coalesce": 60.0,
+        "partitions": 1,
         "upstream_url": "https://shop.example/orders/{order_id}",
         "upstream_token": "***",
         "upstream_bulk_url": "https://***@shop.example/?ids={order_ids}&key=***",

@@ -174,6 +174,11 @@ def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
     return isinstance(error, redis_errors.OutOfMemoryError) or "OOM command" in str(error)
 
 
+def is_denied(error: QueueRefused) -> bool:
+    """Whether the user lacks a right, rather than the server something else."""
+    return isinstance(error.__cause__, redis_errors.NoPermissionError) or any(text in str(error) for text in _DENIALS)
+
+
 def is_about_keys(error: redis_errors.RedisError) -> bool:
     """Whether a user lacks the right to a key, rather than to a command."""
     return isinstance(error, redis_errors.NoPermissionError) and "permissions to run" not in str(error)

@@ -1,0 +1,1 @@
+"""The partitions of a queue, as recorded in Redis."""

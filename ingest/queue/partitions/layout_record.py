@@ -1,0 +1,187 @@
+"""Reads, creates and follows the record of a queue's partitions in Redis.
+
+The record is the authority, and the setting is only the number with which it is created. All processes read it again every few seconds, so
+that they follow a change within seconds and without a restart. A process that dies here has written a whole record or none.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ingest.backoff import call_until_available
+from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
+from ingest.domain.partitions import Layout
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import QueueRefused, is_denied, replies, translated
+from ingest.queue.redis.scripts import load
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("queue")
+_FIELDS = ("partitions", "former", "generation")
+# Seconds after which the record is read again. Processes spread their reads over half of it.
+_INTERVAL = 5.0
+
+
+def layout_key(queue: str) -> str:
+    """Return the key of the record. It is in the slot of the queue's keys with a single partition."""
+    return f"ingest:{{{queue}}}:partitions"
+
+
+class LayoutRecord:
+    """The record of one queue, as one process uses it.
+
+    Args:
+        client: the commands are sent by it.
+        queue: the name of the whole queue, as `queue_of` returns it.
+        initial: the configured number of partitions. It counts only while there is no record.
+    """
+
+    def __init__(self, client: Redis, queue: str, initial: int = 1) -> None:
+        self._client = client
+        self._queue = queue
+        self._initial = initial
+        self._layout = Layout(queue)
+        self._read_at: float | None = None
+        self._record = load(client, "record_layout")
+        self._open = load(client, "open_partition")
+
+    @property
+    def layout(self) -> Layout:
+        """The layout at the last reading. Before the first one, it is a single partition."""
+        return self._layout
+
+    async def read(self) -> Layout:
+        """Read the layout now. A missing record is created if several partitions are configured.
+
+        A later generation that this process knows is written again, because a failover has lost it.
+
+        Raises:
+            QueueUnavailable: Redis cannot be used right now.
+        """
+        with translated():
+            values = await self._client.hmget(layout_key(self._queue), _FIELDS)
+            found = _parsed(self._queue, values)
+        if found.generation < self._layout.generation:
+            found = await self._write_again()
+        elif not found.generation and self._initial > 1:
+            found = await self._create()
+        self._layout, self._read_at = found, time.monotonic()
+        return found
+
+    async def recent(self) -> Layout:
+        """Return the layout, read again if the last reading was more than five seconds ago.
+
+        A user without the right to read the record uses the single partition that is configured.
+
+        Raises:
+            QueueUnavailable: Redis cannot be used right now.
+        """
+        if self._read_at is not None and time.monotonic() - self._read_at < _INTERVAL:
+            return self._layout
+        try:
+            return await self.read()
+        except QueueRefused as error:
+            if self._initial > 1 or self._layout.generation or not is_denied(error):
+                raise
+            self._read_at = time.monotonic()
+            return self._layout
+
+    async def changes(self) -> AsyncIterator[Layout]:
+        """Yield the layout, and each later one. Waits while Redis is unavailable, and never ends.
+
+        Raises:
+            QueueRefused: Redis denies access.
+        """
+        last: Layout | None = None
+        while True:
+            found = await call_until_available(self.read, passes=_passes, on_failure=lambda _: None)
+            if found != last:
+                self._log(found, is_change=last is not None)
+                last = found
+                yield found
+            await asyncio.sleep(random.uniform(0.5, 1.0) * _INTERVAL)  # noqa: S311  spreads processes, and is no secret
+
+    async def write(self, layout: Layout) -> Layout:
+        """Record a layout, and return the recorded one: this, unless another with this or a later generation was recorded before."""
+        plain = Keys.of(self._queue)
+        keys = [layout_key(self._queue), plain.clock, plain.stream, plain.express, plain.retry]
+        with translated():
+            return _parsed(self._queue, await self._record(keys, _arguments(layout)))
+
+    async def open_queues(self, layout: Layout) -> None:
+        """Let producers add entries to the queues of a layout that is going to be recorded."""
+        for queue in layout.current:
+            with translated():
+                await self._open([Keys.of(queue).clock], [layout.generation])
+
+    async def _create(self) -> Layout:
+        first = Layout(self._queue, self._initial, (), 1)
+        try:
+            await self.open_queues(first)
+            return await self.write(first)
+        except QueueRefused as error:
+            if not is_denied(error):
+                raise
+            raise QueueUnavailable(
+                f"the partitions of {self._queue} are recorded when its first worker starts"
+            ) from error
+
+    async def _write_again(self) -> Layout:
+        try:
+            return await self.write(self._layout)
+        except QueueRefused as error:
+            # Another process has the right to.
+            if not is_denied(error):
+                raise
+            return self._layout
+
+    def _log(self, layout: Layout, *, is_change: bool) -> None:
+        about = {"queue": self._queue, "partitions": layout.partitions, "former": list(layout.former)}
+        if is_change:
+            _log.info("partitions_changed", **about)
+        if layout.partitions != self._initial:
+            _log.warning("partitions_differ", **about, configured=self._initial)
+
+
+async def read_layouts(client: Redis, initial: Mapping[str, int]) -> dict[str, Layout]:
+    """Return the layouts of several queues by their names, in one round trip. Creates no record.
+
+    Args:
+        client: the commands are sent by it.
+        initial: the configured number of partitions of each queue.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    if not initial:
+        return {}
+    with translated():
+        async with client.pipeline(transaction=False) as pipe:
+            for queue in initial:
+                pipe.hmget(layout_key(queue), _FIELDS)
+            found = {queue: _parsed(queue, values) for queue, values in zip(initial, await replies(pipe), strict=True)}
+    # Until the first worker or producer creates the record, the queue may exist from before.
+    return {
+        queue: layout if layout.generation or initial[queue] == 1 else Layout(queue, initial[queue], (1,))
+        for queue, layout in found.items()
+    }
+
+
+def _parsed(queue: str, values: Sequence[Any]) -> Layout:
+    partitions, former, generation = values
+    if partitions is None:
+        return Layout(queue)
+    numbers = tuple(int(number) for number in former.split(b",") if number)
+    return Layout(queue, int(partitions), numbers, int(generation))
+
+
+def _arguments(layout: Layout) -> list[Any]:
+    return [layout.partitions, ",".join(map(str, layout.former)), layout.generation]
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, Unavailable) and not isinstance(error, UserError)
