@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hosted_server import HostedServer
+from node_network import NodeNetwork
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
@@ -25,27 +27,27 @@ _OPTIONS = {
 _NOT_WELL = {"fail", "fail?", "handshake", "noaddr"}
 
 
-class ClusterServer(ValkeyServer):
-    """A node. It has no slots and no neighbours yet."""
+class ClusterServer(HostedServer):
+    """A node without slots and neighbours. Nodes of a cluster have the same password."""
 
-    def __init__(self, folder: Path, kind: Kind, password: str, watchdog: Watchdog, options: Mapping[str, str]) -> None:
-        options = {**_OPTIONS, "masterauth": password, **options}
-        super().__init__(folder, binary=kind.binary, options=options, watchdog=watchdog)
-        self.password = password
-        self.host = "127.0.0.1"
+    def __init__(
+        self,
+        folder: Path,
+        kind: Kind,
+        password: str,
+        options: Mapping[str, str],
+        network: NodeNetwork | None,
+        watchdog: Watchdog,
+    ) -> None:
+        super().__init__(folder, kind, password, {**_OPTIONS, "masterauth": password, **options}, network, watchdog)
         self.bus = 0
 
-    @property
-    def address(self) -> str:
-        """As in a URL."""
-        return f"{self.host}:{self.port}"
-
-    def _command(self, port: int) -> Sequence[str | Path]:
+    def _local_command(self, port: int) -> Sequence[str | Path]:
         if self._port is None:
             # Other than the default of 10,000 above the port, it is not used for outgoing connections either.
             self.bus = free_port()
             self._options = {**self._options, "cluster-port": str(self.bus)}
-        return super()._command(port)
+        return super()._local_command(port)
 
 
 @dataclass(frozen=True)

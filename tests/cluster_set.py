@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from cluster_nodes import ClusterServer, ask, members, owner_among, replication_of, role_of, state_of
+from node_network import NodeNetwork
 from redis.asyncio.cluster import ClusterNode as Address
 from redis.asyncio.cluster import RedisCluster
 from redis.crc import key_slot
@@ -38,7 +39,14 @@ class ClusterSet:
     @classmethod
     @contextmanager
     def open(
-        cls, kind: Kind, folder: Path, *, primaries: int = 3, replicas: int = 1, **options: str
+        cls,
+        kind: Kind,
+        folder: Path,
+        *,
+        primaries: int = 3,
+        replicas: int = 1,
+        network: NodeNetwork | None = None,
+        **options: str,
     ) -> Iterator["ClusterSet"]:
         """Start all. They are a cluster after `become_ready`.
 
@@ -47,6 +55,7 @@ class ClusterSet:
             folder: for the nodes' folders.
             primaries: how many.
             replicas: how many of each primary.
+            network: gives each node a host that can be cut off.
             options: lines of each configuration, with `_` for `-`, such as `appendonly="yes"` for restarts without a loss.
         """
         password = secrets.token_urlsafe(18)
@@ -56,7 +65,7 @@ class ClusterSet:
 
             def another() -> ClusterServer:
                 name = f"node-{secrets.token_hex(4)}"
-                node = ClusterServer(folder / name, kind, password, watchdog, lines)
+                node = ClusterServer(folder / name, kind, password, lines, network, watchdog)
                 stack.callback(node.close)
                 return node
 

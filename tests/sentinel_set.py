@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from hosted_server import HostedServer
+from node_network import NodeNetwork
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from servers.kinds import Kind
@@ -21,25 +23,25 @@ _OFTEN = 0.05
 _INTERVALS = {"info-period": 200, "publish-period": 200, "ask-period": 100}
 
 
-class SentinelServer(ValkeyServer):
-    """A Sentinel that watches the server on port `watched` with the password `password_there`."""
+class SentinelServer(HostedServer):
+    """A Sentinel that watches the server `watched`."""
 
-    def __init__(self, folder: Path, kind: Kind, watched: int, password_there: str, password: str) -> None:
-        super().__init__(folder, binary=kind.binary)
-        self.password = password
+    def __init__(
+        self, folder: Path, kind: Kind, watched: HostedServer, password: str, network: NodeNetwork | None
+    ) -> None:
+        super().__init__(folder, kind, password, {}, network)
         self._watched = watched
-        self._password_there = password_there
 
-    def _command(self, port: int) -> Sequence[str | Path]:
+    def _local_command(self, port: int) -> Sequence[str | Path]:
         configuration = self.directory / "sentinel.conf"
         if not configuration.exists():
             # Sentinel writes its state into this file.
             lines = [
-                "bind 127.0.0.1",
+                f"bind {self.host}",
                 f"requirepass {self.password}",
                 f"sentinel sentinel-pass {self.password}",
-                f"sentinel monitor {SERVICE} 127.0.0.1 {self._watched} {_QUORUM}",
-                f"sentinel auth-pass {SERVICE} {self._password_there}",
+                f"sentinel monitor {SERVICE} {self._watched.host} {self._watched.port} {_QUORUM}",
+                f"sentinel auth-pass {SERVICE} {self._watched.password}",
                 f"sentinel down-after-milliseconds {SERVICE} 500",
                 f"sentinel failover-timeout {SERVICE} 3000",
                 f"port {port}",
@@ -57,26 +59,33 @@ class SentinelSet:
         sentinels: the three Sentinels.
     """
 
-    def __init__(self, servers: Sequence[ValkeyServer], sentinels: Sequence[SentinelServer]) -> None:
+    def __init__(self, servers: Sequence[HostedServer], sentinels: Sequence[SentinelServer]) -> None:
         self.servers = servers
         self.sentinels = sentinels
 
     @classmethod
     @contextmanager
-    def open(cls, kind: Kind, folder: Path) -> Iterator["SentinelSet"]:
-        """Start all. They are a set after `become_ready`."""
+    def open(
+        cls, kind: Kind, folder: Path, *, network: NodeNetwork | None = None, **options: str
+    ) -> Iterator["SentinelSet"]:
+        """Start all. They are a set after `become_ready`.
+
+        Args:
+            kind: the program.
+            folder: for the servers' folders.
+            network: gives each server a host that can be cut off.
+            options: lines of the configuration of the primary and the replica, with `_` for `-`.
+        """
         password, sentinel_password = secrets.token_urlsafe(18), secrets.token_urlsafe(18)
-        options = {"masterauth": password, "repl_diskless_sync_delay": "0"}
+        given = {name.replace("_", "-"): value for name, value in options.items()}
+        lines = {"masterauth": password, "repl-diskless-sync-delay": "0", **given}
         with ExitStack() as stack:
-            primary = kind.server(folder / "primary", **options)
-            primary.password = password
-            stack.enter_context(primary)
-            replica = kind.server(folder / "replica", replicaof=f"127.0.0.1 {primary.port}", **options)
-            replica.password = password
-            stack.enter_context(replica)
+            primary = stack.enter_context(HostedServer(folder / "primary", kind, password, lines, network))
+            following = {**lines, "replicaof": f"{primary.host} {primary.port}"}
+            replica = stack.enter_context(HostedServer(folder / "replica", kind, password, following, network))
             sentinels = [
                 stack.enter_context(
-                    SentinelServer(folder / f"sentinel-{number}", kind, primary.port, password, sentinel_password)
+                    SentinelServer(folder / f"sentinel-{number}", kind, primary, sentinel_password, network)
                 )
                 for number in range(3)
             ]
@@ -85,7 +94,7 @@ class SentinelSet:
     @property
     def hosts(self) -> str:
         """The addresses of the Sentinels, as in a URL."""
-        return ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return ",".join(sentinel.address for sentinel in self.sentinels)
 
     def url(self, *, hosts: str = "", options: str = "") -> str:
         """Where clients connect."""
@@ -100,7 +109,7 @@ class SentinelSet:
                 await _ask(sentinel, "SENTINEL", "DEBUG", name, milliseconds)
         await eventually(self._is_complete, every=_OFTEN)
 
-    async def primary(self) -> ValkeyServer:
+    async def primary(self) -> HostedServer:
         """The server that most Sentinels report as the primary."""
         ports = [(await _state(sentinel))["port"] for sentinel in self.sentinels if sentinel.is_running()]
         port = max(set(ports), key=ports.count)

@@ -52,9 +52,14 @@ class ValkeyServer(Server):
         self._options = {**_DEFAULTS, **options}
 
     @property
+    def host(self) -> str:
+        """The address for clients, which is the first that the server binds."""
+        return self._options["bind"].split()[0]
+
+    @property
     def url(self) -> str:
         """The URL for clients, including the password."""
-        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+        return f"redis://:{self.password}@{self.host}:{self.port}/0"
 
     def stop(self, mode: Literal["term", "save", "nosave"] = "term", *, timeout: float = STOP_SECONDS) -> None:
         """Stop the server and wait until it has ended.
@@ -102,7 +107,7 @@ class ValkeyServer(Server):
     def _send(self, port: int, command: str) -> bytes:
         """Send one command and return the reply, or the part that was received before the connection failed."""
         reply = b""
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+        with suppress(OSError), socket.create_connection((self.host, port), timeout=1.0) as connection:
             connection.sendall(f"AUTH {self.password}\r\n{command}\r\n".encode())
             while reply.count(b"\r\n") < 2 and (chunk := connection.recv(1024)):
                 reply += chunk
