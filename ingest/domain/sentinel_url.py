@@ -5,18 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
+from ingest.domain.redis_addresses import NAT_OPTION, Address, addresses_of, reached_at
+
 EXAMPLE = "redis+sentinel://host1:26379,host2:26379,host3:26379/SERVICE/0"
 SCHEMES = ("redis+sentinel", "rediss+sentinel")
 # The option with the password of the Sentinels.
 PASSWORD_OPTION = "sentinel_password"  # noqa: S105  its name
 _USERNAME_OPTION = "sentinel_username"
-_NAT_OPTION = "nat"
 _DEFAULT_PORT = 26379
 # The names that Sentinel accepts.
 _SERVICE = re.compile(r"[A-Za-z0-9._-]+")
 _DATABASE = re.compile(r"[0-9]*")
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,10 @@ def parse_sentinel_url(url: str) -> SentinelUrl:
         )
     if not _DATABASE.fullmatch(database):
         raise ValueError(f"must end with the number of the database, such as {EXAMPLE}")
-    sentinels = tuple(
-        _address_of(host, _DEFAULT_PORT, f"must name the hosts of the Sentinels, such as {EXAMPLE}")
-        for host in hosts.split(",")
-    )
+    sentinels = addresses_of(hosts, _DEFAULT_PORT, f"must name the hosts of the Sentinels, such as {EXAMPLE}")
     options = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in options if name in {_USERNAME_OPTION, PASSWORD_OPTION}}
-    rest = [(name, value) for name, value in options if name not in {_USERNAME_OPTION, PASSWORD_OPTION, _NAT_OPTION}]
+    rest = [(name, value) for name, value in options if name not in {_USERNAME_OPTION, PASSWORD_OPTION, NAT_OPTION}]
     scheme = parts.scheme.partition("+")[0]
     host = hosts.partition(",")[0]
     return SentinelUrl(
@@ -78,7 +74,7 @@ def parse_sentinel_url(url: str) -> SentinelUrl:
         urlunsplit((scheme, f"{account}{at}{host}", f"/{database or 0}", urlencode(rest), "")),
         own.get(_USERNAME_OPTION),
         own.get(PASSWORD_OPTION),
-        dict(_mapping_of(value) for name, value in options if name == _NAT_OPTION),
+        reached_at(options),
     )
 
 
@@ -95,23 +91,3 @@ def with_sentinel_password(url: str, password: str) -> str:
     if any(name == PASSWORD_OPTION for name, _ in options):
         raise ValueError("contains a password for the Sentinels")
     return urlunsplit(parts._replace(query=urlencode([*options, (PASSWORD_OPTION, password)])))
-
-
-def _mapping_of(value: str) -> tuple[Address, Address]:
-    wrong = "must contain nat=REPORTED:PORT,REACHED:PORT with the reported address and the one to connect to"
-    reported, comma, reached = value.partition(",")
-    if not comma:
-        raise ValueError(wrong)
-    return _address_of(reported, None, wrong), _address_of(reached, None, wrong)
-
-
-def _address_of(text: str, default_port: int | None, wrong: str) -> Address:
-    try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(wrong) from None
-    port = port if port is not None else default_port
-    if not host or not port or parts.username is not None or parts.path:
-        raise ValueError(wrong)
-    return host, port

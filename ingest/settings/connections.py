@@ -5,13 +5,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from ingest.domain.sentinel_url import EXAMPLE, SCHEMES, is_sentinel_url, parse_sentinel_url
+from ingest.domain import cluster_url, sentinel_url
 from ingest.settings.types import Topic
 from ingest.settings.urls import (
     require_encoded_password,
     require_files,
     require_known_options,
-    require_no_cluster,
     require_scheme,
 )
 
@@ -21,7 +20,7 @@ class ConnectionSettings(Topic):
 
     redis_url: SecretStr = Field(
         SecretStr("redis://127.0.0.1:6379/0"),
-        description="Redis or Valkey: redis://, rediss://, unix:// or redis+sentinel://",
+        description="Redis or Valkey: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://",
     )
     postgres_dsn: SecretStr = Field(
         SecretStr("postgresql://127.0.0.1:5432/ingest"),
@@ -37,15 +36,18 @@ class ConnectionSettings(Topic):
     @classmethod
     def _redis_scheme(cls, value: SecretStr) -> SecretStr:
         url = value.get_secret_value()
-        require_no_cluster(url)
-        is_sentinel = is_sentinel_url(url)
-        if is_sentinel:
-            require_scheme(url, SCHEMES, EXAMPLE, several_hosts=True)
+        if sentinel_url.is_sentinel_url(url):
+            require_scheme(url, sentinel_url.SCHEMES, sentinel_url.EXAMPLE, several_hosts=True)
+            require_encoded_password(url)
+            url = sentinel_url.parse_sentinel_url(url).redis_url
+        elif cluster_url.is_cluster_url(url):
+            require_scheme(url, cluster_url.SCHEMES, cluster_url.EXAMPLE, several_hosts=True)
+            require_encoded_password(url)
+            url = cluster_url.parse_cluster_url(url).redis_url
         else:
-            require_scheme(url, ("redis", "rediss", "unix", *SCHEMES), "redis://host:6379/0")
-        require_encoded_password(url)
-        if is_sentinel:
-            url = parse_sentinel_url(url).redis_url
+            schemes = ("redis", "rediss", "unix", *sentinel_url.SCHEMES, *cluster_url.SCHEMES)
+            require_scheme(url, schemes, "redis://host:6379/0")
+            require_encoded_password(url)
         if urlsplit(url).query:
             require_known_options(url)
             require_files(url)

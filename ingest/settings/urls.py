@@ -15,18 +15,6 @@ _PAIRS = (("ssl_certfile", "ssl_keyfile", "ssl_password"), ("sslcert", "sslkey",
 _AMBIGUOUS = re.compile("[\u00df\u03c2\u200c\u200d]")
 
 
-def require_no_cluster(url: str) -> None:
-    """Require the URL of another Redis than a cluster, which needs another client.
-
-    Raises:
-        ValueError: it is the URL of a cluster.
-    """
-    if "cluster" in url.partition("://")[0].lower():
-        raise ValueError(
-            "Redis Cluster URLs are not supported yet: write redis://host:6379/0 of a Redis without cluster mode"
-        )
-
-
 def require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several_hosts: bool = False) -> None:
     """Require a URL with one of these schemes, a host that is the same for all programs, and a port that is a number.
 

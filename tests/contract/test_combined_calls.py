@@ -1,7 +1,7 @@
 """Calls of the same script by several sources share a command, and an error of one of them stays with its caller."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -15,8 +15,12 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.redis.combined_calls import CombinedCalls
 from ingest.queue.redis.connection import QueueRefused
+from ingest.queue.redis.script_call import ScriptCall
+from ingest.queue.redis.topology.standalone import StandaloneTopology
 
 GROUP = "ingest"
+# All keys have the same owner.
+ONE_SERVER = StandaloneTopology("redis://127.0.0.1:1/0")
 
 
 class Sent:
@@ -29,6 +33,9 @@ class Sent:
         self.commands += 1
         return await script(keys, arguments)
 
+    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        raise AssertionError(f"{len(calls)} commands for one server")
+
 
 @pytest.fixture
 def sent() -> Sent:
@@ -37,7 +44,7 @@ def sent() -> Sent:
 
 @pytest.fixture
 async def calls(redis: Redis, sent: Sent) -> AsyncIterator[CombinedCalls]:
-    calls = CombinedCalls(redis, sent.run)
+    calls = CombinedCalls(redis, sent, ONE_SERVER)
     yield calls
     await calls.close()
 
@@ -117,16 +124,15 @@ async def test_a_key_that_one_source_may_not_use_does_not_stop_the_others(
 
 async def test_calls_that_come_while_one_is_on_its_way_form_the_next_command(redis: Redis, queue_name: str) -> None:
     is_sent, may_go_on = asyncio.Event(), asyncio.Event()
-    commands = 0
 
-    async def run(script: AsyncScript, keys: Any, arguments: Any) -> Any:
-        nonlocal commands
-        commands += 1
-        is_sent.set()
-        await may_go_on.wait()
-        return await script(keys, arguments)
+    class Held(Sent):
+        async def run(self, script: AsyncScript, keys: Any, arguments: Any) -> Any:
+            is_sent.set()
+            await may_go_on.wait()
+            return await super().run(script, keys, arguments)
 
-    calls = CombinedCalls(redis, run)
+    sent = Held()
+    calls = CombinedCalls(redis, sent, ONE_SERVER)
     first = asyncio.create_task(paused(calls, f"{queue_name}:0", 60_000))
     await is_sent.wait()
     later = [asyncio.create_task(paused(calls, f"{queue_name}:{number}", 60_000)) for number in range(1, 9)]
@@ -134,7 +140,7 @@ async def test_calls_that_come_while_one_is_on_its_way_form_the_next_command(red
     may_go_on.set()
 
     assert await asyncio.gather(first, *later) == [60_000] * 9
-    assert commands == 2
+    assert sent.commands == 2
 
 
 async def test_many_arguments_are_sent_in_several_commands(calls: CombinedCalls, sent: Sent, queue_name: str) -> None:
@@ -146,10 +152,11 @@ async def test_many_arguments_are_sent_in_several_commands(calls: CombinedCalls,
 
 
 async def test_an_outage_is_reported_to_every_caller(redis: Redis, queue_name: str) -> None:
-    async def unavailable(*_: Any) -> Any:
-        raise redis_errors.ConnectionError("lost")
+    class Unavailable(Sent):
+        async def run(self, script: AsyncScript, keys: Any, arguments: Any) -> Any:
+            raise redis_errors.ConnectionError(f"lost {script.sha} with {len(keys)} and {len(arguments)}")
 
-    calls = CombinedCalls(redis, unavailable)
+    calls = CombinedCalls(redis, Unavailable(), ONE_SERVER)
 
     found = await asyncio.gather(*(paused(calls, queue_name, 0) for _ in range(3)), return_exceptions=True)
 

@@ -17,7 +17,7 @@ from tls import Certificates, behind_tls
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
-from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.routed_connection import open_direct
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -124,7 +124,7 @@ async def test_the_owner_of_a_direct_connection_is_told_of_its_loss(
     async def on_loss() -> None:
         lost.append(True)
 
-    async with DirectConnection.open(redis_url, 5.0, on_loss) as line:
+    async with open_direct(redis_url, 5.0, on_loss) as line:
         number = await line.call("CLIENT", "ID")
         waiting = asyncio.create_task(line.call("BLPOP", queue_name, 0))
         await eventually(lambda: is_blocked(redis, number))
@@ -149,6 +149,6 @@ async def is_blocked(redis: Redis, number: int) -> bool:
 
 
 async def answers(url: str) -> None:
-    async with control_client(url) as client, DirectConnection.open(url, 5.0) as line:
+    async with control_client(url) as client, open_direct(url, 5.0) as line:
         assert await client.ping() is True
         assert await line.call("PING") == b"PONG"

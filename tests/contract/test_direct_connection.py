@@ -14,29 +14,30 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.routed_connection import QueueConnection, open_direct
 
 TIMEOUT = 30.0
 
 
 @pytest.fixture
-async def line(redis_url: str) -> AsyncIterator[DirectConnection]:
-    async with DirectConnection.open(redis_url, TIMEOUT) as line:
+async def line(redis_url: str) -> AsyncIterator[QueueConnection]:
+    async with open_direct(redis_url, TIMEOUT) as line:
         yield line
 
 
-async def test_a_command_is_answered_as_redis_answers_it(line: DirectConnection, queue_name: str) -> None:
+async def test_a_command_is_answered_as_redis_answers_it(line: QueueConnection, queue_name: str) -> None:
     assert await line.call("SET", queue_name, b"\xff\x00") == b"OK"
     assert await line.call("GETRANGE", queue_name, 0, -1) == b"\xff\x00"
 
 
-async def test_commands_at_the_same_time_get_their_own_replies(line: DirectConnection) -> None:
+async def test_commands_at_the_same_time_get_their_own_replies(line: QueueConnection) -> None:
     said = [f"word {number}" for number in range(200)]
 
     assert await asyncio.gather(*(line.call("ECHO", word) for word in said)) == [word.encode() for word in said]
 
 
 async def test_after_a_cancelled_command_the_next_gets_its_own_reply(
-    line: DirectConnection, redis: Redis, queue_name: str
+    line: QueueConnection, redis: Redis, queue_name: str
 ) -> None:
     waiting = asyncio.create_task(line.call("BLPOP", queue_name, 0))
     await eventually(lambda: has_blocked_clients(redis))
@@ -54,7 +55,7 @@ async def has_blocked_clients(redis: Redis) -> bool:
     return (await redis.info("clients"))["blocked_clients"] > 0
 
 
-async def test_a_script_is_sent_only_when_redis_does_not_know_it(line: DirectConnection, redis: Redis) -> None:
+async def test_a_script_is_sent_only_when_redis_does_not_know_it(line: QueueConnection, redis: Redis) -> None:
     script = redis.register_script("return ARGV[1]")
     await redis.script_flush()
 
@@ -64,7 +65,7 @@ async def test_a_script_is_sent_only_when_redis_does_not_know_it(line: DirectCon
 
 
 async def test_a_server_that_was_restarted_is_an_outage_for_one_command(own_valkey: ValkeyServer) -> None:
-    async with DirectConnection.open(own_valkey.url, TIMEOUT) as line:
+    async with open_direct(own_valkey.url, TIMEOUT) as line:
         await line.call("PING")
         own_valkey.kill()
         own_valkey.start()
@@ -82,7 +83,8 @@ async def test_a_connection_that_the_server_closes_while_it_is_idle_is_opened_ag
     async def lose() -> None:
         losses.append("lost")
 
-    async with DirectConnection.open(own_valkey.url, TIMEOUT, lose) as line:
+    async with open_direct(own_valkey.url, TIMEOUT, lose) as line:
+        assert isinstance(line, DirectConnection)
         number = await line.call("CLIENT", "ID")
         await own_redis.client_kill_filter(_id=number)
         await eventually(line._connection.can_read)
@@ -93,7 +95,7 @@ async def test_a_connection_that_the_server_closes_while_it_is_idle_is_opened_ag
 
 
 async def test_a_server_that_hangs_is_an_outage(own_valkey: ValkeyServer) -> None:
-    async with DirectConnection.open(own_valkey.url, 0.5) as line:
+    async with open_direct(own_valkey.url, 0.5) as line:
         await line.call("PING")
         os.kill(own_valkey.pid, signal.SIGSTOP)
         try:
@@ -108,7 +110,7 @@ async def test_a_server_that_hangs_is_an_outage(own_valkey: ValkeyServer) -> Non
 async def test_a_server_that_hangs_when_it_is_connected_to_does_not_answer_in_time(own_valkey: ValkeyServer) -> None:
     os.kill(own_valkey.pid, signal.SIGSTOP)
     try:
-        async with DirectConnection.open(own_valkey.url, 0.5) as line:
+        async with open_direct(own_valkey.url, 0.5) as line:
             with pytest.raises(QueueUnavailable, match=r"^no reply within 0\.5 s$"), translated():
                 await line.call("PING")
     finally:
@@ -118,7 +120,7 @@ async def test_a_server_that_hangs_when_it_is_connected_to_does_not_answer_in_ti
 async def test_each_command_has_its_own_time_however_long_the_connection_is_open(
     own_valkey: ValkeyServer, queue_name: str
 ) -> None:
-    async with DirectConnection.open(own_valkey.url, 2.0) as line:
+    async with open_direct(own_valkey.url, 2.0) as line:
         await line.call("PING")
         for _ in range(3):
             assert await line.call("BLPOP", queue_name, 1) is None
@@ -131,7 +133,7 @@ async def test_each_command_has_its_own_time_however_long_the_connection_is_open
 async def test_a_server_that_hangs_while_it_is_sent_more_than_it_takes_is_an_outage(
     own_valkey: ValkeyServer, queue_name: str
 ) -> None:
-    async with DirectConnection.open(own_valkey.url, 0.5) as line:
+    async with open_direct(own_valkey.url, 0.5) as line:
         await line.call("PING")
         os.kill(own_valkey.pid, signal.SIGSTOP)
         try:
@@ -146,7 +148,7 @@ async def test_a_server_that_hangs_while_it_is_sent_more_than_it_takes_is_an_out
 async def test_why_a_command_fails_is_not_taken_for_why_the_last_one_did(
     own_valkey: ValkeyServer, queue_name: str
 ) -> None:
-    async with DirectConnection.open(own_valkey.url, 0.5) as line:
+    async with open_direct(own_valkey.url, 0.5) as line:
         await line.call("PING")
         with pytest.raises(TimeoutError, match="no reply"):
             await line.call("BLPOP", queue_name, 60)
@@ -156,7 +158,7 @@ async def test_why_a_command_fails_is_not_taken_for_why_the_last_one_did(
             await line.call("PING")
 
 
-async def is_answered(line: DirectConnection) -> bool:
+async def is_answered(line: QueueConnection) -> bool:
     try:
         with translated():
             return await line.call("ECHO", "mine") == b"mine"

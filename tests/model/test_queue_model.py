@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, control_client
-from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.routed_connection import open_direct
 from ingest.queue.redis.scripts import has_xnack
 from ingest.store.orders.order_store import OrderStore
 
@@ -51,8 +51,8 @@ async def the_world(stack: AsyncExitStack, runner: asyncio.Runner, server: Valke
     redis = await stack.enter_async_context(control_client(server.url))
     clerk_url = f"redis://clerk:secret@127.0.0.1:{server.port}/0"
     clerk = await stack.enter_async_context(control_client(clerk_url))
-    line = await stack.enter_async_context(DirectConnection.open(server.url, COMMAND_TIMEOUT))
-    clerk_line = await stack.enter_async_context(DirectConnection.open(clerk_url, COMMAND_TIMEOUT))
+    line = await stack.enter_async_context(open_direct(server.url, COMMAND_TIMEOUT))
+    clerk_line = await stack.enter_async_context(open_direct(clerk_url, COMMAND_TIMEOUT))
     store = await stack.enter_async_context(OrderStore.open(dsn))
     sql = await asyncpg.connect(dsn)
     stack.push_async_callback(sql.close)

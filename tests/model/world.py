@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.store.orders.order_store import OrderStore
 
 
@@ -28,8 +28,8 @@ class World:
     server: ValkeyServer
     redis: Redis
     clerk: Redis
-    line: DirectConnection
-    clerk_line: DirectConnection
+    line: QueueConnection
+    clerk_line: QueueConnection
     store: OrderStore
     sql: asyncpg.Connection
     has_xnack: bool

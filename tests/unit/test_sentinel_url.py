@@ -7,7 +7,7 @@ import pytest
 from ingest.domain.sentinel_url import is_sentinel_url, parse_sentinel_url, with_sentinel_password
 from ingest.queue.redis.checked_connections import CheckedTcp, connection_options
 from ingest.queue.redis.connection import translated
-from ingest.queue.redis.topology import only_owner, topology_of
+from ingest.queue.redis.topology import Server, topology_of
 from ingest.queue.redis.topology.sentinel import PrimaryAddress
 
 
@@ -69,7 +69,8 @@ def test_a_separate_password_is_inserted_once() -> None:
 def test_a_standalone_redis_is_connected_to_as_without_a_topology() -> None:
     url = "redis://:p@host:6380/1"
 
-    owner = only_owner(url)
+    owner = topology_of(url)
+    assert isinstance(owner, Server)
 
     assert not is_sentinel_url(url)
     assert owner.connection_options(socket_timeout=3)["connection_class"] is CheckedTcp

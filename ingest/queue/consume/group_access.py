@@ -13,7 +13,7 @@ from ingest.queue.consume.shared_commands import SharedCommands
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Keys, LaneKeys
 from ingest.queue.redis.connection import NoGroup, is_out_of_memory, translated, translating
-from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.queue.redis.scripts import load
 from ingest.telemetry.logs import get_logger
 
@@ -39,8 +39,8 @@ class GroupAccess:
     def __init__(
         self,
         control: Redis,
-        reading: DirectConnection,
-        acking: DirectConnection,
+        reading: QueueConnection,
+        acking: QueueConnection,
         keys: Keys,
         group: str,
         name: str,

@@ -18,7 +18,7 @@ from redis.exceptions import ResponseError
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import translated
-from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.routed_connection import QueueConnection
 
 # Seconds for which the first consumer waits for the others, which come from the same instant, at most.
 _GATHERING = 0.025
@@ -48,7 +48,7 @@ class IdleReads:
         longest: seconds between two instants.
     """
 
-    def __init__(self, connection: DirectConnection, longest: float) -> None:
+    def __init__(self, connection: QueueConnection, longest: float) -> None:
         self._connection = connection
         # The group and the name of the consumers that read together.
         self._reader = ("", "")

@@ -4,24 +4,23 @@ Each consumer adds one connection for its reads, because a read blocks. If a con
 network that has lost one connection has often lost all of them, and each would cost its own timeout.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.idle_reads import IdleReads
 from ingest.queue.consume.shared_commands import SharedCommands
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.combined_calls import CombinedCalls
+from ingest.queue.redis.combined_calls import ClientRunner, CombinedCalls
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client
-from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.routed_connection import QueueConnection, open_direct
 from ingest.queue.redis.scripts import has_xnack
-from ingest.queue.redis.topology import Owner, only_owner
+from ingest.queue.redis.topology import Topology, topology_of
 
 # A lease of a quota is renewed several times a second: a server that does not answer for this long counts as unavailable.
 _LEASE_TIMEOUT = 2.0
@@ -33,7 +32,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     """Opened by `open`, which makes each connection when its first command is sent.
 
     Attributes:
-        owner: the server of the connections.
+        topology: the servers of the connections.
         control: for commands that do not block.
         acking: for acks, so that they do not wait behind other commands.
         shared: commands that the consumers share.
@@ -41,9 +40,9 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
         closing: closes the connections that are idle.
     """
 
-    owner: Owner
+    topology: Topology
     control: Redis
-    acking: DirectConnection
+    acking: QueueConnection
     shared: SharedCommands
     quota_calls: CombinedCalls
     closing: list[Callable[[], Awaitable[None]]]
@@ -53,21 +52,28 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     async def open(cls, url: str, shared_block: float = _SHARED_BLOCK) -> AsyncIterator[Self]:
         """The connections of a process to `url`. Idle consumers wait together for up to `shared_block` seconds."""
         closing: list[Callable[[], Awaitable[None]]] = []
-        owner = only_owner(url)
+        topology = topology_of(url)
         async with (
-            control_client(owner) as control,
-            DirectConnection.open(owner, COMMAND_TIMEOUT, _each(closing)) as acking,
-            DirectConnection.open(owner, 2 * shared_block + COMMAND_TIMEOUT, _each(closing)) as reading,
-            DirectConnection.open(owner, _LEASE_TIMEOUT) as leasing,
+            control_client(topology) as control,
+            open_direct(topology, COMMAND_TIMEOUT, _each(closing)) as acking,
+            open_direct(topology, 2 * shared_block + COMMAND_TIMEOUT, _each(closing)) as reading,
+            open_direct(topology, _LEASE_TIMEOUT) as leasing,
         ):
             closing += [partial(close_idle, control), acking.close_if_idle, reading.close_if_idle]
             shared = SharedCommands(
-                CombinedCalls(control, _run), CombinedCalls(control, acking.run), IdleReads(reading, shared_block)
+                CombinedCalls(control, ClientRunner(control), topology),
+                CombinedCalls(control, acking, topology),
+                IdleReads(reading, shared_block),
             )
-            quota_calls = CombinedCalls(control, leasing.run)
+            quota_calls = CombinedCalls(control, leasing, topology)
             try:
                 yield cls(
-                    owner=owner, control=control, acking=acking, shared=shared, quota_calls=quota_calls, closing=closing
+                    topology=topology,
+                    control=control,
+                    acking=acking,
+                    shared=shared,
+                    quota_calls=quota_calls,
+                    closing=closing,
                 )
             finally:
                 await shared.close()
@@ -77,7 +83,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     async def access(self, queue: str, group: str, name: str, block: float) -> AsyncIterator[GroupAccess]:
         """Access of the consumer `name` to a group of a queue, with a connection for reads, which block up to `block` seconds."""
         keys = Keys.of(queue, group)
-        async with DirectConnection.open(self.owner, block + COMMAND_TIMEOUT, _each(self.closing)) as reading:
+        async with open_direct(self.topology, block + COMMAND_TIMEOUT, _each(self.closing)) as reading:
             self.closing.append(reading.close_if_idle)
             self.shared.consumers += 1
             try:
@@ -88,10 +94,6 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
             finally:
                 self.shared.consumers -= 1
                 self.closing.remove(reading.close_if_idle)
-
-
-async def _run(script: AsyncScript, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
-    return await script(keys, arguments)
 
 
 def _each(closing: list[Callable[[], Awaitable[None]]]) -> Callable[[], Awaitable[None]]:

@@ -45,6 +45,11 @@ def code_of(error: redis_errors.ResponseError) -> str:
     return getattr(error, "status_code", None) or str(error).partition(" ")[0]
 
 
+def is_of_wrong_server(error: redis_errors.ResponseError) -> bool:
+    """Whether a server replies that it cannot serve its keys now, because it is no primary, or is starting, or is cut off."""
+    return code_of(error) in _ASK_ANOTHER
+
+
 def close_last_answered() -> None:
     """Let the connection from which this task has read the last reply, which made no sense, be closed before its next command."""
     if (connection := _last_answered.get()) is not None:
@@ -94,14 +99,20 @@ class CheckedConnection(_Base):
         try:
             reply = await super().read_response(*arguments, **options)
         except redis_errors.ResponseError as error:
-            code = code_of(error)
-            if code in _ASK_ANOTHER | ELSEWHERE:
-                await self.disconnect(nowait=True)
-            if code in ELSEWHERE and self._has_served:
-                raise redis_errors.ConnectionError("another server of the cluster has our keys now") from error
+            if (other := await self.rejected(error)) is not error:
+                raise other from error
             raise
         self._has_served = True
         return reply
+
+    async def rejected(self, error: redis_errors.ResponseError) -> redis_errors.RedisError:
+        """Close the connection if a reply shows that the server is not the right one, and return the error to raise."""
+        is_elsewhere = code_of(error) in ELSEWHERE
+        if is_elsewhere or is_of_wrong_server(error):
+            await self.disconnect(nowait=True)
+        if is_elsewhere and self._has_served:
+            return redis_errors.ConnectionError("another server of the cluster has our keys now")
+        return error
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:  # noqa: FBT001, FBT002  redis-py's own
         """Make sure that the server is a Redis that can hold a queue."""

@@ -1,22 +1,26 @@
 """Combines calls of the same script that the sources of one process make at the same time into one command.
 
+In a cluster, one command takes the calls for one slot, and the commands for one node are sent together.
+
 A part that fails raises its error in its own caller only. If the process dies here, each part has happened or not, as with single calls.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import NoGroup, QueueRefused, translated
+from ingest.queue.redis.script_call import ScriptCall
 from ingest.queue.redis.scripts import load, load_combined
+from ingest.queue.redis.topology import Owner, Topology
 
 # Sources in one command, with few enough arguments: some managed servers accept at most 3,999.
 _MOST_CALLS = 50
@@ -26,7 +30,44 @@ _CLOSED = "the connection was closed"
 Values = Sequence[Any]
 # A script's name, and whether the server has `XNACK`.
 _Script = tuple[str, bool]
-Run = Callable[[AsyncScript, Values, Values], Awaitable[Any]]
+
+
+class Runner(Protocol):
+    """Sends scripts. A connection of `routed_connection` is one."""
+
+    async def run(self, script: AsyncScript, keys: Values, arguments: Values) -> Any:
+        """Run a script and return its reply."""
+
+    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run scripts together, and return their replies in order. The error of a call, or of its node, is an exception among them."""
+
+
+class ClientRunner:
+    """Sends scripts by a client."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+
+    async def run(self, script: AsyncScript, keys: Values, arguments: Values) -> Any:
+        """Run a script and return its reply."""
+        return await script(keys, arguments)
+
+    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run scripts together, and return their replies in order. The error of a call, or of its node, is an exception among them."""
+        found = await self._send([call.by_hash() for call in calls])
+        if missing := [number for number, reply in enumerate(found) if isinstance(reply, NoScriptError)]:
+            for number, reply in zip(
+                missing, await self._send([calls[each].by_text() for each in missing]), strict=True
+            ):
+                found[number] = reply
+        return found
+
+    async def _send(self, commands: Sequence[Values]) -> list[Any]:
+        async with self._client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            found: list[Any] = await pipe.execute(raise_on_error=False)
+            return found
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -53,11 +94,13 @@ class CombinedCalls:
 
     Args:
         client: registers the scripts.
-        run: sends a script with its keys and arguments, and returns the reply.
+        runner: sends them.
+        topology: calls whose first keys have equal owners may share one command.
     """
 
-    def __init__(self, client: Redis, run: Run) -> None:
-        self._run = run
+    def __init__(self, client: Redis, runner: Runner, topology: Topology) -> None:
+        self._runner = runner
+        self._topology = topology
         self._single = cache(partial(load, client))
         self._combined = cache(partial(load_combined, client))
         self._waiting: dict[_Script, list[_Call]] = {}
@@ -97,6 +140,9 @@ class CombinedCalls:
         try:
             while calls := [call for call in calls if not call.reply.done()]:
                 page = _first_of(calls)
+                if len(groups := self._by_owner(page)) > 1:
+                    await self._send_groups(single, combined, groups)
+                    continue
                 replies = await self._together(combined, page) if self._are_combined and len(page) > 1 else []
                 # A refusal may concern the keys of a single source.
                 replies = replies or [await self._alone(single, call) for call in page]
@@ -109,28 +155,71 @@ class CombinedCalls:
             for call in calls:
                 call.settle(QueueUnavailable(_CLOSED))
 
+    def _by_owner(self, calls: list[_Call]) -> list[list[_Call]]:
+        groups: dict[Owner, list[_Call]] = {}
+        for call in calls:
+            groups.setdefault(self._topology.owner_of(call.keys[0]), []).append(call)
+        return list(groups.values())
+
+    async def _send_groups(self, single: AsyncScript, combined: AsyncScript, groups: list[list[_Call]]) -> None:
+        """Send one command for each owner, all together."""
+        replies = await self._runner.run_all(
+            [_combined_call(combined, calls) if len(calls) > 1 else _single_call(single, calls[0]) for calls in groups]
+        )
+        for calls, reply in zip(groups, replies, strict=True):
+            for call, part in zip(calls, await self._parts(single, calls, reply), strict=False):
+                call.settle(part)
+
+    async def _parts(self, single: AsyncScript, calls: list[_Call], reply: Any) -> list[Any]:
+        """The results or errors of the calls of one owner, or of the first of them."""
+        if len(calls) == 1 and (isinstance(reply, ResponseError) or not isinstance(reply, Exception)):
+            return [reply]
+        try:
+            with translated():
+                if isinstance(reply, Exception):
+                    raise reply
+                return _results(reply, calls)
+        except QueueRefused as error:
+            if isinstance(error.__cause__, ResponseError):
+                return [await self._alone(single, call) for call in calls]
+            return [error] * len(calls)
+        except (QueueUnavailable, NoGroup) as error:
+            return [error] * len(calls)
+
     async def _alone(self, script: AsyncScript, call: _Call) -> Any:
         with translated():
             try:
-                return await self._run(script, call.keys, call.arguments)
+                return await self._runner.run(script, call.keys, call.arguments)
             except ResponseError as error:
                 return error
 
     async def _together(self, script: AsyncScript, calls: list[_Call]) -> list[Any]:
         """The results or errors of the parts that have run, at least one. None if Redis refuses the command."""
-        sizes = [size for call in calls for size in (len(call.keys), len(call.arguments))]
-        keys = [key for call in calls for key in call.keys]
-        arguments = [argument for call in calls for argument in call.arguments]
+        together = _combined_call(script, calls)
         try:
             with translated():
-                parts = await self._run(script, keys, [len(calls), *sizes, *arguments])
-                return [part if isinstance(part, ResponseError) else _only(part) for part in parts[: len(calls)]]
+                return _results(await self._runner.run(script, together.keys, together.arguments), calls)
         except QueueRefused as error:
             if not isinstance(error.__cause__, ResponseError):
                 raise
             # A cluster takes no command for several slots. It stays one while this process runs.
             self._are_combined = code_of(error.__cause__) != SEVERAL_SLOTS
             return []
+
+
+def _single_call(script: AsyncScript, call: _Call) -> ScriptCall:
+    return ScriptCall(script, call.keys, call.arguments)
+
+
+def _combined_call(script: AsyncScript, calls: list[_Call]) -> ScriptCall:
+    sizes = [size for call in calls for size in (len(call.keys), len(call.arguments))]
+    keys = [key for call in calls for key in call.keys]
+    arguments = [argument for call in calls for argument in call.arguments]
+    return ScriptCall(script, keys, [len(calls), *sizes, *arguments])
+
+
+def _results(parts: list[Any], calls: list[_Call]) -> list[Any]:
+    return [part if isinstance(part, ResponseError) else _only(part) for part in parts[: len(calls)]]
 
 
 def _first_of(calls: list[_Call]) -> list[_Call]:

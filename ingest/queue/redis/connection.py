@@ -24,7 +24,10 @@ from ingest.queue.redis.checked_connections import (
     close_last_answered,
     code_of,
 )
-from ingest.queue.redis.topology import Owner, only_owner
+from ingest.queue.redis.routed_client import RoutedClient
+from ingest.queue.redis.topology import Owner, Server, Topology, topology_of
+from ingest.queue.redis.topology.cluster import ClusterTopology, SlotOwner
+from ingest.queue.redis.topology.node_connections import Redirected
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -72,19 +75,45 @@ class _ControlPool(BlockingConnectionPool):
             await connection.disconnect(nowait=True)
 
 
-def control_client(at: str | Owner, connections: int = CONTROL_CONNECTIONS) -> Redis:
-    """A client for commands that do not block, used by many tasks, of the Redis at a URL or of an owner."""
-    pool = _ControlPool(
-        max_connections=connections,
-        timeout=COMMAND_TIMEOUT,
-        **only_owner(at).connection_options(socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT),
-    )
-    return Redis.from_pool(pool)
+def control_client(at: str | Owner | Topology, connections: int = CONTROL_CONNECTIONS) -> Redis:
+    """A client for commands that do not block, used by many tasks.
+
+    In a cluster, each command goes to the node that owns its keys.
+
+    Args:
+        at: a URL, a topology, or an owner. A command without a key, such as `INFO`, goes to this owner.
+        connections: the most connections, in a cluster to each node.
+    """
+    at = topology_of(at) if isinstance(at, str) else at
+
+    def client_of(server: Server) -> Redis:
+        options = server.connection_options(socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT)
+        return Redis.from_pool(_ControlPool(max_connections=connections, timeout=COMMAND_TIMEOUT, **options))
+
+    match at:
+        case ClusterTopology():
+            return RoutedClient(at, client_of)
+        case SlotOwner(topology, slot):
+            return RoutedClient(topology, client_of, slot)
+        case Server():
+            return client_of(at)
+        case _:
+            raise TypeError(f"neither a topology nor an owner: {type(at).__name__}")
 
 
 async def close_idle(client: Redis) -> None:
     """Close the unused connections of a control client. The next commands open them again."""
-    await cast("_ControlPool", client.connection_pool).close_idle()
+    for each in client.clients() if isinstance(client, RoutedClient) else [client]:
+        await cast("_ControlPool", each.connection_pool).close_idle()
+
+
+async def client_for(client: Redis, key: str) -> Redis:
+    """Return the client of the server that owns a key at the moment, for commands that have to go over one connection.
+
+    It closes with the given client. In a cluster, the server rejects keys that it no longer owns, and the error translates to
+    `QueueUnavailable`. The caller then gets the client again.
+    """
+    return await client.client_for(key) if isinstance(client, RoutedClient) else client
 
 
 async def replies(commands: Pipeline) -> list[Any]:
@@ -197,11 +226,11 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
     if is_out_of_memory(error):
         return QueueFull(text)
     code = code_of(error)
-    if code in _PASSING:
+    if code in _PASSING or isinstance(error, Redirected):
         return QueueUnavailable(text)
     if code in ELSEWHERE:
         return QueueRefused(
-            "Redis Cluster: the keys of this queue are on another node; give the URL of a Redis without cluster mode"
+            "Redis Cluster: the keys of this queue are on another node; write redis+cluster://host:6379"
         )
     if any(denial in text for denial in _DENIALS):
         return QueueRefused(f"Redis denies access: {text}")

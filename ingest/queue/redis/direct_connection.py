@@ -5,18 +5,21 @@ reply, which is not needed here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.commands.core import AsyncScript
-from redis.exceptions import ConnectionError, NoScriptError  # noqa: A004  redis-py's own, which is no OSError
+from redis.exceptions import ConnectionError, NoScriptError, ResponseError  # noqa: A004  redis-py's own, which is no OSError
 
 from ingest.queue.redis.checked_connections import CheckedConnection
 from ingest.queue.redis.connection import COMMAND_TIMEOUT
-from ingest.queue.redis.topology import Owner, only_owner
+from ingest.queue.redis.script_call import ScriptCall
+from ingest.queue.redis.topology import Server
+
+_Part = str | bytes | memoryview | int
 
 
 class DirectConnection:
@@ -36,34 +39,44 @@ class DirectConnection:
         self._turn = asyncio.Lock()
 
     @classmethod
-    @asynccontextmanager
-    async def open(
-        cls, at: str | Owner, within: float, on_loss: Callable[[], Awaitable[None]] | None = None
-    ) -> AsyncIterator[Self]:
-        """A connection to the Redis at a URL or to an owner, with replies within `within` seconds. `on_loss` is called when it is lost."""
+    def to(cls, server: Server, within: float, on_loss: Callable[[], Awaitable[None]] | None = None) -> Self:
+        """Return a connection to a server, with replies within `within` seconds. `on_loss` is called when it is lost."""
         # No timeout of the connection's own, which would make a task of each sending.
-        options = only_owner(at).connection_options(socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
+        options = server.connection_options(socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
         pool = ConnectionPool(**options)
-        connection = cls(pool.make_connection(), within, on_loss)  # type: ignore[no-untyped-call]
-        try:
-            yield connection
-        finally:
-            await connection.disconnect()
+        return cls(pool.make_connection(), within, on_loss)  # type: ignore[no-untyped-call]
 
-    async def call(self, *parts: str | bytes | memoryview | int) -> Any:
+    async def call(self, *parts: _Part) -> Any:
         """Send a command and return its reply, as Redis gives it."""
-        command = pack_command(parts)  # type: ignore[arg-type]
+        return await self._exchange(pack_command(parts), self._connection.read_response)  # type: ignore[arg-type]
+
+    async def call_all(self, commands: Sequence[Sequence[_Part]]) -> list[Any]:
+        """Send commands in one write, and return their replies. An error reply is an exception among them."""
+        packed = b"".join(pack_command(tuple(command)) for command in commands)  # type: ignore[arg-type]
+        found: list[Any] = await self._exchange(packed, partial(self._replies, len(commands)))
+        return found
+
+    async def _exchange(self, packed: bytes, read: Callable[[], Awaitable[Any]]) -> Any:
         try:
             async with self._turn, asyncio.timeout(self._within):
                 await self._connection.close_if_unusable()
-                await self._connection.send_packed_command(command, check_health=False)
-                return await self._connection.read_response()
+                await self._connection.send_packed_command(packed, check_health=False)
+                return await read()
         except (ConnectionError, OSError) as error:
             if self._on_loss is not None:
                 await self._on_loss()
             if isinstance(error, TimeoutError):
                 raise TimeoutError(f"no reply within {self._within:g} s") from error
             raise
+
+    async def _replies(self, count: int) -> list[Any]:
+        found: list[Any] = []
+        for _ in range(count):
+            try:
+                found.append(await self._connection.read_response())
+            except ResponseError as error:
+                found.append(error)
+        return found
 
     async def close_if_idle(self) -> None:
         """Close the connection unless a command uses it. The next command opens it again."""
@@ -80,3 +93,12 @@ class DirectConnection:
             return await self.call("EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return await self.call("EVAL", script.script, len(keys), *keys, *arguments)
+
+    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run scripts in one write, and return their replies. An error reply is an exception among them."""
+        found = await self.call_all([call.by_hash() for call in calls])
+        if missing := [number for number, reply in enumerate(found) if isinstance(reply, NoScriptError)]:
+            sent = await self.call_all([calls[number].by_text() for number in missing])
+            for number, reply in zip(missing, sent, strict=True):
+                found[number] = reply
+        return found

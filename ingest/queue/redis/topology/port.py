@@ -1,11 +1,19 @@
 """The port of a topology: one Redis, a primary that Sentinels watch, or the nodes of a cluster."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Owner(Protocol):
-    """The server that owns some keys, whichever it is at the moment. One command may name all keys with equal owners."""
+    """The owner of some keys. One command may name all keys with equal owners. In a cluster, it is a slot."""
+
+    def __hash__(self) -> int:
+        """Owners are compared and may be keys of a dictionary."""
+
+
+@runtime_checkable
+class Server(Protocol):
+    """One server, or one role, such as the primary of a Sentinel set."""
 
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of a pool of connections to this server. Options of the URL override the defaults.
@@ -21,5 +29,5 @@ class Topology(Protocol):
     def owner_of(self, key: str) -> Owner:
         """Return the owner of a key, without waiting for a server. In a cluster, keys of one slot have equal owners."""
 
-    async def primaries(self) -> Sequence[Owner]:
+    async def primaries(self) -> Sequence[Server]:
         """Return all servers that own keys, for commands that concern a whole server, such as `SCAN` and `INFO`."""

@@ -13,7 +13,8 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, Redis
 
-from ingest.domain.sentinel_url import Address, SentinelUrl
+from ingest.domain.redis_addresses import Address
+from ingest.domain.sentinel_url import SentinelUrl
 from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
 from ingest.queue.redis.topology.found_connections import (
     PrimaryTcp,

@@ -1,0 +1,100 @@
+"""A Redis Cluster, whose nodes own the slots to which keys belong."""
+
+from typing import Any
+
+import msgspec
+from redis.crc import key_slot
+
+from ingest.domain.cluster_url import ClusterUrl
+from ingest.domain.redis_addresses import Address
+from ingest.queue.redis.checked_connections import CheckedTls, connection_options
+from ingest.queue.redis.topology.node_connections import NodeTcp, NodeTls
+from ingest.queue.redis.topology.slot_map import SlotMap
+
+
+class ClusterTopology:
+    """Slots own keys. Keeps the contract of `Topology`.
+
+    Attributes:
+        slots: which node owns a slot.
+    """
+
+    def __init__(self, url: ClusterUrl) -> None:
+        self._url = url
+        self._nodes: dict[Address, ClusterNode] = {}
+        self.slots = SlotMap(url)
+
+    def owner_of(self, key: str) -> "SlotOwner":
+        """Return the slot of a key."""
+        return SlotOwner(self, slot_of(key))
+
+    async def primaries(self) -> "list[ClusterNode]":
+        """Return the nodes that own slots, ordered by address."""
+        return [self.node_at(address) for address in await self.slots.primaries()]
+
+    async def node_of(self, slot: int) -> "ClusterNode":
+        """Return the node that owns a slot, as far as it is known.
+
+        Raises:
+            ConnectionError: no node responds, or none owns the slot.
+            NoQueueThere: the nodes deny access, or form no cluster.
+        """
+        return self.node_at(await self.slots.find(slot))
+
+    def node_at(self, address: Address) -> "ClusterNode":
+        """Return the node with an address. It is always the same object."""
+        if (node := self._nodes.get(address)) is None:
+            node = self._nodes[address] = ClusterNode(self, self._url, address)
+        return node
+
+    def is_in_use(self, node: "ClusterNode") -> bool:
+        """Whether a node owns slots, as far as it is known."""
+        return self.slots.is_primary(node.address)
+
+
+class SlotOwner(msgspec.Struct, frozen=True):
+    """One slot. Keeps the contract of `Owner`."""
+
+    topology: ClusterTopology
+    slot: int
+
+
+class ClusterNode:
+    """A node. Keeps the contracts of `Server` and `ConnectedNode`.
+
+    Attributes:
+        address: where it is reached.
+    """
+
+    def __init__(self, topology: ClusterTopology, url: ClusterUrl, address: Address) -> None:
+        self._topology = topology
+        self._url = url
+        self.address = address
+
+    def connection_options(self, **defaults: Any) -> dict[str, Any]:
+        """Return the options of connections to this node."""
+        options = connection_options(self._url.redis_url, **defaults)
+        host, port = self.address
+        options["connection_class"] = NodeTls if issubclass(options["connection_class"], CheckedTls) else NodeTcp
+        return options | {"host": host, "port": port, "node": self}
+
+    def confirm(self) -> None:
+        """Note that the node accepts connections and is a primary."""
+        self._topology.slots.confirm(self.address)
+
+    def suspect(self) -> None:
+        """Note that the node may have been replaced."""
+        self._topology.slots.suspect(self.address)
+
+    def moved(self, slot: int, address: Address) -> None:
+        """Note that the node with a reported address owns a slot."""
+        self._topology.slots.moved(slot, self._topology.slots.reached(address))
+
+    def other(self, address: Address) -> "ClusterNode":
+        """Return the node with a reported address."""
+        return self._topology.node_at(self._topology.slots.reached(address))
+
+
+def slot_of(key: str | bytes) -> int:
+    """Return the slot of a key."""
+    return key_slot(key.encode() if isinstance(key, str) else key)

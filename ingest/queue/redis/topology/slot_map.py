@@ -1,0 +1,171 @@
+"""Which node of a cluster owns a slot, as the nodes report it.
+
+The map is read from one node when a slot's owner is unknown or has failed. A slot that has moved is noted without reading the whole
+map, because the reply `MOVED` contains the new owner.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from redis import exceptions as redis_errors
+from redis.asyncio import ConnectionPool, Redis
+
+from ingest.domain.cluster_url import ClusterUrl
+from ingest.domain.redis_addresses import Address
+from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
+from ingest.queue.redis.topology.node_connections import MemberTcp, MemberTls
+
+_SLOTS = 16_384
+# Seconds. Several nodes may have to be asked within the shortest timeout of a command.
+_NODE_TIMEOUT = 0.5
+_MOST_ASKED = 3
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+# Seconds after which the list of all primaries is read again.
+_FRESH = 5.0
+_REJECTIONS = (NoQueueThere, redis_errors.AuthenticationError, redis_errors.NoPermissionError)
+
+
+class SlotMap:
+    """The owners of slots, for all connections of a topology.
+
+    Connections that need the map at the same time share one lookup. While a node that has failed is not replaced, lookups are
+    delayed with exponential backoff and jitter, so that many processes do not ask the nodes continuously.
+
+    Args:
+        url: addresses of some nodes.
+        uniform: returns a random number between two others.
+    """
+
+    def __init__(self, url: ClusterUrl, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        self._url = url
+        self._uniform = uniform
+        self._owners: list[Address | None] = [None] * _SLOTS
+        self._turn = asyncio.Lock()
+        self._lookups = 0
+        self._read_at = float("-inf")
+        self._failure: redis_errors.RedisError | None = None
+        self._unconfirmed = 0
+        # Nodes that have failed, each with the number of lookups before.
+        self._suspects: dict[Address, int] = {}
+
+    async def find(self, slot: int) -> Address:
+        """Return where the owner of a slot is reached.
+
+        Raises:
+            ConnectionError: no node responds, or none owns the slot.
+            NoQueueThere: the nodes deny access, or form no cluster.
+        """
+        owner = self._owners[slot]
+        if owner is None or self._suspects.get(owner) == self._lookups:
+            await self._refresh()
+            owner = self._owners[slot]
+        if owner is None:
+            raise redis_errors.ConnectionError(f"no node of the cluster owns slot {slot}")
+        return owner
+
+    async def primaries(self) -> list[Address]:
+        """Return where all owners of slots are reached, in order. It raises as `find` does."""
+        if asyncio.get_running_loop().time() - self._read_at > _FRESH or self._suspects:
+            await self._refresh()
+        return sorted(self._known())
+
+    def is_primary(self, address: Address) -> bool:
+        """Whether a node owns slots."""
+        return address in self._owners
+
+    def confirm(self, address: Address) -> None:
+        """Note that a node accepts connections and is a primary."""
+        self._suspects.pop(address, None)
+        if not self._suspects:
+            self._unconfirmed = 0
+
+    def suspect(self, address: Address) -> None:
+        """Note that a node has failed. Its slots are looked up before they are used again."""
+        self._suspects[address] = self._lookups
+
+    def moved(self, slot: int, owner: Address) -> None:
+        """Note that a slot has moved to another node."""
+        self._owners[slot] = owner
+
+    def reached(self, address: Address) -> Address:
+        """Return where a node with a reported address is reached."""
+        return self._url.reached_at.get(address, address)
+
+    def _known(self) -> set[Address]:
+        return {owner for owner in self._owners if owner is not None}
+
+    async def _refresh(self) -> None:
+        lookups = self._lookups
+        async with self._turn:
+            if lookups == self._lookups:
+                await asyncio.sleep(self._pause())
+                self._unconfirmed += 1
+                self._failure = await self._look_up()
+                self._lookups += 1
+            failure = self._failure
+        if failure is not None:
+            raise failure
+
+    def _pause(self) -> float:
+        if not self._unconfirmed:
+            return 0.0
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._unconfirmed - 1, 10))
+        return self._uniform(longest / 2, longest)
+
+    async def _look_up(self) -> redis_errors.RedisError | None:
+        """Ask one node after the other for the map. Returns an error if none responds."""
+        failures: list[tuple[str, Exception]] = []
+        for host, port in self._candidates():
+            try:
+                self._owners = await self._ask(host, port)
+            except (redis_errors.RedisError, OSError) as error:
+                failures.append((f"node {host}:{port}: {error}", error))
+                continue
+            self._read_at = asyncio.get_running_loop().time()
+            self._suspects = {each: at for each, at in self._suspects.items() if each in self._owners}
+            return None
+        return _summary(failures)
+
+    def _candidates(self) -> list[Address]:
+        """The nodes to ask, in random order: known ones, without those that have failed, and those in the URL."""
+
+        def shuffled(addresses: set[Address]) -> list[Address]:
+            return sorted(addresses, key=lambda _: self._uniform(0, 1))
+
+        known = shuffled(self._known() - self._suspects.keys())[:_MOST_ASKED]
+        return list(dict.fromkeys([*known, *shuffled({*self._url.nodes})]))
+
+    async def _ask(self, host: str, port: int) -> list[Address | None]:
+        """Return the owner of each slot that a node reports."""
+        options = connection_options(self._url.redis_url)
+        is_tls = issubclass(options["connection_class"], CheckedTls)
+        options |= {
+            "host": host,
+            "port": port,
+            "connection_class": MemberTls if is_tls else MemberTcp,
+            "socket_timeout": _NODE_TIMEOUT,
+            "socket_connect_timeout": _NODE_TIMEOUT,
+        }
+        async with Redis.from_pool(ConnectionPool(**options)) as node:
+            # As two words, because redis-py would not return the reply as it is.
+            reply: Any = await node.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]  # redis-py leaves it so
+        owners: list[Address | None] = [None] * _SLOTS
+        for first, last, (name, number, *_), *_ in reply:
+            # Without a name, it is the address of the node that was asked. `?` is an unknown one.
+            reported = name.decode() if isinstance(name, bytes) else name
+            owner = None if reported == "?" else self.reached((reported or host, int(number)))
+            owners[first : last + 1] = [owner] * (last + 1 - first)
+        if not any(owners):
+            raise redis_errors.ConnectionError("it knows no owners of slots")
+        return owners
+
+
+def _summary(failures: list[tuple[str, Exception]]) -> redis_errors.RedisError:
+    """One error for all. Waiting may help unless every node has rejected the request."""
+    text = "; ".join(text for text, _ in failures)
+    if all(isinstance(error, _REJECTIONS) for _, error in failures):
+        return NoQueueThere(text)
+    return redis_errors.ConnectionError(text)
