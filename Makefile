@@ -115,6 +115,10 @@ fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis;
 rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"
 	@cd tests && exec ../.venv/bin/python -m scale.rolling $(ARGS)
 
+.PHONY: partitioned-orders
+partitioned-orders: .venv/ready  ## a large table of orders beside the same in partitions; 40 GB of disk; ARGS="--orders 50000000"
+	@cd tests && exec ../.venv/bin/python -m scale.partitioned_orders $(ARGS)
+
 .PHONY: rehearse-containers
 rehearse-containers: .venv/ready  ## ten workers with 0.1 CPU and 256 MiB each under load; root on Linux; ARGS="--rate 600"
 	@cd tests && exec ../.venv/bin/python -m scale.small_containers $(ARGS)

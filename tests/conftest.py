@@ -17,6 +17,7 @@ from servers import kinds
 from support import Cli, closing_cli, with_database
 
 from ingest.lab.servers import EmbeddedServers, embedded_servers
+from ingest.store.partitioning.partitioning import set_partitions
 from ingest.store.schema import migrate, migrations
 
 # A shell may start background jobs with SIGINT ignored, and commands that tests start would inherit that.
@@ -29,6 +30,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 _FILES_IN_MEMORY = memory.use_for_temporary_files()
 
 _TEMPLATE = "template_ingest"
+_PARTITIONED = "template_partitioned"
 _numbers = itertools.count()
 
 settings.register_profile(
@@ -109,6 +111,21 @@ def empty_dsn(servers: EmbeddedServers) -> Iterator[str]:
 def dsn(servers: EmbeddedServers) -> Iterator[str]:
     """A new database with our tables."""
     yield from _database(servers, _TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def partitioned_template(servers: EmbeddedServers) -> str:
+    asyncio.run(_execute(servers.postgres_dsn, f"CREATE DATABASE {_PARTITIONED} TEMPLATE {_TEMPLATE}"))
+    asyncio.run(set_partitions(with_database(servers.postgres_dsn, _PARTITIONED), 4))
+    return _PARTITIONED
+
+
+@pytest.fixture(params=["plain", "partitioned"])
+def either_dsn(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
+    """A new database with each form of the table of orders."""
+    yield from _database(
+        servers, _TEMPLATE if request.param == "plain" else request.getfixturevalue("partitioned_template")
+    )
 
 
 def _database(servers: EmbeddedServers, template: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import connect
 from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.order_store import plan_upsert
+from ingest.store.partitioning.partitioning import PARTITION_KEY, has_copy
 from ingest.store.privileges import RUNTIME_PRIVILEGES
 from ingest.store.schema import SchemaMismatch, check_schema, migrations
 from ingest.store.translation import StoreRefused, translated
@@ -59,12 +60,23 @@ FROM unnest($1::text[], $2::text[]) AS ours (name, type) JOIN pg_attribute ON at
 WHERE attrelid = to_regclass('orders') AND NOT attisdropped AND (atttypid <> ours.type::regtype OR atttypmod <> -1)
 ORDER BY attnum
 """
-# Problems of the tables that planning does not reveal. A partitioned table does not distinguish inserted from updated rows, and
-# row-level security hides rows only from some roles.
-_TABLES = """
-SELECT name, relkind = 'r' AS is_plain, relpersistence = 'p' AS is_logged,
+# Problems of the tables that planning does not reveal. The keys of other partitions do not fit ours, and row-level security hides rows
+# only from some roles.
+_TABLES = f"""
+SELECT name, relkind = 'r' OR coalesce(pg_get_partkeydef(pg_class.oid) = '{PARTITION_KEY}', false) AS is_plain,
+       NOT EXISTS (SELECT FROM pg_class AS part WHERE relpersistence <> 'p' AND part.oid IN (
+           SELECT pg_class.oid UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = pg_class.oid)) AS is_logged,
        coalesce(row_security_active(pg_class.oid), false) AS is_secured
 FROM unnest($1::text[]) AS name LEFT JOIN pg_class ON pg_class.oid = to_regclass(name)
+"""  # noqa: S608  a constant
+# Of n partitions, each has the modulus n. With a partition of every remainder, their shares add up to 1.
+_PARTITIONS = r"""
+SELECT count(*)::integer AS partitions,
+       relkind = 'p' AND coalesce(sum(1.0 / substring(bound FROM 'modulus (\d+)')::integer), 0) < 0.999 AS lacks_partition
+FROM pg_class LEFT JOIN (
+    SELECT inhparent, pg_get_expr(relpartbound, part.oid) AS bound FROM pg_inherits JOIN pg_class AS part ON part.oid = inhrelid
+) AS parts ON inhparent = pg_class.oid
+WHERE pg_class.oid = to_regclass('orders') GROUP BY relkind
 """
 # The source's greatest ID by the primary key. If IDs are growing numbers of one length, it is the newest.
 _SOME_ORDER = "SELECT order_id FROM orders WHERE source = $1 ORDER BY order_id DESC LIMIT 1"
@@ -95,7 +107,10 @@ class PostgresFacts:
         mismatch: problem of the schema version, with advice.
         is_contracted: whether the parts of the schema that only the previous release needs are gone.
         absent: tables and views that our role does not find.
-        not_plain: tables that are not ordinary tables, but views or partitioned tables, for example.
+        not_plain: tables that are neither ordinary nor partitioned by our key, but views, for example.
+        partitions: number of partitions of `orders`, 1 for an ordinary table.
+        lacks_partition: whether some orders belong to no partition.
+        has_copy: whether a division into partitions is not complete.
         unlogged: tables that a crash empties.
         secured: tables with row-level security that applies to our role.
         missing: privileges that our role lacks, such as `INSERT on orders`.
@@ -125,6 +140,9 @@ class PostgresFacts:
     is_contracted: bool = True
     absent: Sequence[str] = ()
     not_plain: Sequence[str] = ()
+    partitions: int = 1
+    lacks_partition: bool = False
+    has_copy: bool = False
     unlogged: Sequence[str] = ()
     secured: Sequence[str] = ()
     missing: Sequence[str] = ()
@@ -186,7 +204,10 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, sources:
             facts.not_plain = [
                 table["name"] for table in tables if table["is_plain"] is False and table["name"] in _STORED
             ]
-            facts.unlogged = [table["name"] for table in tables if table["is_logged"] is False]
+            for number, lacks in await connection.fetch(_PARTITIONS):
+                facts.partitions, facts.lacks_partition = number, lacks
+            facts.has_copy = await has_copy(connection)
+            facts.unlogged = [table["name"] for table in tables if not table["is_logged"]]
             facts.secured = [table["name"] for table in tables if table["is_secured"]]
             rights = [(right, table) for rights, table in _ON_TABLES for right in rights.split(", ")]
             missing = await connection.fetch(_MISSING, *zip(*rights, strict=True))

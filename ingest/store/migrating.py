@@ -20,6 +20,10 @@ _LOCK_ATTEMPTS = 10
 # An index of a large table takes long, and waits for every older transaction.
 _STATEMENT_SECONDS = 24 * 3600
 _CONCURRENTLY = re.compile(r"^(CREATE UNIQUE|CREATE|DROP) INDEX CONCURRENTLY ", re.MULTILINE)
+_CREATED = re.compile(r"^(CREATE (?:UNIQUE )?INDEX) CONCURRENTLY (\w+) ON (\w+) (.*)", re.MULTILINE | re.DOTALL)
+_DROPPED = re.compile(r"^DROP INDEX CONCURRENTLY (?:IF EXISTS )?(\w+)", re.MULTILINE)
+_IS_PARTITIONED = "SELECT relkind IN ('p', 'I') FROM pg_class WHERE oid = to_regclass($1)"
+_PARTITIONS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass($1) ORDER BY inhrelid"
 # PostgreSQL 17 added `transaction_timeout`.
 _TAKE_LOCK = f"""
 BEGIN ISOLATION LEVEL READ COMMITTED;
@@ -57,8 +61,7 @@ async def run_in_transaction(connection: asyncpg.Connection, sql: str, lock_seco
         asyncpg.LockNotAvailableError: another transaction uses a table during all attempts.
     """
     if _CONCURRENTLY.search(sql):
-        # Its locks do not block writers.
-        await connection.execute(sql, timeout=_STATEMENT_SECONDS)
+        await _run_concurrently(connection, sql, lock_seconds)
         return
     for attempt in range(1, _LOCK_ATTEMPTS + 1):
         try:
@@ -71,3 +74,28 @@ async def run_in_transaction(connection: asyncpg.Connection, sql: str, lock_seco
             await asyncio.sleep(_LOCK_PAUSE)
         else:
             return
+
+
+async def _run_concurrently(connection: asyncpg.Connection, sql: str, lock_seconds: float) -> None:
+    """Create or drop an index with locks that do not block writers.
+
+    PostgreSQL cannot do this for a partitioned table. Its index is built in one partition after the other, and is then complete.
+    """
+    created, dropped = _CREATED.search(sql), _DROPPED.search(sql)
+    relation = created[3] if created else dropped[1] if dropped else ""
+    async with connection.transaction(isolation="read_committed"):
+        is_partitioned = await connection.fetchval(_IS_PARTITIONED, relation)
+        partitions = [name for (name,) in await connection.fetch(_PARTITIONS, relation)]
+    if not is_partitioned:
+        await connection.execute(sql, timeout=_STATEMENT_SECONDS)
+    elif dropped:
+        await run_in_transaction(connection, f"DROP INDEX {relation}", lock_seconds)
+    elif created:
+        create, index, _, rest = created.groups()
+        await run_in_transaction(connection, f"{create} {index} ON ONLY {relation} {rest}", lock_seconds)
+        for number, partition in enumerate(partitions):
+            part = f"{index}_{number}"
+            # An interrupted statement leaves an invalid index behind.
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {part}", timeout=_STATEMENT_SECONDS)
+            await connection.execute(f"{create} CONCURRENTLY {part} ON {partition} {rest}", timeout=_STATEMENT_SECONDS)
+            await run_in_transaction(connection, f"ALTER INDEX {index} ATTACH PARTITION {part}", lock_seconds)

@@ -25,7 +25,7 @@ DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-0
 PREVENTED = {
     "another table refers to the order": (
         "CREATE TABLE invoices (shop text, id text, FOREIGN KEY (shop, id) REFERENCES orders);INSERT INTO invoices SELECT '', 'a'",
-        'violates foreign key constraint "invoices_shop_id_fkey"',
+        'violates foreign key constraint "invoices_shop_id_fkey',
     ),
     "a trigger that skips the deletion": (
         "CREATE TRIGGER skips BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION skip()",
@@ -52,6 +52,11 @@ PREVENTED = {
         'row-level security policy for table "erased_orders"',
     ),
 }
+
+
+@pytest.fixture
+def dsn(either_dsn: str) -> str:
+    return either_dsn
 
 
 @pytest.fixture

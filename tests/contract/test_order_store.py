@@ -68,6 +68,11 @@ def row(
     return OrderRow.of(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
 
 
+@pytest.fixture
+def dsn(either_dsn: str) -> str:
+    return either_dsn
+
+
 @pytest.fixture(params=["direct", "pooled"])
 async def store(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[OrderStore]:
     """The store in both its ways of talking: the second is for what stands behind a transaction pooler."""

@@ -37,6 +37,11 @@ _FIRST_RELEASE = 3
 DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
 
 
+@pytest.fixture
+def dsn(either_dsn: str) -> str:
+    return either_dsn
+
+
 async def tables(dsn: str) -> set[str]:
     async with connected(dsn) as sql:
         return {record[0] for record in await sql.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}

@@ -163,6 +163,11 @@ async def test_a_migration_that_cannot_lock_a_table_tries_again_and_lets_writers
 # -- two sources --------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def dsn(either_dsn: str) -> str:
+    return either_dsn
+
+
 @asynccontextmanager
 async def two_stores(dsn: str) -> AsyncIterator[tuple[OrderStore, OrderStore]]:
     async with OrderStore.open(dsn, "de") as german, OrderStore.open(dsn, "fr") as french:

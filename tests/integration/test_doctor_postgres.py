@@ -8,11 +8,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from servers.standby import StandbyServer
 from set_ups import SetUp, database, role
-from support import connected, with_database
+from support import INSERT_ORDER, connected, with_database
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.doctor.finding import Area
+from ingest.store.partitioning.partitioning import set_partitions
 from ingest.store.schema import migrate, migrations
 
 
@@ -199,6 +200,26 @@ async def test_what_is_no_ordinary_table_is_a_fault(set_up: SetUp, dsn: str, as_
     faults = await set_up.faults(Area.POSTGRES)
 
     assert faults[0].startswith("orders is partitioned, a view or foreign")
+
+
+async def test_partitions_are_reported_and_a_missing_one_or_an_incomplete_division_is_named(
+    set_up: SetUp, dsn: str
+) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyError
+
+    await set_partitions(dsn, 3)
+    found = {finding.what for finding in await set_up.examined()}
+    await execute(dsn, INSERT_ORDER.replace("$1", "'a'"))
+    with pytest.raises(KeyError):
+        await set_partitions(dsn, 2, on_progress=interrupt)
+    (_, incomplete) = await set_up.warnings(Area.POSTGRES)
+    await execute(dsn, "ALTER TABLE orders DETACH PARTITION orders_1")
+    (missing,) = await set_up.faults(Area.POSTGRES)
+
+    assert "orders is divided into 3 partitions" in found
+    assert incomplete == "the division of orders into partitions is not complete, so every change is stored twice"
+    assert missing == "a partition of orders is missing, so some orders cannot be stored"
 
 
 @pytest.mark.parametrize("table", ["orders", "erased_orders"])

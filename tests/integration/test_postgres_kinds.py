@@ -190,7 +190,10 @@ async def prepare_the_names_of_other_processes(pooler: str, database: str) -> No
         await sql.execute(";".join(f'PREPARE "{name}" AS SELECT 1' for name in names))
 
 
-async def test_the_commands_do_their_work(databases: tuple[str, str], scene: Scene, env: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--partitions", "4")])
+async def test_the_commands_do_their_work(
+    databases: tuple[str, str], scene: Scene, env: dict[str, str], options: tuple[str, ...]
+) -> None:
     used, _ = databases
     order_ids = ids(5)
     async with scene.worker(postgres_dsn=used, keep_document="on"):
@@ -204,7 +207,7 @@ async def test_the_commands_do_their_work(databases: tuple[str, str], scene: Sce
             assert done.returncode == 0, done.stderr
             return done.stdout
 
-        await said("migrate")
+        await said("migrate", *options)
         assert '"stored": 5' in await said("status", "--json")
         assert '"unchanged": 5' in await said("remap", "--json")
         assert '"stored"' in await said("order", "show", order_ids[0], "--json")

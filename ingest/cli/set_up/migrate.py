@@ -20,6 +20,12 @@ def migrate(
     contract: Annotated[
         bool, typer.Option("--contract", help="Also remove the parts that only the previous release needs.")
     ] = False,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            help="Divide the table of orders into this many partitions. 1 joins them.", metavar="N", min=1, max=256
+        ),
+    ] = None,
     source_of_existing: Annotated[
         str | None, typer.Option(help="Give the stored orders without a source to this source.", metavar="NAME")
     ] = None,
@@ -37,6 +43,9 @@ def migrate(
 
     `ingest migrate --contract` completes an upgrade when no worker of the previous release runs any more. Named sources
     need it once.
+
+    `ingest migrate --partitions 16` also divides the table of orders into 16 partitions, which can be on several disks.
+    Workers continue. A large table is copied, which may take hours. If interrupted, run it again.
 
     `ingest migrate --source-of-existing shop-de` gives orders that were stored without a source to the source `shop-de`,
     while other workers continue. Stop the workers of the unnamed source first.
@@ -65,8 +74,19 @@ def migrate(
         typer.echo(f"{runtime_role} may read and write orders")
     if api_role is not None:
         typer.echo(f"{api_role} may read and erase orders")
+    if partitions is not None:
+        _set_partitions(dsn, partitions)
     if source is not None:
         _name_existing(dsn, source)
+
+
+def _set_partitions(dsn: str, partitions: int) -> None:
+    from ingest.cli.terminal.progress import run_with_progress
+    from ingest.store.partitioning.partitioning import set_partitions
+
+    has_changed = run_with_progress("copying stored orders", partial(set_partitions, dsn, partitions))
+    form = "one table" if partitions == 1 else f"divided into {partitions} partitions"
+    typer.echo(f"orders is {'now' if has_changed else 'already'} {form}")
 
 
 def _name_existing(dsn: str, source: str) -> None:

@@ -121,8 +121,12 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
             "another transaction has locked orders or erased_orders, so no order is stored",
             "wait for it, or end it: pg_locks lists the processes that hold locks on these tables",
         )
-    elif not (facts.absent or facts.not_plain or facts.missing or facts.required or facts.retyped):
+    elif not (
+        facts.absent or facts.not_plain or facts.missing or facts.required or facts.retyped or facts.lacks_partition
+    ):
         yield _OF.ok("the schema matches this release, and the role may store orders")
+        if facts.partitions > 1:
+            yield _OF.ok(f"orders is divided into {facts.partitions} partitions")
 
 
 def _tables(facts: PostgresFacts) -> Iterator[Finding]:
@@ -134,8 +138,20 @@ def _tables(facts: PostgresFacts) -> Iterator[Finding]:
         )
     for table in facts.not_plain:
         yield _OF.error(
-            f"{table} is partitioned, a view or foreign instead of an ordinary table, so it cannot store orders",
+            f"{table} is partitioned, a view or foreign instead of a table as ingest migrate creates it, so it cannot store"
+            " orders",
             "replace it with a table as ingest migrate creates it",
+        )
+    if facts.lacks_partition:
+        yield _OF.error(
+            "a partition of orders is missing, so some orders cannot be stored",
+            "attach it again with ALTER TABLE orders ATTACH PARTITION …",
+        )
+    if facts.has_copy:
+        yield _OF.warning(
+            "the division of orders into partitions is not complete, so every change is stored twice",
+            "run ingest migrate --partitions again, or with the present number to drop the copy:"
+            f" ingest migrate --partitions {max(facts.partitions, 1)}",
         )
     for table in facts.unlogged:
         yield _OF.error(

@@ -31,12 +31,14 @@ _TABLES = "LOCK TABLE orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN 
 _CONTENT = [column for column in COLUMNS if column.is_content]
 _ALWAYS = updated(Update.ALWAYS)
 _IF_DIFFERS = updated(Update.IF_CONTENT_DIFFERS)
+_CHANGED_AT = "statement_timestamp() + interval '1 microsecond'"
+_CHANGED = named("CASE WHEN differs THEN excluded.{} ELSE o.{} END", _IF_DIFFERS)
 
 # A row is updated only by a newer version. A newer version with the same content is not a change, but it advances the row's version and
 # fetched_at. Otherwise a late document from in between would count as newer than the confirmed content. No other column is written
 # then: no index contains these columns, so the update stays in its page if possible, and long lines are not rewritten. `ingested_at`
-# is the statement's time, which distinguishes a change from a confirmation. Rows are locked in the order of their keys, so that
-# batches do not deadlock. `xmax` is 0 in an inserted row.
+# is the statement's time, which distinguishes a change from a confirmation, and a microsecond later in a changed row, because `xmax`
+# cannot be read from a partitioned table. Rows are locked in the order of their keys, so that batches do not deadlock.
 _UPSERT = f"""
 WITH made AS (
     {MADE}
@@ -52,23 +54,22 @@ WITH made AS (
     ON CONFLICT (source, order_id) DO UPDATE
     SET {named("{} = excluded.{}", _ALWAYS)},
         ({named("{}", _IF_DIFFERS)}) = (
-            SELECT {named("CASE WHEN differs THEN excluded.{} ELSE o.{} END", _IF_DIFFERS)}
+            SELECT {_CHANGED.replace("excluded.ingested_at", _CHANGED_AT)}
             FROM (SELECT ({named("o.{}", _CONTENT)})
                          IS DISTINCT FROM
                          ({named("excluded.{}", _CONTENT)}) AS differs OFFSET 0) AS content)
     WHERE (o.version, o.fetched_at) < (excluded.version, excluded.fetched_at)
-    RETURNING order_id, CASE WHEN xmax = 0 THEN 'inserted'
-                             WHEN ingested_at = statement_timestamp() THEN 'changed'
-                             ELSE 'unchanged' END AS effect
+    RETURNING order_id, CASE ingested_at WHEN statement_timestamp() THEN 'inserted'
+                                         WHEN {_CHANGED_AT} THEN 'changed'
+                                         ELSE 'unchanged' END AS effect
 )
 SELECT order_id, effect FROM written
 UNION ALL
 SELECT order_id, 'erased' FROM erased
 """  # noqa: S608  names of our own columns; all values are parameters
 
-
-# Finds rows that a trigger has prevented. It runs after the commit of a statement that did not report them, because a row is also not
-# reported if an equal or newer version is stored, perhaps by another worker.
+# Finds rows that a trigger has prevented, after the commit of a statement that did not report them. A row is also not reported if an
+# equal or newer version is stored, perhaps by another worker.
 _SUPPRESSED = f"""
 WITH made AS (
     {MADE}

@@ -75,8 +75,8 @@ async def _move_orders(connection: asyncpg.Connection, source: str, after: str) 
                 await connection.execute(_OLDER_UNNAMED, UNNAMED, source, ids)
                 await connection.execute(_OLDER_NAMED, source, UNNAMED, ids)
                 await connection.execute(_RENAME, UNNAMED, source, ids)
-        except (asyncpg.UniqueViolationError, asyncpg.DeadlockDetectedError):
-            # A worker has just stored an order of the batch under its new name.
+        except (asyncpg.UniqueViolationError, asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            # A worker has just stored an order of the batch under its new name, or another call has moved it to another partition.
             if attempt == _ATTEMPTS:
                 raise
         else:

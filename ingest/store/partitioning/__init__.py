@@ -1,0 +1,1 @@
+"""The division of the table of orders into partitions."""
