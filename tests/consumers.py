@@ -11,6 +11,7 @@ from ingest.queue.consume.consumer import Consumer as PortsOfConsumer
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.reading import QueueReading
+from ingest.queue.redis.routed_connection import QueueConnection
 
 
 class Consumer:
@@ -24,6 +25,8 @@ class Consumer:
         self.parts = parts
         # Releases and acks by the methods that a test may override.
         self._reading = QueueReading(parts.access, self)
+        self.streams, self.lanes_call = self._reading.streams, self._reading.lanes_call
+        self.received, self.from_lanes = self._reading.received, self._reading.from_lanes
         self.access = parts.access
         self.name = parts.access.name
         self.keeps_results = parts.settling.keeps_results
@@ -36,9 +39,16 @@ class Consumer:
     @classmethod
     @asynccontextmanager
     async def sharing(
-        cls, connections: QueueConnections, queue: str, group: str, name: str, block: float, results_age: float = 0.0
+        cls,
+        connections: QueueConnections,
+        queue: str,
+        group: str,
+        name: str,
+        block: float,
+        results_age: float = 0.0,
+        reading: QueueConnection | None = None,
     ) -> AsyncIterator[Self]:
-        async with PortsOfConsumer.sharing(connections, queue, group, name, block, results_age) as parts:
+        async with PortsOfConsumer.sharing(connections, queue, group, name, block, results_age, reading) as parts:
             yield cls(parts)
 
     @classmethod

@@ -27,6 +27,7 @@ from ingest.process.supervisor import Supervisor
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.monitor import Monitor
+from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.process_sources import ProcessSources
@@ -111,18 +112,22 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
     dsn, has_sources = settings.postgres_dsn.get_secret_value(), settings.sources is not None
     await until_ready("postgres", partial(check_schema, dsn, migrations(), has_sources=has_sources))
     url = settings.redis_url.get_secret_value()
-    streams = [source.stream for source in sources]
+    partitions = {source.stream: source.partitions for source in sources}
+    queues: list[str] = []
 
     async with QueueConnections.open(url) as connections:
 
-        async def make_group(stream: str) -> bool:
-            async with Consumer.sharing(connections, stream, settings.group, "prepare", BLOCK) as consumer:
+        async def make_group(queue: str) -> bool:
+            async with Consumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer:
                 return await consumer.access.ensure_group()
 
-        for stream in streams:
-            await until_ready("redis", make_group, stream)
+        for stream, number in partitions.items():
+            layout = await until_ready("redis", LayoutRecord(connections.control, stream, number).read)
+            queues += layout.queues
+        for queue in queues:
+            await until_ready("redis", make_group, queue)
     async with control_client(url) as client:
-        for trap in await until_ready("redis", Monitor(client, streams[0], settings.group).traps):
+        for trap in await until_ready("redis", Monitor(client, queues[0], settings.group).traps):
             _log.warning("redis_configuration", problem=trap)
 
 

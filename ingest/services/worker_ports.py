@@ -4,7 +4,7 @@ If the process dies here, no delivery has been read through these connections, o
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,7 +21,10 @@ from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintena
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
@@ -181,13 +184,25 @@ async def open_ports(
             dsn = settings.postgres_dsn.get_secret_value()
             return await stack.enter_async_context(classes.store.open(dsn, settings.source))
 
-        async def open_consumer() -> Consumer:
-            queue = (settings.stream, settings.group, name, BLOCK, source.results_age)
-            return await stack.enter_async_context(classes.consumer.sharing(connections, *queue))
+        def open_partition(queue: str, reading: QueueConnection) -> AbstractAsyncContextManager[Consumer]:
+            named = (queue, settings.group, name, BLOCK, source.results_age)
+            return classes.consumer.sharing(connections, *named, reading)
+
+        async def open_consumer() -> PartitionedConsumer:
+            opening = PartitionedConsumer.open(
+                connections,
+                LayoutRecord(connections.control, settings.stream, settings.partitions),
+                open_partition,
+                settings.group,
+                name,
+                BLOCK,
+                settings.heartbeat_ttl,
+                keeps_results=source.results_age > 0,
+            )
+            return await stack.enter_async_context(opening)
 
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
-        await until_ready("redis", consumer.access.ensure_group)
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
         # With a quota, other processes receive a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
@@ -208,7 +223,7 @@ async def open_ports(
         )
         fetching = await stack.enter_async_context(fetching_by(client, source, pace))
         decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics))
-        fleet_parts: list[FleetPart] = [part for part in (quota, fetching.bulk) if part is not None]
+        fleet_parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
         if source.order_list is not None:
             from ingest.services.list_parts import open_list_parts  # noqa: PLC0415  only some need it
 

@@ -5,7 +5,7 @@ another consumer by `claim_abandoned` when its heartbeat has expired.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 import msgspec
@@ -16,6 +16,7 @@ from ingest.queue.consume.maintenance import QueueMaintenance
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.reading import QueueReading
 from ingest.queue.consume.settling import QueueSettling
+from ingest.queue.redis.routed_connection import QueueConnection
 
 
 class Consumer(msgspec.Struct, frozen=True):
@@ -47,9 +48,16 @@ class Consumer(msgspec.Struct, frozen=True):
         name: str,
         block: float,
         results_age: float = 0.0,
+        reading: QueueConnection | None = None,
     ) -> AsyncIterator[Self]:
-        """A consumer on connections that others share, with one connection of its own for reads, which block up to `block` seconds."""
-        async with connections.access(queue, group, name, block) as access:
+        """A consumer on connections that others share.
+
+        Reads, which block up to `block` seconds, use the connection `reading`. If it is None, they use a connection of their own.
+        """
+        async with AsyncExitStack() as stack:
+            if reading is None:
+                reading = await stack.enter_async_context(connections.reading(block))
+            access = await stack.enter_async_context(connections.access(queue, group, name, reading))
             yield cls.on(access, results_age)
 
     @classmethod

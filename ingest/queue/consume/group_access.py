@@ -57,7 +57,7 @@ class GroupAccess:
         self.name = name
         self.script = cache(partial(load, control, has_xnack=has_xnack))
         self.has_xnack = has_xnack
-        self._shared = shared
+        self.commands = shared
 
     @translating
     async def ensure_group(self) -> bool:
@@ -94,7 +94,7 @@ class GroupAccess:
     @property
     def shared(self) -> SharedCommands | None:
         """The commands that this consumer shares with others now."""
-        return self._shared if self._shared is not None and self._shared.are_used else None
+        return self.commands if self.commands is not None and self.commands.are_used else None
 
     async def call(self, script: str, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
         """Run a script for this group and consumer. The group is created again if it is missing."""

@@ -1,10 +1,10 @@
 """The connections of one process to Redis, which the consumers of all its sources share.
 
-Each consumer adds one connection for its reads, because a read blocks. If a connection is lost, the idle ones are closed as well, because a
+Each source adds one connection for its reads, because a read blocks. If a connection is lost, the idle ones are closed as well, because a
 network that has lost one connection has often lost all of them, and each would cost its own timeout.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Self
@@ -35,6 +35,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
         topology: the servers of the connections.
         control: for commands that do not block.
         acking: for acks, so that they do not wait behind other commands.
+        looking: for reads of several partitions, which do not block.
         shared: commands that the consumers share.
         quota_calls: calls of quotas, over a connection for nothing else.
         closing: closes the connections that are idle.
@@ -43,6 +44,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     topology: Topology
     control: Redis
     acking: QueueConnection
+    looking: QueueConnection
     shared: SharedCommands
     quota_calls: CombinedCalls
     closing: list[Callable[[], Awaitable[None]]]
@@ -56,10 +58,12 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
         async with (
             control_client(topology) as control,
             open_direct(topology, COMMAND_TIMEOUT, _each(closing)) as acking,
+            open_direct(topology, COMMAND_TIMEOUT, _each(closing)) as looking,
             open_direct(topology, 2 * shared_block + COMMAND_TIMEOUT, _each(closing)) as reading,
             open_direct(topology, _LEASE_TIMEOUT) as leasing,
         ):
-            closing += [partial(close_idle, control), acking.close_if_idle, reading.close_if_idle]
+            closing.append(partial(close_idle, control))
+            closing += [connection.close_if_idle for connection in (acking, looking, reading)]
             shared = SharedCommands(
                 CombinedCalls(control, ClientRunner(control), topology),
                 CombinedCalls(control, acking, topology),
@@ -71,6 +75,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
                     topology=topology,
                     control=control,
                     acking=acking,
+                    looking=looking,
                     shared=shared,
                     quota_calls=quota_calls,
                     closing=closing,
@@ -80,20 +85,31 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
                 await quota_calls.close()
 
     @asynccontextmanager
-    async def access(self, queue: str, group: str, name: str, block: float) -> AsyncIterator[GroupAccess]:
-        """Access of the consumer `name` to a group of a queue, with a connection for reads, which block up to `block` seconds."""
-        keys = Keys.of(queue, group)
+    async def reading(self, block: float) -> AsyncIterator[QueueConnection]:
+        """A connection for reads, which block up to `block` seconds."""
         async with open_direct(self.topology, block + COMMAND_TIMEOUT, _each(self.closing)) as reading:
             self.closing.append(reading.close_if_idle)
-            self.shared.consumers += 1
             try:
-                can_xnack = await has_xnack(self.control, keys.probe)
-                yield GroupAccess(
-                    self.control, reading, self.acking, keys, group, name, has_xnack=can_xnack, shared=self.shared
-                )
+                yield reading
             finally:
-                self.shared.consumers -= 1
                 self.closing.remove(reading.close_if_idle)
+
+    @asynccontextmanager
+    async def access(self, queue: str, group: str, name: str, reading: QueueConnection) -> AsyncIterator[GroupAccess]:
+        """Access of the consumer `name` to a group of a queue, with a connection for reads."""
+        keys = Keys.of(queue, group)
+        self.shared.consumers += 1
+        try:
+            can_xnack = await has_xnack(self.control, keys.probe)
+            yield GroupAccess(
+                self.control, reading, self.acking, keys, group, name, has_xnack=can_xnack, shared=self.shared
+            )
+        finally:
+            self.shared.consumers -= 1
+
+    def have_one_owner(self, keys: Iterable[str]) -> bool:
+        """Whether one command may name all these keys."""
+        return len({self.topology.owner_of(key) for key in keys}) == 1
 
 
 def _each(closing: list[Callable[[], Awaitable[None]]]) -> Callable[[], Awaitable[None]]:

@@ -1,24 +1,21 @@
 """The source of a consumer's deliveries: new entries of both lanes, and entries that it or others have left behind."""
 
-import asyncio
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
 from ingest.domain.deliveries.entry_fields import GROUP
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_of
-from ingest.queue.consume.idle_reads import IdleReads, by_stream
 from ingest.queue.consume.settling import QueueSettling
+from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import NoGroup, translated, translating
+from ingest.queue.redis.script_call import ScriptCall
 
 # Entries that one script returns with their content, few enough that Redis responds to others within milliseconds.
 _MOST_FROM_SCRIPT = 100
 _MOST_DEAD = 20
-# An idle consumer closes its own connection after this many reads together with others.
-_CLOSED_AFTER = 10
 # While both lanes have a backlog, every tenth entry comes from the main lane.
 _MAIN_SHARE = 0.1
 
@@ -62,8 +59,9 @@ class QueueReading:
         self._settling = settling
         self._main_share = MainShare()
         self._express_has_more = False
-        # When this consumer counts as idle, if it receives nothing until then.
-        self._idle_from = math.inf
+        self._waiting = WaitingRead(access.reading, access.group, access.name, access.commands)
+        # Of both lanes, in the order in which they are read.
+        self.streams = [lane.stream for lane in access.lanes]
 
     @translating
     async def read(self, count: int, block: float) -> list[Delivery]:
@@ -85,43 +83,18 @@ class QueueReading:
 
     async def _read_both(self, count: int, block: float) -> list[Delivery]:
         """Read up to `count` entries of each lane, and immediately release entries that exceed the room."""
-        shared = self._access.shared
-        if shared is None or block < shared.reads.longest:
-            entries = await self._read_alone(count, block)
-        else:
-            entries = await self._read_unless_idle(shared.reads, count)
+        return await self.received(await self._waiting.read(self.streams, count, block), count, count)
+
+    async def received(self, entries: Mapping[bytes, Any], count: int, room: int) -> list[Delivery]:
+        """Return the deliveries of entries by stream, which a command has read for the first time, up to `count` of each lane.
+
+        Entries that exceed the room are released immediately.
+        """
         express_lane, main_lane = self._access.lanes
         main = _read(main_lane, entries.get(main_lane.stream.encode(), ()))
         express = await self._ours(_read(express_lane, entries.get(express_lane.stream.encode(), ())))
         self._express_has_more = len(express) >= count
-        return await self._within(count, express, await self._ours(main))
-
-    async def _read_alone(self, count: int, block: float) -> Mapping[bytes, Any]:
-        command: list[str | int] = ["XREADGROUP", "GROUP", self._access.group, self._access.name, "COUNT", count]
-        if block:
-            command += ["BLOCK", max(1, int(block * 1000))]
-        express_lane, main_lane = self._access.lanes
-        with translated():
-            return by_stream(
-                await self._access.reading.call(*command, "STREAMS", express_lane.stream, main_lane.stream, ">", ">")
-            )
-
-    async def _read_unless_idle(self, reads: IdleReads, count: int) -> Mapping[bytes, Any]:
-        """Read together with others if nothing has come for a while, and otherwise alone, until the same instant."""
-        clock = asyncio.get_running_loop().time
-        idle_from, self._idle_from = self._idle_from, math.inf  # stays so if the read fails
-        entries = None
-        if clock() >= idle_from:
-            if clock() >= idle_from + _CLOSED_AFTER * reads.longest:
-                # Before a firewall forgets it. A source that soon receives entries again needs it again.
-                await self._access.reading.close_if_idle()
-            with translated():
-                streams = [lane.stream for lane in self._access.lanes]
-                entries = await reads.read(self._access.group, self._access.name, streams, count)
-        if entries is None:
-            entries = await self._read_alone(count, reads.seconds_left())
-        self._idle_from = clock() + reads.longest if entries or idle_from == math.inf else idle_from
-        return entries
+        return await self._within(room, express, await self._ours(main))
 
     async def _within(self, count: int, express: list[Delivery], main: list[Delivery]) -> list[Delivery]:
         """Of what both lanes gave, as much as there is room for. If the process dies here, the rest is pending under its name."""
@@ -135,18 +108,28 @@ class QueueReading:
     async def _read_by_shares(self, count: int) -> list[Delivery]:
         count = min(count, _MOST_FROM_SCRIPT)
         share = self._main_share.next(count)
-        access = self._access
-        keys = [lane.stream for lane in access.lanes]
-        if access.shared is not None:
-            express, main = await access.call_together("read_lanes", keys, [count, share])
+        call = self._lanes_call(count, share)
+        if self._access.shared is not None:
+            reply = await self._access.call_together("read_lanes", call.keys, [count, share])
         else:
             with translated():
-                express, main = await access.reading.run(
-                    access.script("read_lanes"), keys, [access.group, access.name, count, share]
-                )
-        self._express_has_more = len(express) >= count - share
-        taken = [_read(lane, entries) for lane, entries in zip(access.lanes, (express, main), strict=True)]
-        return await self._ours([*taken[0], *taken[1]])
+                reply = await self._access.reading.run(call.script, call.keys, call.arguments)
+        self._express_has_more = len(reply[0]) >= count - share
+        return await self.from_lanes(reply)
+
+    def lanes_call(self, count: int) -> ScriptCall:
+        """Return the call that reads up to `count` new entries of both lanes, at most a hundred, without waiting."""
+        count = min(count, _MOST_FROM_SCRIPT)
+        return self._lanes_call(count, self._main_share.next(count))
+
+    async def from_lanes(self, reply: Sequence[Any]) -> list[Delivery]:
+        """Return the deliveries in the reply of `lanes_call`."""
+        express, main = (_read(lane, entries) for lane, entries in zip(self._access.lanes, reply, strict=True))
+        return await self._ours([*express, *main])
+
+    def _lanes_call(self, count: int, share: int) -> ScriptCall:
+        access = self._access
+        return ScriptCall(access.script("read_lanes"), self.streams, [access.group, access.name, count, share])
 
     @translating
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:

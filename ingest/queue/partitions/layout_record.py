@@ -100,10 +100,18 @@ class LayoutRecord:
         while True:
             found = await call_until_available(self.read, passes=_passes, on_failure=lambda _: None)
             if found != last:
-                self._log(found, is_change=last is not None)
+                self.log(found, is_change=last is not None)
                 last = found
                 yield found
             await asyncio.sleep(random.uniform(0.5, 1.0) * _INTERVAL)  # noqa: S311  spreads processes, and is no secret
+
+    def log(self, layout: Layout, *, is_change: bool) -> None:
+        """Log a change of the layout, and warn about a difference from the setting."""
+        about = {"queue": self._queue, "partitions": layout.partitions, "former": list(layout.former)}
+        if is_change:
+            _log.info("partitions_changed", **about)
+        if layout.partitions != self._initial:
+            _log.warning("partitions_differ", **about, configured=self._initial)
 
     async def write(self, layout: Layout) -> Layout:
         """Record a layout, and return the recorded one: this, unless another with this or a later generation was recorded before."""
@@ -138,13 +146,6 @@ class LayoutRecord:
             if not is_denied(error):
                 raise
             return self._layout
-
-    def _log(self, layout: Layout, *, is_change: bool) -> None:
-        about = {"queue": self._queue, "partitions": layout.partitions, "former": list(layout.former)}
-        if is_change:
-            _log.info("partitions_changed", **about)
-        if layout.partitions != self._initial:
-            _log.warning("partitions_differ", **about, configured=self._initial)
 
 
 async def read_layouts(client: Redis, initial: Mapping[str, int]) -> dict[str, Layout]:

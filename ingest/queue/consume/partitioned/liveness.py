@@ -1,0 +1,48 @@
+"""How a process shows that it is alive in all partitions of a queue, keeps its deliveries, and leaves."""
+
+from collections.abc import Sequence
+
+from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
+from ingest.domain.fetch.outage import Outage
+from ingest.queue.consume.partitioned.partition_set import PartitionSet
+from ingest.queue.consume.partitioned.together import together
+
+
+class PartitionedLiveness:
+    """Implements `ingest.flow.ports.Liveness`.
+
+    A call fails if it fails in one partition. It may be repeated, and the heartheartbeats of the other partitions continue with each
+    repetition.
+    """
+
+    def __init__(self, partitions: PartitionSet) -> None:
+        self._partitions = partitions
+
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
+        """Report in each partition that this consumer is alive. The time is the time of partition 0, for all processes."""
+        partitions = self._partitions.all
+        heartbeats = await together(partition.consumer.liveness.heartbeat(lifetime) for partition in partitions)
+        for partition, heartbeat in zip(partitions, heartbeats, strict=True):
+            partition.leads = heartbeat.leads
+        self._partitions.consumers = max(1, *(each.consumers for each in heartbeats))
+        if len(heartbeats) == 1 and heartbeats[0].is_closed:
+            self._partitions.closed.set()
+        return Heartbeat(
+            heartbeats[0].now,
+            is_first=any(each.is_first for each in heartbeats),
+            leads=any(each.leads for each in heartbeats),
+            consumers=self._partitions.consumers,
+        )
+
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        """See `QueueLiveness.renew`."""
+        divided = self._partitions.divided(entries, lambda entry: entry.stream)
+        return set().union(*await together(consumer.liveness.renew(own) for consumer, own in divided))
+
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        """Report an outage in each partition, or (None) its end."""
+        await together(each.consumer.liveness.report_outage(outage, lifetime) for each in self._partitions.all)
+
+    async def leave(self) -> int:
+        """Leave the group of each partition, and return how many entries this consumer has not released."""
+        return sum(await together(each.consumer.liveness.leave() for each in self._partitions.all))

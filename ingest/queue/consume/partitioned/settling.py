@@ -1,0 +1,51 @@
+"""The end of deliveries from all partitions of a queue. Each is settled in the partition that it comes from."""
+
+from collections.abc import Sequence
+
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.deliveries.result import Finished
+from ingest.queue.consume.partitioned.partition_set import PartitionSet
+from ingest.queue.consume.partitioned.together import together
+
+
+class PartitionedSettling:
+    """Implements `ingest.flow.ports.Settling`.
+
+    Args:
+        partitions: the partitions that are read.
+        keeps_results: whether results are kept.
+    """
+
+    def __init__(self, partitions: PartitionSet, *, keeps_results: bool) -> None:
+        self._partitions = partitions
+        self.keeps_results = keeps_results
+
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        """See `QueueSettling.ack`."""
+        divided = self._partitions.divided(entries, _stream)
+        return sum(await together(consumer.settling.ack(own) for consumer, own in divided))
+
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        """See `QueueSettling.ack_with_results`."""
+        divided = self._partitions.divided(finished, lambda each: each.entry.stream)
+        return sum(await together(consumer.settling.ack_with_results(own) for consumer, own in divided))
+
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
+        """See `QueueSettling.reschedule`."""
+        consumer = self._partitions.of(delivery.entry.stream)
+        return await consumer.settling.reschedule(delivery, after, attempt, reason, error)
+
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """See `QueueSettling.dead_letter`."""
+        return await self._partitions.of(delivery.entry.stream).settling.dead_letter(delivery, reason, error)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """See `QueueSettling.release`."""
+        divided = self._partitions.divided(deliveries, lambda each: each.entry.stream)
+        return sum(await together(consumer.settling.release(own) for consumer, own in divided))
+
+
+def _stream(entry: EntryRef) -> str:
+    return entry.stream

@@ -1,0 +1,281 @@
+"""One consumer of all partitions of a queue, on one server and on a cluster."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from time import monotonic
+
+import pytest
+from cluster_set import ClusterSet
+from consumers import Consumer
+from redis.asyncio import Redis
+from servers.kinds import KINDS, Kind
+from support import becomes, eventually
+
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.partitions import Layout, partition_of
+from ingest.lab.servers import ValkeyServer
+from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
+from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.layout.keys import Keys
+from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.redis.connection import control_client
+
+GROUP = "ingest"
+PARTITIONS = 6
+BLOCK = 1.0
+LIFETIME = 6.0
+# An order of each partition.
+ORDERS = [next(f"order-{n}" for n in range(1_000) if partition_of(f"order-{n}", PARTITIONS) == p) for p in range(PARTITIONS)]  # fmt: skip
+
+
+class Queue:
+    """A queue with partitions, and its consumers."""
+
+    def __init__(self, url: str, name: str, redis: Redis, stack: AsyncExitStack) -> None:
+        self.name = name
+        self.redis = redis
+        self.record = LayoutRecord(redis, name, PARTITIONS)
+        self._url = url
+        self._stack = stack
+
+    async def consumer(self, name: str, partitions: int = PARTITIONS) -> PartitionedConsumer:
+        """A consumer that has shown that it is alive."""
+        connections = await self._stack.enter_async_context(QueueConnections.open(self._url))
+        record = LayoutRecord(connections.control, self.name, partitions)
+        opening = partial(Consumer.sharing, connections)
+        consumer = await self._stack.enter_async_context(
+            PartitionedConsumer.open(
+                connections,
+                record,
+                lambda queue, reading: opening(queue, GROUP, name, BLOCK, reading=reading),
+                GROUP,
+                name,
+                BLOCK,
+                LIFETIME,
+            )
+        )
+        await consumer.liveness.heartbeat(LIFETIME)
+        return consumer
+
+    @property
+    def layout(self) -> Layout:
+        return self.record.layout
+
+    async def add(self, *orders: str, layout: Layout | None = None) -> None:
+        layout = layout or Layout(self.name, PARTITIONS)
+        for order in orders:
+            await self.redis.xadd(Keys.of(layout.queue_of_order(order)).stream, {"order_id": order})
+
+    async def pending(self, queues: Sequence[str] | None = None) -> int:
+        queues = Layout(self.name, PARTITIONS).queues if queues is None else queues
+        found = [await self.redis.xpending(Keys.of(queue).stream, GROUP) for queue in queues]
+        return sum(each["pending"] for each in found)
+
+    async def end_heartbeats(self, name: str) -> None:
+        """Let a consumer be dead, and the others have been alive for longer than it takes to declare it dead."""
+        for queue in Layout(self.name, PARTITIONS).queues:
+            keys = Keys.of(queue)
+            await self.redis.zadd(keys.alive, {name: 1})
+            for other, _ in await self.redis.zrange(keys.standing, 0, -1, withscores=True):
+                await self.redis.zadd(keys.standing, {other: 1})
+
+
+@pytest.fixture(params=["standalone", "cluster"])
+def url(
+    request: pytest.FixtureRequest,
+    shared_server: Callable[[Kind], ValkeyServer],
+    shared_cluster: Callable[[Kind], ClusterSet],
+) -> str:
+    return shared_server(KINDS[0]).url if request.param == "standalone" else shared_cluster(KINDS[0]).url()
+
+
+@pytest.fixture
+async def queue(url: str, queue_name: str) -> AsyncIterator[Queue]:
+    async with AsyncExitStack() as stack, control_client(url) as redis, stack:
+        yield Queue(url, queue_name, redis, stack)
+
+
+def orders(deliveries: Sequence[Delivery]) -> list[str]:
+    return [str(delivery.order_id) for delivery in deliveries]
+
+
+async def test_a_delivery_is_settled_in_its_partition(queue: Queue) -> None:
+    one = await queue.consumer("one")
+    await queue.add(*ORDERS)
+    deliveries = {str(each.order_id): each for _ in range(3) for each in await one.reading.read(10, 0.05)}
+    assert sorted(deliveries) == sorted(ORDERS)
+    first, second, third, *rest = (deliveries[order] for order in ORDERS)
+
+    assert await one.settling.reschedule(first, 60.0, 2)
+    assert await one.settling.dead_letter(second, DeadReason.NOT_FOUND, "no such order")
+    assert await one.settling.release([third]) == 1
+    assert await one.liveness.renew([each.entry for each in rest]) == set()
+    assert await one.settling.ack([each.entry for each in rest]) == len(rest)
+
+    of = [Keys.of(name) for name in Layout(queue.name, PARTITIONS).queues]
+    assert [await queue.redis.zcard(keys.retry) for keys in of] == [1, 0, 0, 0, 0, 0]
+    assert [await queue.redis.xlen(keys.dead) for keys in of] == [0, 1, 0, 0, 0, 0]
+    assert orders((await one.reading.claim_abandoned(10)).released) == [ORDERS[2]]
+    assert await queue.pending() == 1
+
+
+@pytest.mark.parametrize("count", [1, 4, 50])
+async def test_no_more_entries_are_read_than_there_is_room_for(queue: Queue, count: int) -> None:
+    one = await queue.consumer("one")
+    await queue.add(*(f"{order}/{number}" for number in range(20) for order in ORDERS))
+
+    taken: list[Delivery] = []
+    for read in range(1, 6):
+        taken += await one.reading.read(count, BLOCK)
+
+        released = [await queue.redis.zcard(Keys.of(name).released) for name in queue_names(queue)]
+        assert len(taken) <= read * count
+        assert await queue.pending() - sum(released) == len(taken)
+
+    assert len(taken) >= min(100, 5 * count - PARTITIONS)
+
+
+def queue_names(queue: Queue) -> tuple[str, ...]:
+    return Layout(queue.name, PARTITIONS).queues
+
+
+async def test_the_backlog_of_one_partition_fills_the_room(queue: Queue) -> None:
+    one = await queue.consumer("one")
+    backlog = Layout(queue.name, PARTITIONS).queue_of_order(ORDERS[2])
+    for number in range(200):
+        await queue.redis.xadd(Keys.of(backlog).stream, {"order_id": str(number)})
+    await one.reading.read(60, BLOCK)
+
+    assert len(await one.reading.read(60, BLOCK)) == 60
+
+
+async def test_a_partition_with_a_backlog_does_not_delay_the_others(queue: Queue) -> None:
+    one = await queue.consumer("one")
+    backlog = Layout(queue.name, PARTITIONS).queue_of_order(ORDERS[2])
+    for number in range(100):
+        await queue.redis.xadd(Keys.of(backlog).stream, {"order_id": str(number)})
+    await one.reading.read(1, BLOCK)
+    others = [order for order in ORDERS if order != ORDERS[2]]
+    await queue.add(*others)
+
+    # With room for a single entry, each partition gets its turn.
+    taken = [order for _ in range(3 * PARTITIONS) for order in orders(await one.reading.read(1, BLOCK))]
+
+    assert set(others) < set(taken)
+
+
+async def test_a_read_waits_for_an_entry_of_any_partition(queue: Queue) -> None:
+    one = await queue.consumer("one")
+    assert await one.reading.read(10, 0.05) == []
+
+    for order in ORDERS:
+        reading = asyncio.create_task(one.reading.read(10, 30.0))
+        await asyncio.sleep(0)
+        await queue.add(order)
+
+        async with asyncio.timeout(10.0):
+            assert orders(await reading) == [order]
+
+
+async def test_entries_of_a_dead_consumer_are_claimed_from_all_partitions_at_once(queue: Queue) -> None:
+    dead, one = await queue.consumer("dead"), await queue.consumer("one")
+    many = [f"{order}/{number}" for number in range(30) for order in ORDERS[:1]] + ORDERS
+    await queue.add(*many)
+    while await dead.reading.read(100, 0.0):
+        pass
+    assert await queue.pending() == len(many)
+
+    await queue.end_heartbeats("dead")
+    claimed = [await one.reading.claim_abandoned(20), await one.reading.claim_abandoned(100)]
+
+    assert [len(each.dead) for each in claimed] == [20, len(many) - 20]
+    assert sorted(orders([*claimed[0].dead, *claimed[1].dead])) == sorted(many)
+
+
+async def test_a_predecessor_s_entries_are_claimed_from_all_partitions(queue: Queue) -> None:
+    predecessor = await queue.consumer("one")
+    await queue.add(*ORDERS)
+    taken = [each for _ in range(3) for each in await predecessor.reading.read(10, 0.0)]
+    one = await queue.consumer("one")
+
+    own: list[Delivery] = []
+    while claimed := await one.reading.claim_own(4, {delivery.entry for delivery in own}):
+        own += claimed
+
+    assert sorted(orders(own)) == sorted(ORDERS) == sorted(orders(taken))
+
+
+async def test_the_leader_of_each_partition_maintains_it(queue: Queue) -> None:
+    one, two = await queue.consumer("one"), await queue.consumer("two")
+    await queue.add(*ORDERS)
+    for delivery in [each for _ in range(3) for each in await one.reading.read(10, 0.0)]:
+        await one.settling.reschedule(delivery, 0.0, 2)
+
+    assert (await one.liveness.heartbeat(LIFETIME)).leads
+    assert not (await two.liveness.heartbeat(LIFETIME)).leads
+    assert await two.maintenance.move_due(100) == 0
+    assert await one.maintenance.move_due(100) == len(ORDERS)
+    assert (await one.maintenance.sweep(60.0)).is_complete
+    assert await one.maintenance.trim(100) == await one.maintenance.remove_stale(60.0) == 0
+    assert await one.liveness.leave() == 0
+    assert (await two.liveness.heartbeat(LIFETIME)).leads
+
+
+async def test_looks_at_idle_partitions_become_rare(queue: Queue, url: str) -> None:
+    if "cluster" not in url:
+        pytest.skip("one server is waited for with a blocking read")
+    one = await queue.consumer("one")
+
+    async def looks() -> int:
+        per_node = await queue.redis.execute_command("INFO", "commandstats")  # type: ignore[no-untyped-call]
+        return int(per_node.get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+    began = monotonic()
+    while monotonic() - began < 3.0:
+        assert await one.reading.read(10, BLOCK) == []
+    before = await looks()
+    assert await one.reading.read(10, 2.0) == []
+
+    assert await looks() - before < 60
+
+
+async def test_a_queue_is_divided_and_reduced_while_it_is_read(queue: Queue) -> None:
+    layouts = [Layout(queue.name, 1), Layout(queue.name, 6, (1,), 1), Layout(queue.name, 6, (), 2)]
+    layouts += [Layout(queue.name, 2, (6,), 3), Layout(queue.name, 2, (), 4)]
+    one = await queue.consumer("one", partitions=1)
+    following = asyncio.create_task(one.run())
+    read = Counter[str]()
+    try:
+        for number, layout in enumerate(layouts):
+            if layout.generation:
+                await queue.record.open_queues(layout)
+                await queue.record.write(layout)
+            wanted = [f"{order}/{number}" for order in ORDERS]
+            await queue.add(*wanted, layout=layout)
+
+            async def all_are_read(wanted: Sequence[str] = wanted) -> bool:
+                await one.liveness.heartbeat(LIFETIME)
+                deliveries = await one.reading.read(10, 0.05)
+                read.update(orders(deliveries))
+                await one.settling.ack([delivery.entry for delivery in deliveries])
+                return all(read[order] for order in wanted)
+
+            await eventually(all_are_read)
+    finally:
+        following.cancel()
+
+    assert set(read.values()) == {1}
+
+
+async def test_a_queue_that_is_not_read_any_more_still_settles_its_entries(queue: Queue) -> None:
+    one = await queue.consumer("one")
+    await queue.add(ORDERS[5])
+    [delivery] = await one.reading.read(10, BLOCK)
+
+    await one.follow(Layout(queue.name, 2, (), 9))
+
+    assert await one.settling.ack([delivery.entry]) == 1
+    await becomes(queue.pending, 0)
