@@ -25,6 +25,7 @@ async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> i
     async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
         async with audited(AuditLog(pool, backends.source), actor, REFETCH, {"ids": sorted(order_ids)}) as operation:
             stored = await reset_versions(pool, order_ids, backends.source)
-            await Producer(client, backends.stream).enqueue(order_ids, express=True)
+            producer = Producer(client, backends.stream, partitions=backends.partitions)
+            await producer.enqueue(order_ids, express=True)
             operation.count = len(order_ids)
         return stored

@@ -83,6 +83,7 @@ async def _open_source(
     producer = Producer(
         producing,
         servers.stream,
+        partitions=servers.partitions,
         backlog_limit=settings.backlog_limit,
         durability=settings.durability,
         replicas=settings.durability_replicas,
@@ -91,7 +92,7 @@ async def _open_source(
         try:
             yield SourceConnections(
                 producer,
-                IdempotentCalls(redis, servers.stream),
+                IdempotentCalls(redis, servers.stream, partitions=servers.partitions),
                 orders,
                 Monitor(redis, servers.stream, servers.group),
                 Retries(redis, servers.stream, servers.group),

@@ -14,6 +14,7 @@ def open_producer(settings: "Settings") -> AbstractAsyncContextManager[Producer]
     return Producer.connect(
         settings.redis_url.get_secret_value(),
         settings.stream,
+        partitions=settings.partitions,
         backlog_limit=settings.backlog_limit,
         durability=settings.durability,
         replicas=settings.durability_replicas,

@@ -1,7 +1,7 @@
 """The composition root of `ingest relay`, a single process."""
 
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -46,25 +46,26 @@ def run_relay(settings: Settings) -> int:
     dsn, sources = outbox_dsn(settings), source_settings_without_secrets(settings)
     listener = listen_for_metrics(settings.metrics_host, settings.relay_metrics_port, "INGEST_RELAY_METRICS_PORT")
     if settings.durability is not Durability.MEMORY:
-        run_interruptible(_check_durability(settings))
+        run_interruptible(_check_durability(settings, sources.values()))
     return run_to_the_end(partial(_relay, settings, sources, dsn, listener))
 
 
-async def _check_durability(settings: Settings) -> None:
+async def _check_durability(settings: Settings, sources: Iterable[Settings]) -> None:
     """Check that Redis can confirm the configured durability, unless it is unavailable. Later each row would fail.
 
     Raises:
         CannotConfirm: Redis cannot confirm it.
     """
-    url = settings.redis_url.get_secret_value()
-    durability, replicas = settings.durability, settings.durability_replicas
-    async with Producer.connect(url, settings.stream, durability=durability, replicas=replicas) as producer:
-        try:
-            await producer.check_durability()
-        except CannotConfirm:
-            raise
-        except QueueUnavailable as error:
-            _log.warning("unavailable", server="redis", error=str(error))
+    async with producer_client(settings.redis_url.get_secret_value(), settings.durability) as client:
+        for source in sources:
+            async with _producing(client, source) as producer:
+                try:
+                    await producer.check_durability()
+                except CannotConfirm:
+                    raise
+                except QueueUnavailable as error:
+                    _log.warning("unavailable", server="redis", error=str(error))
+                    return
 
 
 async def _relay(settings: Settings, sources: Mapping[str, Settings], dsn: str, listener: socket.socket | None) -> None:
@@ -101,6 +102,7 @@ async def _producing(client: Redis, settings: Settings) -> AsyncIterator[Produce
     producer = Producer(
         client,
         settings.stream,
+        partitions=settings.partitions,
         backlog_limit=settings.backlog_limit,
         durability=settings.durability,
         replicas=settings.durability_replicas,

@@ -86,3 +86,5 @@ def test_each_command_for_other_languages_announces_an_order(redis_url: str, que
 
         assert (queued(redis, keys.stream), queued(redis, keys.express)) == (["536370"], ["536371"])
         assert queued(redis, Keys.of(f"{queue_name}/shop-de").stream) == ["536372"]
+        for queue in (f"{queue_name}:1", f"{queue_name}/shop-de:1"):
+            assert queued(redis, Keys.of(queue).stream) == ["536365"]

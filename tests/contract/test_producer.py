@@ -113,7 +113,8 @@ async def test_a_batch_whose_reply_is_lost_is_sent_again_and_added_once(
 async def test_a_batch_that_is_sent_again_or_comes_late_is_added_once(redis: Redis, keys: Keys, redis_url: str) -> None:
     async with control_client(redis_url) as client:
         enqueue = load(client, "enqueue")
-        script_keys, batch = [keys.stream, keys.records + "producer"], ["producer", 1, 0, 2, "a", "b"]
+        script_keys = [keys.stream, keys.records + "producer", keys.clock, keys.pushed]
+        batch = ["producer", 1, 0, 2, "a", "b"]
         added = [await enqueue(script_keys, [0, *batch]) for _ in range(3)]
 
         next_one = await enqueue(script_keys, [0, "producer", 2, 0, 1, "c"])

@@ -37,7 +37,8 @@ class Work(Machine):
         """The reply to the last batch was lost, possibly long ago."""
         self.is_batch_repeated = True
         again = submissions(self.batches[-1], None, BATCH)
-        self.run(self.producer._main._slot.add(len(self.batches) - 1, again))
+        [producer] = self.producer._queue._producers.values()
+        self.run(producer._main._slot.add(len(self.batches) - 1, again))
 
     @step(3, lambda self: len(self.look.stream) < _ENOUGH, again=st.lists(WHICH, min_size=1, max_size=3))
     def announce_coalesced(self, *, again: list[int]) -> None:

@@ -18,7 +18,7 @@ ADDED = Added(frozenset())
 
 
 def single(order_id: str, key: str | None = None) -> Submission:
-    [submission] = submissions(order_id, key, 500)
+    [submission] = submissions([order_id], key, 500)
     return submission
 
 

@@ -56,7 +56,7 @@ def commit_to(disk: FakeDisk, slots: int = 3, most: int = 2) -> OverlappingCommi
 
 
 def single(order_id: str) -> Submission:
-    [submission] = submissions(order_id, None, 500)
+    [submission] = submissions([order_id], None, 500)
     return submission
 
 

@@ -10,17 +10,17 @@ from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, 
 from ingest.domain.orders.order import InvalidOrderId, decode_order
 from ingest.lab.upstream.samples import sample_orders
 from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
-from ingest.queue.produce.submission import BATCH_BYTES, Orders, submissions
+from ingest.queue.produce.submission import BATCH_BYTES, Orders, checked_orders, submissions
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def sizes(orders: Orders, key: str | None = None) -> list[int]:
-    return [len(part.orders) for part in submissions(orders, key, 500)]
+    return [len(part.orders) for part in submissions(checked_orders(orders, key), key, 500)]
 
 
 def test_one_order_is_not_taken_for_the_characters_of_its_id() -> None:
-    assert [part.orders for part in submissions("abc", None, 500)] == [["abc"]]
+    assert [part.orders for part in submissions(checked_orders("abc", None), None, 500)] == [["abc"]]
 
 
 def test_orders_are_divided_by_their_number_and_by_their_size() -> None:
@@ -59,7 +59,7 @@ def test_an_id_with_blanks_is_not_taken_for_several_orders() -> None:
 @pytest.mark.parametrize("order_id", ODD_IDS)
 def test_the_script_can_tell_an_id_from_an_array_by_its_first_byte(order_id: str) -> None:
     for order in (order_id, Announcement(order_id)):
-        [part] = submissions(order, None, 500)
+        [part] = submissions([order], None, 500)
         [argument] = part.orders
         sent = argument.encode() if isinstance(argument, str) else argument
 
@@ -72,7 +72,7 @@ def test_the_script_can_tell_an_id_from_an_array_by_its_first_byte(order_id: str
 @pytest.mark.parametrize("key", ["", "x" * 201, "two\nlines"])
 def test_an_invalid_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidIdempotencyKey):
-        submissions("a", key, 500)
+        checked_orders("a", key)
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,14 @@ class MainLane:
 @asynccontextmanager
 async def open_main_lane(servers: Backends, origin: str) -> AsyncIterator[MainLane]:
     """Open the main lane of a source. Orders are enqueued as durably as any others."""
-    url, durability, replicas = servers.redis_url, servers.durability, servers.replicas
     async with (
-        control_client(url) as client,
-        Producer.connect(url, servers.stream, durability=durability, replicas=replicas) as producer,
+        control_client(servers.redis_url) as client,
+        Producer.connect(
+            servers.redis_url,
+            servers.stream,
+            partitions=servers.partitions,
+            durability=servers.durability,
+            replicas=servers.replicas,
+        ) as producer,
     ):
         yield MainLane(Monitor(client, servers.stream, servers.group), producer, origin)

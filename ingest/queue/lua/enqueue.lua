@@ -9,7 +9,7 @@
 -- returns: how many orders were added, and for each submission that is not plain how many of its orders were added, now or when
 --   it was sent before (-1: none, because its key belongs to other orders; -2 less that number: it was sent before, under its key).
 --   If the batch would exceed the limit: -1, how many orders there is room for, and for each submission that is not plain how many
---   it would add
+--   it would add. If the queue is closed, because orders belong to other partitions now: -2
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])
 
 -- When a document is accepted, in microseconds by the queue's clock, and later than all documents before it. Of two documents without
@@ -120,6 +120,10 @@ for _, other in ipairs(others) do
     -- If they were added before, it is not known which of them waited then.
     other.answer = is_added and other.count or choose(other)
   end
+end
+-- A batch that was added before the queue was closed is still confirmed.
+if needed > 0 and redis.call('HMGET', KEYS[3], 'closed')[1] then
+  return {-2}
 end
 if limit > 0 and needed > 0 then
   local room = limit - redis.call('XLEN', KEYS[1])

@@ -14,6 +14,7 @@ from ingest.queue.redis.connection import QueueFull, translated
 from ingest.queue.redis.scripts import load
 
 _NO_ROOM = -1
+_CLOSED = -2
 _REFUSED = -1
 # From here downwards: replies to earlier calls under the same key.
 _REPEATED = -2
@@ -47,6 +48,11 @@ class NoRoom:
     room: int
     needed: Mapping[int, int] = field(default_factory=dict)
     retry_after: float = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Nothing was added, because the queue is that of a former partition."""
 
 
 # Runs a script, and returns its reply and, if durability is required, its confirmation.
@@ -88,7 +94,7 @@ class EnqueueScript:
         self._lifetime = round(destination.lifetime * 1000)
         self._script = load(client, "enqueue")
 
-    async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
+    async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom | Closed:
         """Add a batch unless it has the number of the last one. After `QueueUnavailable` it may have been added."""
         try:
             return await self._add(number, batch)
@@ -96,7 +102,7 @@ class EnqueueScript:
             full.retry_after = await self._backlog.retry_after(sum(len(submission.orders) for submission in batch))
             raise
 
-    async def _add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
+    async def _add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom | Closed:
         others, to = _others(batch), self._to
         keys = [to.lane.stream, f"{to.keys.records}{self._producer}", to.keys.clock, to.keys.pushed]
         orders = [order for submission in batch if submission.is_plain for order in submission.orders]
@@ -106,6 +112,8 @@ class EnqueueScript:
             arguments += [batch[index].digest, batch[index].coalesce, len(batch[index].orders), *batch[index].orders]
         with translated():
             (first, *answers), confirmed = await self._run(self._script, keys, arguments)
+            if first == _CLOSED:
+                return Closed()
             if first == _NO_ROOM:
                 return await self._no_room(batch, answers[0], dict(zip(others, answers[1:], strict=True)))
             return _added(batch, dict(zip(others, answers, strict=True)), confirmed)

@@ -15,9 +15,9 @@ from itertools import count
 
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.produce.drain_rate import spread
-from ingest.queue.produce.enqueue_script import Added, NoRoom
+from ingest.queue.produce.enqueue_script import Added, Closed, NoRoom
 from ingest.queue.produce.pending_calls import PendingCall, PendingCalls
-from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
+from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused, QueueClosed
 from ingest.queue.produce.submission import Submission
 from ingest.queue.redis.connection import QueueFull, QueueRefused, reason_to_wait
 
@@ -27,7 +27,7 @@ _CLOSED = "the producer is closed"
 
 
 # Adds a batch under a number, or returns for how many orders there is room: see `EnqueueScript.add`.
-Add = Callable[[int, list[Submission]], Awaitable[Added | NoRoom]]
+Add = Callable[[int, list[Submission]], Awaitable[Added | NoRoom | Closed]]
 
 
 class Slot:
@@ -58,9 +58,9 @@ class GroupCommit:
     `on_wait` is called with each reason for waiting, once.
     """
 
-    def __init__(self, add: Add, *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:
+    def __init__(self, add: Add, *, most: int, limit: int, on_wait: Callable[[str], None], of: str = "") -> None:
         self._slot = Slot(add)
-        self._limit = limit
+        self._full_text = f"the backlog{of} is at its limit of {limit:,} orders"
         self._on_wait = on_wait
         self._pending = PendingCalls(most)
         self._sending: asyncio.Task[None] | None = None
@@ -77,6 +77,7 @@ class GroupCommit:
         Raises:
             QueueRefused: if Redis denies access.
             IdempotencyKeyReused: if its key belongs to other orders.
+            QueueClosed: if the queue is that of a former partition.
         """
         await self._pending.room()
         return await self._answer_to(submission, waits=True)
@@ -149,6 +150,10 @@ class GroupCommit:
             if isinstance(reply, Added):
                 self._settle(slot, batch, reply)
                 return
+            if isinstance(reply, Closed):
+                for call in batch:
+                    call.fail(QueueClosed())
+                return
             if not may_be_added:
                 await self._commit_what_fits(slot, batch, reply)
                 return
@@ -205,7 +210,7 @@ class GroupCommit:
                 call.succeed(added.duplicates.get(index, 0))
 
     def _full(self, full: NoRoom) -> BacklogFull:
-        error = BacklogFull(f"the backlog is at its limit of {self._limit:,} orders")
+        error = BacklogFull(self._full_text)
         error.retry_after = full.retry_after
         return error
 

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.followed_layout import FollowedLayout
 from ingest.queue.redis.connection import QueueFull, QueueRefused, translated, translating
 from ingest.queue.redis.scripts import load
 
@@ -34,10 +35,12 @@ class Begun:
     Attributes:
         name: of the call.
         token: distinguishes this attempt from later ones.
+        record: key of its record.
     """
 
     name: str
     token: str
+    record: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ class Done:
 class IdempotentCalls:
     """The calls of one queue.
 
-    A call may take `lease` seconds unless it is extended. Its answer is kept for `lifetime` seconds.
+    A call may take `lease` seconds unless it is extended. Its answer is kept for `lifetime` seconds, in the partition to which
+    its name belongs. After a change of the number of partitions, a repeated call may be made anew.
     """
 
     def __init__(
@@ -75,11 +79,12 @@ class IdempotentCalls:
         client: Redis,
         queue: str,
         *,
+        partitions: int = 1,
         lease: float = LEASE,
         lifetime: float = LIFETIME,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._prefix = f"{Keys.of(queue).records}call:"
+        self._layout = FollowedLayout(client, queue, partitions)
         self._lease = round(lease * 1000)
         self._lifetime = round(lifetime * 1000)
         self._begin = load(client, "call_begin")
@@ -95,11 +100,14 @@ class IdempotentCalls:
         Raises:
             QueueUnavailable: if Redis cannot be used right now.
         """
+        layout = await self._layout.current()
+        record = f"{Keys.of(layout.queue_of_order(name)).records}call:{name}"
         token = self._left.pop(name, None) or secrets.token_hex(8)
-        reply = await self._sent(Begun(name, token), self._begin, token, self._lease)
+        call = Begun(name, token, record)
+        reply = await self._sent(call, self._begin, call.token, self._lease)
         match reply:
             case [b"begun"]:
-                return Begun(name, token)
+                return call
             case [b"running", left]:
                 return Running(left / 1000)
             case [b"done", known, accepted, duplicates]:
@@ -110,7 +118,7 @@ class IdempotentCalls:
     @translating
     async def extend(self, call: Begun) -> None:
         """Renew the lease of a call that takes long."""
-        await self._end([self._prefix + call.name], [call.token, self._lease, ""])
+        await self._end([call.record], [call.token, self._lease, ""])
 
     @translating
     async def end(self, call: Begun, fingerprint: str, answer: tuple[int, int]) -> None:
@@ -142,7 +150,7 @@ class IdempotentCalls:
 
     async def _send(self, call: Begun, script: Callable[..., Awaitable[Any]], arguments: Sequence[str | int]) -> Any:
         with translated():
-            return await script([self._prefix + call.name], arguments)
+            return await script([call.record], arguments)
 
     def _leave(self, call: Begun) -> None:
         self._left[call.name] = call.token

@@ -23,8 +23,10 @@ _LONGEST_TIME = 2.0
 class OverlappingCommit(GroupCommit):
     """Sends several batches concurrently, each of `adds` one after the other."""
 
-    def __init__(self, adds: Sequence[Add], *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:
-        super().__init__(adds[0], most=most, limit=limit, on_wait=on_wait)
+    def __init__(
+        self, adds: Sequence[Add], *, most: int, limit: int, on_wait: Callable[[str], None], of: str = ""
+    ) -> None:
+        super().__init__(adds[0], most=most, limit=limit, on_wait=on_wait, of=of)
         self._free = [Slot(add) for add in adds]
         self._number_of_slots = len(adds)
         self._tasks: set[asyncio.Task[None]] = set()

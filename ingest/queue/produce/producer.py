@@ -5,25 +5,18 @@ An order that is enqueued twice is fetched twice and stored once. Under one idem
 """
 
 import asyncio
-import secrets
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Self
 
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.source_name import UNNAMED, parse_source_name, queue_of
-from ingest.queue.layout.keys import Keys, LaneKeys
-from ingest.queue.produce.drain_rate import Backlog
-from ingest.queue.produce.durability import ProvenRun
-from ingest.queue.produce.enqueue_script import Destination, EnqueueScript
-from ingest.queue.produce.group_commit import GroupCommit
-from ingest.queue.produce.overlapping_commit import OverlappingCommit
+from ingest.queue.produce.partitioned_queue import CallOptions, PartitionedQueue
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout
-from ingest.queue.produce.proofs import Proofs
-from ingest.queue.produce.submission import BATCH, Orders, Submission, most_in_a_step, submissions
+from ingest.queue.produce.queue_producer import OVERLAPPING, ProducerOptions
+from ingest.queue.produce.submission import BATCH, Orders, checked_orders
 from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 
 __all__ = ["BATCH", "BacklogFull", "Producer", "producer_client"]
@@ -31,8 +24,6 @@ __all__ = ["BATCH", "BacklogFull", "Producer", "producer_client"]
 IDEMPOTENCY_LIFETIME = 24 * 3600.0
 # Must not be shorter than the longest time for which a call is retried, or a record could end before the call.
 _SHORTEST_LIFETIME = 60.0
-# Batches of a lane that concurrently wait for a disk or a replica. Each uses a connection.
-_OVERLAPPING = 8
 
 
 class Producer:
@@ -44,7 +35,8 @@ class Producer:
     Args:
         client: a connection to Redis.
         queue: the queue's name.
-        backlog_limit: entries of a lane above which nothing is accepted. 0 for no limit.
+        partitions: of the queue when it is created. Later, its record in Redis counts.
+        backlog_limit: entries of a lane above which nothing is accepted, of which each partition takes an equal share. 0 for no limit.
         durability: what is certain when a call returns: that Redis has its orders in memory, has them on its disk, or that
             `replicas` replicas have them in memory.
         replicas: with `Durability.REPLICATED`.
@@ -58,34 +50,15 @@ class Producer:
         client: Redis,
         queue: str,
         *,
+        partitions: int = 1,
         backlog_limit: int = 0,
         durability: Durability = Durability.MEMORY,
         replicas: int = 1,
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._client = client
-        self._keys = Keys.of(queue)
-        self._limit = backlog_limit
-        self._lifetime = checked_lifetime(idempotency_lifetime)
-        self._on_wait = on_wait
-        self._most = most_in_a_step(backlog_limit)
-        self._proofs = Proofs(client, f"{self._keys.records}confirmed", durability, replicas)
-        name = secrets.token_hex(12)
-        express, main = self._keys.lanes
-        self._main = self._lane(main, name)
-        self._express = self._lane(express, f"{name}:express")
-
-    def _lane(self, lane: LaneKeys, name: str) -> GroupCommit:
-        to = Destination(self._keys, lane, self._limit, self._lifetime)
-        backlog = Backlog(self._client, lane.stream)
-        if self._proofs.is_trivial:
-            script = EnqueueScript(self._client, to, name, backlog)
-            return GroupCommit(script.add, most=self._most, limit=self._limit, on_wait=self._on_wait)
-        run = ProvenRun(self._client, self._proofs.find)
-        scripts = [EnqueueScript(self._client, to, f"{name}:{slot}", backlog, run) for slot in range(_OVERLAPPING)]
-        adds = [script.add for script in scripts]
-        return OverlappingCommit(adds, most=self._most, limit=self._limit, on_wait=self._on_wait)
+        options = ProducerOptions(backlog_limit, durability, replicas, checked_lifetime(idempotency_lifetime), on_wait)
+        self._queue = PartitionedQueue(client, queue, partitions, options)
 
     @classmethod
     @asynccontextmanager
@@ -95,6 +68,7 @@ class Producer:
         queue: str = "orders",
         *,
         source: str = UNNAMED,
+        partitions: int = 1,
         backlog_limit: int = 0,
         durability: Durability = Durability.MEMORY,
         replicas: int = 1,
@@ -111,6 +85,7 @@ class Producer:
             producer = cls(
                 client,
                 own_queue,
+                partitions=partitions,
                 backlog_limit=backlog_limit,
                 durability=durability,
                 replicas=replicas,
@@ -129,7 +104,7 @@ class Producer:
             CannotConfirm: if it cannot. The message gives the reason.
             QueueUnavailable: if Redis cannot be used right now.
         """
-        await self._proofs.check()
+        await self._queue.check_durability()
 
     async def enqueue(
         self,
@@ -142,7 +117,8 @@ class Producer:
         """Enqueue orders, and return how many when Redis has them all.
 
         Waits while Redis is unavailable, out of memory, or over the backlog limit. More than 500 orders go in several
-        steps. If it is cancelled or times out, the call may have enqueued some of them from the front, or all.
+        steps, as do those of several partitions. If it is cancelled or times out, the call may have enqueued some of them
+        (with a single partition: from the front), or all.
 
         Args:
             orders: an order ID or `Announcement`, or several.
@@ -153,24 +129,25 @@ class Producer:
         Raises:
             InvalidOrderId: before anything is sent.
             InvalidIdempotencyKey: likewise.
-            IdempotencyKeyReused: if the key belongs to other orders.
+            IdempotencyKeyReused: if the key belongs to other orders. With several partitions, it may not be recognized that
+                a key of orders of a single partition is used for those of another one.
             EnqueueTimeout: if Redis has not confirmed in time. The orders may or may not have been accepted.
             QueueRefused: if Redis refuses us (a credential, a right, a key of another type), or what answers is no
                 Redis.
         """
-        parts = submissions(orders, idempotency_key, self._most)
-        lane = self._express if express else self._main
+        listed = checked_orders(orders, idempotency_key)
+        call = CallOptions(idempotency_key, express, waits=True)
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                await self._each(lane.submit, parts)
+                await self._queue.submit(listed, call)
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise EnqueueTimeout(
                 f"not confirmed within {timeout:g} s: the orders may or may not have been accepted"
             ) from error
-        return sum(len(part.orders) for part in parts)
+        return len(listed)
 
     async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
         """As `enqueue`, but raise where that would wait. Redis is given a few seconds to answer.
@@ -203,40 +180,19 @@ class Producer:
             count_repeats: whether orders that were announced before, under the same key, count as duplicates. So may those
                 of a call whose first reply from Redis was lost.
         """
-        lane = self._express if express else self._main
-        parts = submissions(orders, idempotency_key, self._most, coalesce, counts_repeats=count_repeats)
-        duplicates = await self._each(lane.try_submit, parts)
-        return Accepted(sum(len(part.orders) for part in parts) - duplicates, duplicates)
-
-    async def _each(self, submit: Callable[[Submission], Coroutine[Any, Any, int]], parts: Sequence[Submission]) -> int:
-        """Submit all parts, in their order, and return how many orders needed no entry."""
-        if self._proofs.is_trivial:
-            return sum([await submit(part) for part in parts])
-        # One after the other, each would wait for the disk.
-        begun: deque[asyncio.Task[int]] = deque()
-        duplicates = 0
-        try:
-            for part in parts:
-                if len(begun) == _OVERLAPPING:
-                    duplicates += await begun.popleft()
-                begun.append(asyncio.create_task(submit(part)))
-            while begun:
-                duplicates += await begun.popleft()
-        finally:
-            for task in begun:
-                task.cancel()
-            await asyncio.gather(*begun, return_exceptions=True)
-        return duplicates
+        listed = checked_orders(orders, idempotency_key)
+        call = CallOptions(idempotency_key, express, waits=False, coalesce=coalesce, counts_repeats=count_repeats)
+        duplicates = await self._queue.submit(listed, call)
+        return Accepted(len(listed) - duplicates, duplicates)
 
     async def close(self) -> None:
         """Stop. Calls that still wait raise `QueueUnavailable`."""
-        await self._main.close()
-        await self._express.close()
+        await self._queue.close()
 
 
 def producer_client(url: str, durability: Durability = Durability.MEMORY) -> Redis:
     """A client for producers of one process, with the connections that they need for this durability."""
-    overlapping = 0 if durability is Durability.MEMORY else 2 * _OVERLAPPING
+    overlapping = 0 if durability is Durability.MEMORY else 2 * OVERLAPPING
     return control_client(url, CONTROL_CONNECTIONS + overlapping)
 
 

@@ -1,5 +1,8 @@
 """The reasons why orders were not accepted, in addition to the errors of every user of the queue."""
 
+from collections.abc import Sequence
+
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.redis.connection import QueueRefused
 
@@ -35,3 +38,17 @@ class IdempotencyKeyReused(ValueError):
 
 class InvalidIdempotencyKey(ValueError):
     """An idempotency key is 1 to 200 printable characters."""
+
+
+class QueueClosed(Exception):
+    """The queue is that of a former partition, and accepts no orders.
+
+    Attributes:
+        orders: orders of the call that were not accepted.
+        duplicates: how many of the others needed no entry.
+    """
+
+    def __init__(self, orders: Sequence[str | Announcement] = (), duplicates: int = 0) -> None:
+        super().__init__()
+        self.orders = orders
+        self.duplicates = duplicates

@@ -38,6 +38,7 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
         coalesce: milliseconds for which an order that waits is not queued again. 0 for never.
         waiting: with `coalesce`, the IDs of the orders without a document.
         counts_repeats: whether the orders count as duplicates if they were sent before, under the key.
+        given: the orders as the caller has given them.
     """
 
     orders: Sequence[str | bytes]
@@ -47,6 +48,7 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     coalesce: int = 0
     waiting: Sequence[str] = ()
     counts_repeats: bool = False
+    given: Sequence[str | Announcement] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -59,12 +61,8 @@ def listed_orders(orders: Orders) -> list[str | Announcement]:
     return [orders] if isinstance(orders, str | Announcement) else list(orders)
 
 
-def submissions(
-    orders: Orders, key: str | None, most: int, coalesce: float = 0.0, *, counts_repeats: bool = False
-) -> list[Submission]:
-    """The parts, of at most `most` orders each, of one call.
-
-    With an idempotency key, each part after the first uses its own key: the caller's with a number.
+def checked_orders(orders: Orders, key: str | None) -> list[str | Announcement]:
+    """The list of a call's orders.
 
     Raises:
         InvalidOrderId: if one of the IDs is not valid.
@@ -72,22 +70,38 @@ def submissions(
     """
     if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
         raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
-    milliseconds = _milliseconds(coalesce) if coalesce else 0
     listed = listed_orders(orders)
     for order in listed:
         if isinstance(order, str):
             parse_order_id(order)
+    return listed
+
+
+def submissions(
+    orders: Sequence[str | Announcement],
+    key: str | None,
+    most: int,
+    coalesce: float = 0.0,
+    *,
+    counts_repeats: bool = False,
+) -> list[Submission]:
+    """The parts, of at most `most` orders each, of checked orders.
+
+    With an idempotency key, each part after the first uses its own key: the caller's with a number.
+    """
+    milliseconds = _milliseconds(coalesce) if coalesce else 0
     return [
         Submission(
             [_argument(order) for order in part],
             sum(map(_size, part)),
             _numbered(key, number),
-            "" if key is None else _digest(part),
+            "" if key is None else digest_of(part),
             milliseconds,
             _waiting(part) if milliseconds else (),
             counts_repeats,
+            part,
         )
-        for number, part in zip(count(), parts_of(listed, most, _size), strict=False)
+        for number, part in zip(count(), parts_of(orders, most, _size), strict=False)
     ]
 
 
@@ -144,7 +158,7 @@ def _argument(order: str | Announcement) -> str | bytes:
     return bytes([0x90 | len(parts)]) + b"".join(b"\xdb" + len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def _digest(orders: Sequence[str | Announcement]) -> str:
+def digest_of(orders: Sequence[str | Announcement]) -> str:
     """Tells other orders from the same ones sent again, whose trace context may be another."""
     digest = blake2b(digest_size=12)
     for order in orders:

@@ -71,7 +71,11 @@ async def announce(
     with _Display(source, result, quiet=quiet) as display:
         url = settings.redis_url.get_secret_value()
         async with Producer.connect(
-            url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
+            url,
+            settings.stream,
+            partitions=settings.partitions,
+            backlog_limit=settings.backlog_limit,
+            on_wait=display.say,
         ) as producer:
             try:
                 batches = _batches(source, pace.batch, result, display)

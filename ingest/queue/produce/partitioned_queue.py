@@ -1,0 +1,136 @@
+"""Enqueues calls into the partitions of a queue, and follows a change of their number.
+
+The orders of a call are divided by partition, and each partition accepts its orders in steps of its own. A partition that was closed
+accepts none, so they are divided again by the new layout. When the process dies in between, the caller has no response and calls again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from ingest.backoff import call_until_available
+from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.partitions import Layout
+from ingest.queue.produce.followed_layout import FollowedLayout
+from ingest.queue.produce.partitioned_orders import Listed, Share, claim_of, moved_key, shares_of
+from ingest.queue.produce.producer_errors import BacklogFull, QueueClosed
+from ingest.queue.produce.queue_producer import ProducerOptions, QueueProducer
+from ingest.queue.produce.submission import submissions
+from ingest.queue.redis.connection import reason_to_wait
+
+
+class CallOptions(msgspec.Struct, frozen=True):
+    """How the orders of a call are enqueued.
+
+    Attributes:
+        key: the idempotency key.
+        express: the lane.
+        waits: whether the call waits through outages and a full backlog.
+        coalesce: see `Producer.try_announce`.
+        counts_repeats: likewise.
+    """
+
+    key: str | None
+    express: bool
+    waits: bool
+    coalesce: float = 0.0
+    counts_repeats: bool = False
+
+
+class PartitionedQueue:
+    """Enqueues into one queue.
+
+    Args:
+        client: a connection to Redis.
+        queue: name of the whole queue.
+        partitions: with which the queue is created.
+        options: of the producer. The backlog limit is divided by the number of partitions.
+    """
+
+    def __init__(self, client: Redis, queue: str, partitions: int, options: ProducerOptions) -> None:
+        self._client = client
+        self._layout = FollowedLayout(client, queue, partitions)
+        self._options = options
+        # By name of the queue, and number of partitions.
+        self._producers: dict[tuple[str, int], QueueProducer] = {}
+
+    async def submit(self, orders: Listed, call: CallOptions) -> int:
+        """Return how many of the orders needed no entry, when Redis has them all.
+
+        Raises:
+            IdempotencyKeyReused, QueueRefused: see `GroupCommit.submit`.
+            BacklogFull, QueueUnavailable: if the call does not wait. Some of the orders may be in the queue.
+        """
+        return await self._submit(await self._found(self._layout.current, call), orders, call)
+
+    async def check_durability(self) -> None:
+        """See `Producer.check_durability`."""
+        layout = await self._layout.current()
+        await _all([self._producer(layout, queue).check_durability() for queue in layout.current])
+
+    async def close(self) -> None:
+        """Stop. Calls that still wait raise `QueueUnavailable`."""
+        await self._layout.close()
+        for producer in self._producers.values():
+            await producer.close()
+
+    async def _submit(self, layout: Layout, orders: Listed, call: CallOptions) -> int:
+        shares = shares_of(layout, orders, call.key)
+        if len(shares) == 1:
+            return await self._submit_share(layout, shares[0], call)
+        if call.key is not None:
+            queue, claim = claim_of(layout, orders, call.key)
+            try:
+                await self._producer(layout, queue).submit([claim], express=call.express, waits=call.waits)
+            except QueueClosed:
+                return await self._submit(await self._layout_after(layout, call), orders, call)
+        return sum(await _all([self._submit_share(layout, share, call) for share in shares]))
+
+    async def _submit_share(self, layout: Layout, share: Share, call: CallOptions) -> int:
+        producer = self._producer(layout, share.queue)
+        parts = submissions(share.orders, share.key, producer.most, call.coalesce, counts_repeats=call.counts_repeats)
+        try:
+            return await producer.submit(parts, express=call.express, waits=call.waits)
+        except QueueClosed as closed:
+            later = await self._layout_after(layout, call)
+            moved = msgspec.structs.replace(call, key=moved_key(share.key))
+            return closed.duplicates + await self._submit(later, closed.orders, moved)
+
+    def _producer(self, layout: Layout, queue: str) -> QueueProducer:
+        place = (queue, layout.partitions)
+        if place not in self._producers:
+            self._producers[place] = QueueProducer(self._client, queue, layout.partitions, self._options)
+        return self._producers[place]
+
+    async def _layout_after(self, layout: Layout, call: CallOptions) -> Layout:
+        return await self._found(partial(self._layout.other_than, layout), call)
+
+    async def _found(self, find: Callable[[], Coroutine[Any, Any, Layout]], call: CallOptions) -> Layout:
+        if not call.waits:
+            return await find()
+        reasons: set[str] = set()
+
+        def on_failure(error: BaseException) -> None:
+            if (reason := reason_to_wait(error)) not in reasons:
+                reasons.add(reason)
+                self._options.on_wait(reason)
+
+        return await call_until_available(find, passes=_passes, on_failure=on_failure)
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, QueueUnavailable) and not isinstance(error, UserError)
+
+
+async def _all(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Wait for all calls, and raise the error that is most important to the caller: first those that do not pass by themselves."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    if errors := [each for each in results if isinstance(each, BaseException)]:
+        raise min(
+            errors, key=lambda error: (_passes(error) or isinstance(error, BacklogFull), isinstance(error, BacklogFull))
+        )
+    return results
