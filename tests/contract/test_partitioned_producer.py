@@ -1,12 +1,14 @@
 """The producer of a queue with several partitions, on a real server: each order reaches its partition once, also while their number changes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
+from cluster_set import ClusterSet
 from redis.asyncio import Redis
+from servers.kinds import Kind
 
-from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
@@ -16,6 +18,7 @@ from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import Begun, Done, IdempotentCalls, Running
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
+from ingest.queue.redis.connection import control_client
 
 IDS = [f"order-{number}" for number in range(6 * BATCH)]
 
@@ -25,9 +28,25 @@ def six(queue_name: str) -> Layout:
     return Layout(queue_name, 6, (), 1)
 
 
+@pytest.fixture(params=["standalone", "cluster"])
+def url(
+    request: pytest.FixtureRequest,
+    kind: Kind,
+    shared_server: Callable[[Kind], ValkeyServer],
+    shared_cluster: Callable[[Kind], ClusterSet],
+) -> str:
+    return shared_server(kind).url if request.param == "standalone" else shared_cluster(kind).url()
+
+
 @pytest.fixture
-async def producer(redis_url: str, queue_name: str) -> AsyncIterator[Producer]:
-    async with Producer.connect(redis_url, queue_name, partitions=6) as producer:
+async def redis(url: str) -> AsyncIterator[Redis]:
+    async with control_client(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def producer(url: str, queue_name: str) -> AsyncIterator[Producer]:
+    async with Producer.connect(url, queue_name, partitions=6) as producer:
         yield producer
 
 
@@ -69,9 +88,9 @@ async def test_each_order_is_in_its_partition_in_the_order_of_the_call(
 
 
 async def test_orders_follow_a_change_of_partitions_and_none_is_lost_or_queued_twice(
-    redis: Redis, redis_url: str, queue_name: str
+    redis: Redis, url: str, queue_name: str
 ) -> None:
-    async with Producer.connect(redis_url, queue_name) as producer:
+    async with Producer.connect(url, queue_name) as producer:
         await producer.enqueue("before")
         four = await change(redis, Layout(queue_name), 4)
         running = [asyncio.create_task(producer.enqueue(order_id)) for order_id in IDS[:300]]
@@ -130,9 +149,9 @@ async def test_a_repeated_call_over_several_partitions_adds_nothing_and_other_or
 
 
 async def test_a_repeated_call_completes_the_one_that_only_some_partitions_have_accepted(
-    redis: Redis, redis_url: str, queue_name: str, six: Layout
+    redis: Redis, url: str, queue_name: str, six: Layout
 ) -> None:
-    async with Producer.connect(redis_url, queue_name, partitions=6, backlog_limit=600) as producer:
+    async with Producer.connect(url, queue_name, partitions=6, backlog_limit=600) as producer:
         full = six.queue_of_order(IDS[0])
         await redis.xadd(Keys.of(full).stream, {"order_id": "x"})
         others = [order_id for order_id in IDS if six.queue_of_order(order_id) == full]
@@ -200,3 +219,21 @@ async def test_the_first_calls_share_one_reading_of_the_record_and_later_ones_ne
 
         # The script itself looks whether the queue is closed.
         assert (first, await reads()) == (2, 3)
+
+
+async def test_orders_of_all_partitions_are_confirmed_by_the_replicas_of_their_nodes(
+    kind: Kind, shared_cluster: Callable[[Kind], ClusterSet], queue_name: str
+) -> None:
+    cluster, six = shared_cluster(kind), Layout(queue_name, 6, (), 1)
+    async with (
+        Producer.connect(cluster.url(), queue_name, partitions=6, durability=Durability.REPLICATED) as producer,
+        cluster.client() as client,
+    ):
+        await producer.check_durability()
+        await cluster.replicate()
+        await producer.enqueue(IDS[:300])
+        await asyncio.gather(*(producer.enqueue(order_id) for order_id in IDS[300:600]))
+
+        lengths = [await client.xlen(Keys.of(queue).stream) for queue in six.current]
+
+    assert lengths == [len(ids) for _, ids in sorted(divided(six, IDS[:600]).items())]

@@ -1,7 +1,7 @@
 """Makes sure that the writes of a script are on a disk, or at replicas, before they are confirmed.
 
-The commands that wait for that follow the script immediately, on its connection. They wait for the writes of this connection, and
-for all earlier writes of the server. A script that finds its batch in the stream writes nothing, so a key is written after it each time,
+The commands that wait for that follow the script immediately, on its connection, to the node of a cluster that owns the queue. They wait
+for the writes of this connection, and for all earlier writes of the server. A script that finds its batch in the stream writes nothing, so a key is written after it each time,
 because the batch may have been added through another connection a moment ago.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.redis.connection import replies, translated
+from ingest.queue.redis.connection import client_for, replies, translated
 from ingest.queue.redis.scripts import RECORD_SECONDS
 
 Command = Sequence[str | int]
@@ -103,18 +103,18 @@ class ProvenRun:
     ) -> tuple[Any, Awaitable[None] | None]:
         """Run a script. The returned proof must be awaited. A negative reply means that it has written nothing."""
         proof = await self._proof()
-        pool = self._client.connection_pool
+        pool = (await client_for(self._client, keys[0])).connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]  # redis-py leaves it so
         try:
             reply, is_asked = await self._ask(connection, script, [len(keys), *keys, *arguments], proof)
         except BaseException:
-            await self._abandon(connection)
+            await _abandon(pool, connection)
             raise
         self._writes = reply[0] >= 0
         if self._writes:
-            return reply, self._prove(connection, proof, is_asked=is_asked)
+            return reply, _prove(pool, connection, proof, is_asked=is_asked)
         if is_asked:
-            await self._abandon(connection)
+            await _abandon(pool, connection)
         else:
             await pool.release(connection)
         return reply, None
@@ -134,22 +134,24 @@ class ProvenRun:
         await _send(connection, [("EVAL", script.script, *rest), *proof.commands])
         return await connection.read_response(), True
 
-    async def _prove(self, connection: AbstractConnection, proof: Proof, *, is_asked: bool) -> None:
-        with translated():
-            try:
-                if not is_asked:
-                    await _send(connection, proof.commands)
-                replies = [await connection.read_response() for _ in proof.commands]
-            except BaseException:
-                await self._abandon(connection)
-                raise
-            await self._client.connection_pool.release(connection)
-            proof.check(replies)
 
-    async def _abandon(self, connection: AbstractConnection) -> None:
-        """Close a connection that may have replies left, and release it to the pool."""
-        await connection.disconnect(nowait=True)
-        await self._client.connection_pool.release(connection)
+async def _prove(pool: ConnectionPool, connection: AbstractConnection, proof: Proof, *, is_asked: bool) -> None:
+    with translated():
+        try:
+            if not is_asked:
+                await _send(connection, proof.commands)
+            replies = [await connection.read_response() for _ in proof.commands]
+        except BaseException:
+            await _abandon(pool, connection)
+            raise
+        await pool.release(connection)
+        proof.check(replies)
+
+
+async def _abandon(pool: ConnectionPool, connection: AbstractConnection) -> None:
+    """Close a connection that may have replies left, and release it to the pool."""
+    await connection.disconnect(nowait=True)
+    await pool.release(connection)
 
 
 async def _send(connection: AbstractConnection, commands: Sequence[Sequence[Any]]) -> None:

@@ -9,7 +9,7 @@ from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.produce.durability import Proof, always_synced, ask, replicated, sync_difference, synced
 from ingest.queue.produce.producer_errors import CannotConfirm
-from ingest.queue.redis.connection import translated
+from ingest.queue.redis.connection import client_for, translated
 
 _ABSENT = ("unknown command", "NOPERM", "no permissions")
 _NO_FILE = "it has no append-only file; set appendonly yes"
@@ -54,41 +54,42 @@ class Proofs:
             return
         proof = await self.find()
         with translated():
-            replies = await ask(self._client, proof.commands)
+            replies = await ask(await client_for(self._client, self._key), proof.commands)
         try:
             proof.check(replies)
         except QueueUnavailable as error:
             raise self._cannot(str(error).partition(";")[0]) from error
 
     async def _find(self) -> Proof:
+        client = await client_for(self._client, self._key)
         if self._durability is Durability.REPLICATED:
-            if missing := await self._missing("WAIT", 0, 1):
+            if missing := await self._missing(client, "WAIT", 0, 1):
                 raise self._cannot(missing)
             return replicated(self._key, self._replicas)
-        if missing := await self._missing("WAITAOF", 1, 0, 1):
-            return await self._always_synced(missing)
-        if await self._waits_for_its_disk():
+        if missing := await self._missing(client, "WAITAOF", 1, 0, 1):
+            return await self._always_synced(client, missing)
+        if await self._waits_for_its_disk(client):
             return synced(self._key)
-        return await self._always_synced("its WAITAOF may reply too early")
+        return await self._always_synced(client, "its WAITAOF may reply too early")
 
-    async def _waits_for_its_disk(self) -> bool:
+    async def _waits_for_its_disk(self, client: Redis) -> bool:
         """Whether `WAITAOF` can be relied on with `appendfsync everysec`.
 
         Redis 7.2 and 7.4, and their forks up to Valkey 9.1, may answer before the data is on the disk. Redis 8 does not
         (https://github.com/redis/redis/pull/13793). A fork reports the version of the Redis that it began with.
         """
         try:
-            server = await self._client.info("server")
+            server = await client.info("server")
         except ResponseError:
             return False
         version = str(server.get("redis_version", ""))
         return server.get("server_name", "redis") == "redis" and version.partition(".")[0] in _RELIABLE
 
-    async def _always_synced(self, reason: str) -> Proof:
+    async def _always_synced(self, client: Redis, reason: str) -> Proof:
         """A server that syncs before it answers."""
         proof = always_synced()
         try:
-            difference = sync_difference(await ask(self._client, proof.commands))
+            difference = sync_difference(await ask(client, proof.commands))
         except ResponseError as error:
             raise self._cannot(
                 f"{reason}, and CONFIG GET, which would confirm that appendfsync is always, is denied"
@@ -99,10 +100,10 @@ class Proofs:
             raise self._cannot(f"{reason}, and {difference}; set appendfsync always, or use Redis 8")
         return proof
 
-    async def _missing(self, *command: Any) -> str:
+    async def _missing(self, client: Redis, *command: Any) -> str:
         """Why a command cannot be used, or an empty text."""
         try:
-            await self._client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
+            await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
         except ResponseError as error:
             if "appendonly" in str(error):
                 raise self._cannot(_NO_FILE) from error
