@@ -5,7 +5,7 @@ process dies here, each dead letter is either moved or untouched.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import Change, DeadLetterPage, DeadLetters, Survey
+from ingest.queue.operate.dead_letters import Change, DeadLetterPage, DeadLetters
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ OnProgress = Callable[[int, int], None]
 
 Pages = AsyncGenerator[tuple[str, DeadLetterPage], None]
 """Pages of dead letters, each with its source."""
+
+# A source and one of its partitions.
+_Part = tuple[str, str]
 
 
 def _ignore(*_: object) -> None:
@@ -53,7 +58,7 @@ async def find(
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
     async with _open_all(sources) as opened:
-        pages = newest_of_all({name: each.newest_summaries(selection) for name, each in opened.items()})
+        pages = newest_of_all({part: each.newest_summaries(selection) for part, each in opened.items()})
         return await _write(opened.values(), pages, selection, write, limit, on_progress)
 
 
@@ -67,49 +72,49 @@ async def read(
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields."""
     async with _open_all(sources) as opened:
-        pages = newest_of_all({name: each.newest_first(selection) for name, each in opened.items()})
+        pages = newest_of_all({part: each.newest_first(selection) for part, each in opened.items()})
         return await _write(opened.values(), pages, selection, write, limit, on_progress)
 
 
 async def export(
     sources: Sequence[Backends], selection: Selection, write: Write, *, on_progress: OnProgress = _ignore
 ) -> WrittenDeadLetters:
-    """Pass all dead letters that match to `write` with all their fields, source by source, the oldest of each first.
+    """Pass all dead letters that match to `write` with all their fields, partition by partition, the oldest of each first.
 
     Entries that are dead-lettered after the start are left out, because otherwise an export could go on indefinitely while orders fail.
     """
     async with _open_all(sources) as opened:
-        newest = {name: await each.newest() for name, each in opened.items()}
+        newest = {part: await each.newest() for part, each in opened.items()}
         pages = _one_after_another(
-            {name: each.oldest_first(selection, newest=newest[name]) for name, each in opened.items()}
+            {part: each.oldest_first(selection, newest=newest[part]) for part, each in opened.items()}
         )
         return await _write(opened.values(), pages, selection, write, None, on_progress)
 
 
-async def newest_of_all(sources: Mapping[str, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
-    """Merge the dead letters of several sources, each newest first. It holds one page of each source."""
+async def newest_of_all(parts: Mapping[_Part, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
+    """Merge the dead letters of several partitions, each newest first. It holds one page of each partition."""
     async with AsyncExitStack() as stack:
-        for pages in sources.values():
+        for pages in parts.values():
             await stack.enter_async_context(aclosing(pages))
-        held: dict[str, Sequence[Row]] = dict.fromkeys(sources, ())
+        held: dict[_Part, Sequence[Row]] = dict.fromkeys(parts, ())
         while held:
-            for name in [name for name, rows in held.items() if not rows]:
-                if (page := await anext(sources[name], None)) is None:
-                    del held[name]
+            for part in [part for part, rows in held.items() if not rows]:
+                if (page := await anext(parts[part], None)) is None:
+                    del held[part]
                 else:
-                    held[name] = page.rows
-                    yield name, DeadLetterPage((), page.examined)
+                    held[part] = page.rows
+                    yield part[0], DeadLetterPage((), page.examined)
             if held and all(held.values()):
-                name = max(held, key=lambda each: held[each][0][0].dead_at)
-                newest, *held[name] = held[name]
-                yield name, DeadLetterPage([newest], 0)
+                part = max(held, key=lambda each: held[each][0][0].dead_at)
+                newest, *held[part] = held[part]
+                yield part[0], DeadLetterPage([newest], 0)
 
 
-async def _one_after_another(sources: Mapping[str, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
-    for name, pages in sources.items():
+async def _one_after_another(parts: Mapping[_Part, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
+    for (source, _), pages in parts.items():
         async with aclosing(pages):
             async for page in pages:
-                yield name, page
+                yield source, page
 
 
 async def _write(
@@ -143,7 +148,7 @@ async def survey(
     *,
     on_progress: Callable[[int], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
-) -> Survey:
+) -> TotalSurvey:
     """Count the dead letters that match, by reason."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.survey(selection, on_progress=on_progress)
@@ -153,11 +158,11 @@ async def replay(
     backends: Backends,
     selection: Selection,
     *,
-    newest: str | None = None,
+    newest: Mapping[str, str] | None = None,
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.replay`."""
+    """Put matching dead letters back into the queue, up to `newest`. See `PartitionedDeadLetters.replay`."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
 
@@ -166,11 +171,11 @@ async def drop(
     backends: Backends,
     selection: Selection,
     *,
-    newest: str | None = None,
+    newest: Mapping[str, str] | None = None,
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Delete matching dead letters, up to `newest`. See `DeadLetters.drop`."""
+    """Delete matching dead letters, up to `newest`. See `PartitionedDeadLetters.drop`."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
 
@@ -213,12 +218,19 @@ def json_time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _open(backends: Backends, on_wait: Callable[[str], None]) -> AbstractAsyncContextManager[DeadLetters]:
-    return DeadLetters.connect(backends.redis_url, backends.stream, group=backends.group, on_wait=on_wait)
+@asynccontextmanager
+async def _open(backends: Backends, on_wait: Callable[[str], None]) -> AsyncIterator[PartitionedDeadLetters]:
+    async with control_client(backends.redis_url) as client:
+        layout = layout_reader(client, backends.stream)
+        yield PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait)
 
 
 @asynccontextmanager
-async def _open_all(sources: Sequence[Backends]) -> AsyncIterator[dict[str, DeadLetters]]:
-    """The dead letters of each source by its name, with the same connections, because sources share one Redis."""
+async def _open_all(sources: Sequence[Backends]) -> AsyncIterator[dict[_Part, DeadLetters]]:
+    """The dead letters of each partition of each source, with the same connections, because sources share one Redis."""
     async with control_client(sources[0].redis_url) as client:
-        yield {each.source: DeadLetters(client, each.stream, group=each.group) for each in sources}
+        opened: dict[_Part, DeadLetters] = {}
+        for each in sources:
+            dead_letters = PartitionedDeadLetters(client, layout_reader(client, each.stream), group=each.group)
+            opened |= {(each.source, queue): part for queue, part in (await dead_letters.by_queue()).items()}
+        yield opened

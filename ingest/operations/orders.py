@@ -15,8 +15,11 @@ from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.shared_calls import SharedCalls
-from ingest.queue.operate.erasing import QueueEraser, Removed
-from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, Searched
+from ingest.queue.operate.erasing import Removed
+from ingest.queue.operate.order_search import MOST_ORDERS, Searched
+from ingest.queue.operate.partitioned.orders import PartitionedEraser, PartitionedSearch
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.orders.erasing import erase_rows
@@ -64,7 +67,7 @@ async def locate(
     dsn = sources[0].postgres_dsn
     async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
         for each in sources:
-            search = OrderSearch(client, each.stream, each.group)
+            search = PartitionedSearch(client, layout_reader(client, each.stream), each.group)
             reader = OrderReader(pool, each.source)
             for start in range(0, len(order_ids), MOST_ORDERS):
                 some = order_ids[start : start + MOST_ORDERS]
@@ -89,7 +92,7 @@ async def erase(
         QueueUnavailable: retries and dead letters of orders already erased from the database may remain.
     """
     async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
-        eraser = QueueEraser(client, backends.stream, backends.group)
+        eraser = PartitionedEraser(client, layout_reader(client, backends.stream), backends.group)
         audit_log = AuditLog(pool, backends.source)
         total = Erased(0, 0, 0)
         for start in range(0, len(order_ids), MOST_ORDERS):
@@ -130,11 +133,12 @@ class Orders:
 
     def __init__(self, backends: Backends, connections: OrderConnections) -> None:
         self._backends = backends
-        self._search = OrderSearch(connections.client, backends.stream, backends.group)
+        layout = LayoutRecord(connections.client, backends.stream, backends.partitions).recent
+        self._search = PartitionedSearch(connections.client, layout, backends.group)
         self._reader = OrderReader(connections.pool, backends.source)
         self._lister = OrderReader(connections.lists, backends.source)
         self._audit_log = AuditLog(connections.pool, backends.source)
-        eraser = QueueEraser(connections.client, backends.stream, backends.group)
+        eraser = PartitionedEraser(connections.client, layout, backends.group)
         self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=self._rest)
         self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE)
         self._cleared = SharedCalls(eraser.erase, most=MOST_ORDERS)

@@ -3,7 +3,8 @@
 Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import json_time
-from ingest.queue.operate.retries import Retries, RetrySurvey
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
 from ingest.queue.redis.connection import control_client
 
 
@@ -41,9 +43,15 @@ async def find(
     found: list[tuple[str, RetryEntry]] = []
     examined = 0
     async with control_client(sources[0].redis_url) as client:
-        retries = {each.source: Retries(client, each.stream, each.group) for each in sources}
-        total = sum([await each.count() for each in retries.values()])
-        for source, each in retries.items():
+        parts = [
+            (each.source, part)
+            for each in sources
+            for part in (
+                await PartitionedRetries(client, layout_reader(client, each.stream), each.group).by_queue()
+            ).values()
+        ]
+        total = sum([await part.count() for _, part in parts])
+        for source, each in parts:
             matching = 0
             async for page in each.pages():
                 entries = [entry for entry in page.entries if selection.matches(entry)]
@@ -53,7 +61,7 @@ async def find(
                 on_progress(examined, total)
                 if matching > limit:
                     break
-            # With many sources, those that are too late for the result are not kept.
+            # With many sources and partitions, those that are too late for the result are not kept.
             found = sorted(found, key=lambda each: each[1].next_try_at)[: limit + 1]
     if len(found) > limit:
         return FoundRetries(found[:limit], has_more=True, missing=frozenset())
@@ -66,27 +74,33 @@ async def survey(
     selection: RetrySelection,
     *,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
-) -> RetrySurvey:
+) -> TotalRetrySurvey:
     """Find the retries that match, and count them by reason."""
-    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
+    async with _open(backends) as retries:
         total = await retries.count()
         return await retries.survey(selection, on_progress=lambda examined: on_progress(examined, total))
 
 
 async def run_now(
-    backends: Backends, found: RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
+    backends: Backends, found: TotalRetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
     """Make the found retries due now. Returns how many still waited. Workers read them within two seconds."""
-    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
+    async with _open(backends) as retries:
         return await retries.run_now(found, on_progress=on_progress)
 
 
 async def dead_letter(
-    backends: Backends, found: RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+    backends: Backends, found: TotalRetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
     """Dead-letter the found retries. Returns how many still waited. The dead letters include the actor."""
-    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
+    async with _open(backends) as retries:
         return await retries.dead_letter(found, actor, on_progress=on_progress)
+
+
+@asynccontextmanager
+async def _open(backends: Backends) -> AsyncIterator[PartitionedRetries]:
+    async with control_client(backends.redis_url) as client:
+        yield PartitionedRetries(client, layout_reader(client, backends.stream), backends.group)
 
 
 def as_object(entry: RetryEntry, source: str) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import Unavailable, UserError
 from ingest.operations.backends import Backends
-from ingest.queue.operate.monitor import ConsumerState, Monitor
+from ingest.queue.operate.monitor import ConsumerState
+from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Overview, overview
 
@@ -38,6 +40,7 @@ class SystemStatus:
         at: time of reading, ISO 8601 in UTC.
         source: the name of the source.
         errors: error texts by server, `redis` and `postgres`. They are the same for all sources.
+        partitions: the state of each partition, by the name of its queue. Empty with a single partition.
     """
 
     at: str
@@ -48,12 +51,13 @@ class SystemStatus:
     consumers: list[ConsumerState] | None
     orders: OrdersStatus | None
     errors: dict[str, str]
+    partitions: Mapping[str, QueueState] = field(default_factory=dict)
 
 
 async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     """Read the state of each source. An unavailable server is reported, not raised."""
     errors: dict[str, str] = {}
-    queues: Mapping[str, tuple[QueueState, list[ConsumerState]]] = {}
+    queues: Mapping[str, tuple[Mapping[str, QueueState], list[ConsumerState]]] = {}
     orders: Overview | None = None
     try:
         async with control_client(sources[0].redis_url) as client:
@@ -68,9 +72,13 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     found = []
     for each in sources:
-        queue, consumers = queues.get(each.source, (None, None))
+        partitions, consumers = queues.get(each.source, ({}, None))
+        queue = total_of(partitions.values()) if partitions else None
+        several = partitions if len(partitions) > 1 else {}
         of_source = None if orders is None else _orders(orders, each.source)
-        found.append(SystemStatus(now, each.source, each.stream, each.group, queue, consumers, of_source, errors))
+        found.append(
+            SystemStatus(now, each.source, each.stream, each.group, queue, consumers, of_source, errors, several)
+        )
     return found
 
 
@@ -98,9 +106,9 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return total
 
 
-async def _queue(client: Redis, backends: Backends) -> tuple[QueueState, list[ConsumerState]]:
-    monitor = Monitor(client, backends.stream, backends.group)
-    return await monitor.state(), await monitor.consumers()
+async def _queue(client: Redis, backends: Backends) -> tuple[Mapping[str, QueueState], list[ConsumerState]]:
+    monitor = PartitionedMonitor(client, layout_reader(client, backends.stream), backends.group)
+    return await monitor.partitions(), await monitor.consumers()
 
 
 def _orders(found: Overview, source: str) -> OrdersStatus:

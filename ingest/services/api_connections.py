@@ -11,9 +11,10 @@ from ingest.api.operations.dead_letter_routes import refuse_to_wait
 from ingest.operations.backends import Backends
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.orders import Orders
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.retries import Retries
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.redis.connection import control_client
@@ -30,9 +31,9 @@ class SourceConnections:
     producer: Producer
     calls: IdempotentCalls
     orders: Orders
-    monitor: Monitor
-    retries: Retries
-    dead_letters: DeadLetters
+    monitor: PartitionedMonitor
+    retries: PartitionedRetries
+    dead_letters: PartitionedDeadLetters
     audit_log: AuditLog
     backfills: Backfills
 
@@ -88,15 +89,16 @@ async def _open_source(
         durability=settings.durability,
         replicas=settings.durability_replicas,
     )
+    layout = LayoutRecord(redis, servers.stream, servers.partitions).recent
     async with Orders.open(servers, finding) as orders:
         try:
             yield SourceConnections(
                 producer,
                 IdempotentCalls(redis, servers.stream, partitions=servers.partitions),
                 orders,
-                Monitor(redis, servers.stream, servers.group),
-                Retries(redis, servers.stream, servers.group),
-                DeadLetters(redis, servers.stream, group=servers.group, on_wait=refuse_to_wait),
+                PartitionedMonitor(redis, layout, servers.group),
+                PartitionedRetries(redis, layout, servers.group),
+                PartitionedDeadLetters(redis, layout, group=servers.group, on_wait=refuse_to_wait),
                 AuditLog(pool, servers.source),
                 Backfills(pool, servers.source),
             )

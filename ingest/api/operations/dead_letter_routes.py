@@ -20,7 +20,8 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import Operation
 from ingest.operations.dead_letters import as_object
-from ingest.queue.operate.dead_letters import Change, DeadLetters, is_entry_id
+from ingest.queue.operate.dead_letters import Change, is_entry_id
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500
@@ -37,7 +38,7 @@ class DeadLetterRoutes:
         source: the name of the source in the responses.
     """
 
-    dead_letters: DeadLetters
+    dead_letters: PartitionedDeadLetters
     audit_log: AuditLog
     limits: BodyLimits
     source: str = UNNAMED

@@ -18,8 +18,9 @@ from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.source_name import UNNAMED
 from ingest.operations import retries as operations
 from ingest.operations.audit import Operation
-from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.retries import Position
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500
@@ -35,7 +36,7 @@ class QueueRoutes:
         monitor: reads the queue's state.
     """
 
-    monitor: Monitor
+    monitor: PartitionedMonitor
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -73,7 +74,7 @@ class RetryRoutes:
         source: the name of the source in the responses.
     """
 
-    retries: Retries
+    retries: PartitionedRetries
     audit_log: AuditLog
     limits: BodyLimits
     source: str = UNNAMED

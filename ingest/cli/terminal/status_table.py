@@ -34,6 +34,9 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
     if status.queue is not None:
         yield ""
         yield from _lanes(status.queue)
+    if status.partitions:
+        yield ""
+        yield from _partitions(status.partitions)
     if status.consumers:
         yield ""
         yield from _consumers(status.consumers, width)
@@ -102,6 +105,14 @@ def _lanes(queue: "QueueState") -> Iterator[str]:
     states = queue.lanes.items()
     rows = [(name, _count(lane.depth), _count(lane.pending), _age(lane.oldest_age)) for name, lane in states]
     yield from _right_aligned([("lane", "waiting", "pending", "oldest"), *rows])
+
+
+def _partitions(partitions: "Mapping[str, QueueState]") -> Iterator[str]:
+    rows = [
+        (name, _count(each.depth), _count(each.pending), _count(each.retries), _count(each.dead), _age(each.oldest_age))
+        for name, each in sorted(partitions.items(), key=lambda item: (len(item[0]), item[0]))
+    ]
+    yield from _right_aligned([("partition", "waiting", "pending", "retries", "dead", "oldest"), *rows])
 
 
 def _right_aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:

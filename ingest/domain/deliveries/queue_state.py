@@ -1,6 +1,6 @@
 """A snapshot of a queue and its consumer group."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -52,3 +52,39 @@ class QueueState:
     retries_due: int = 0
     dead: int = 0
     lanes: Mapping[Lane, LaneState] = field(default_factory=_empty_lanes)
+
+
+def total_of(partitions: Iterable[QueueState]) -> QueueState:
+    """Return the state of a queue from the states of its partitions, which are at least one."""
+    [first, *others] = states = [*partitions]
+    if not others:
+        return first
+    return QueueState(
+        depth=_sum(state.depth for state in states),
+        pending=sum(state.pending for state in states),
+        oldest_age=_oldest(state.oldest_age for state in states),
+        # A process reads all partitions under one name.
+        consumers=max(state.consumers for state in states),
+        retries=sum(state.retries for state in states),
+        retries_due=sum(state.retries_due for state in states),
+        dead=sum(state.dead for state in states),
+        lanes={lane: _lane([state.lanes[lane] for state in states]) for lane in first.lanes},
+    )
+
+
+def _lane(partitions: Sequence[LaneState]) -> LaneState:
+    return LaneState(
+        _sum(lane.depth for lane in partitions),
+        sum(lane.pending for lane in partitions),
+        _oldest(lane.oldest_age for lane in partitions),
+    )
+
+
+def _sum(depths: Iterable[int | None]) -> int | None:
+    """Return the sum, or None if one of them is unknown."""
+    known = [*depths]
+    return None if None in known else sum(depth for depth in known if depth is not None)
+
+
+def _oldest(ages: Iterable[float | None]) -> float | None:
+    return max((age for age in ages if age is not None), default=None)

@@ -1,4 +1,4 @@
-"""Checks whether the queue of a source that is not in the sources file still contains orders."""
+"""Checks whether a queue that no worker reads still contains orders."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,6 +24,11 @@ def _remaining(queue: RemovedQueue) -> Finding:
     state = queue.state
     waiting = "an unknown number of" if state.depth is None else f"{state.depth:,}"
     orders = f"{waiting} waiting, {state.pending:,} pending, {state.retries:,} retries and {state.dead:,} dead letters"
+    if queue.is_partition:
+        return _OF.error(
+            f"the partition {queue.queue} is not recorded, so that no worker reads it, and it still contains orders: {orders}",
+            "run `ingest partitions set` with a larger number, which reads it again, and then with the number that you need",
+        )
     if not queue.source:
         return _OF.warning(
             f"the queue {queue.queue} without a source still contains orders: {orders}",

@@ -17,7 +17,8 @@ from ingest.operations.list_pages import is_within, pages_from, within
 from ingest.operations.reconcile.ledger import LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.scan import Scan, scan_repeatedly
-from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.operate.partitioned.orders import PartitionedScanner
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
 
@@ -83,7 +84,7 @@ async def reconcile_list(
         control_client(backends.redis_url) as client,
         Rows.open(backends.postgres_dsn, backends.source) as rows,
     ):
-        scanner = QueueScanner(client, backends.stream, backends.group)
+        scanner = PartitionedScanner(client, layout_reader(client, backends.stream), backends.group)
         await scan_repeatedly(ledger, Scan(ledger, scanner, _ListLookUp(ledger, rows), progress.on_scan))
         if listing.is_complete:
             await _find_unexpected(ledger, rows, listing, progress)

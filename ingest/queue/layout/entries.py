@@ -49,13 +49,13 @@ def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], cou
     return Delivery(EntryRef(stream, name), order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
 
 
-def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetterEntry:
-    """The dead letter in an entry."""
+def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes], id_suffix: str = "") -> DeadLetterEntry:
+    """The dead letter in an entry. Its ID ends with a suffix."""
     if PACKED in fields:
         fields = unpacked_fields(fields)
     name = entry_id.decode()
     return DeadLetterEntry(
-        entry_id=name,
+        entry_id=name + id_suffix,
         order_id=text(fields.get(ORDER_ID)),
         reason=text(fields.get(REASON)) or "",
         error=text(fields.get(ERROR)) or "",

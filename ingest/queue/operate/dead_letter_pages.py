@@ -5,7 +5,7 @@ a few megabytes per step.
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,13 +54,15 @@ async def _directly(call: Call, *arguments: Any) -> Any:
 class DeadLetterPages:
     """The pages of one dead-letter stream.
 
-    `run` calls a function that reads from Redis, and may call it again while Redis is unavailable.
+    `run` calls a function that reads from Redis, and may call it again while Redis is unavailable. The IDs of the dead letters
+    end with `id_suffix`.
     """
 
-    def __init__(self, client: Redis, key: str, *, run: Call = _directly) -> None:
+    def __init__(self, client: Redis, key: str, *, run: Call = _directly, id_suffix: str = "") -> None:
         self._client = client
         self._key = key
         self._run = run
+        self._id_suffix = id_suffix
         self._list = load(client, "list_dead")
         self._look_up = load(client, "look_up_dead")
 
@@ -88,11 +90,11 @@ class DeadLetterPages:
         """One page as the script `list_dead` reads it, and where the next one begins, or None after the last one."""
         with translated():
             after, rows = await self._list([self._key], [command, start, end, most])
-            return _rows(rows), after.decode() or None
+            return self._rows(rows), after.decode() or None
 
     async def read(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
         """The dead letters with these IDs, with all their fields."""
-        entry_ids = list(filter(is_entry_id, entry_ids))
+        entry_ids = self._bare(entry_ids)
         if not entry_ids:
             return []
         with translated():
@@ -100,18 +102,18 @@ class DeadLetterPages:
                 for entry_id in entry_ids:
                     pipe.xrange(self._key, entry_id, entry_id)
                 found = await replies(pipe)
-        return [to_dead_letter(*entry) for entries in found for entry in entries]
+        return [to_dead_letter(name, fields, self._id_suffix) for entries in found for name, fields in entries]
 
     async def _looked_up(self, entry_ids: Sequence[str]) -> Sequence[Row]:
         with translated():
-            return _rows(await self._look_up([self._key], entry_ids))
+            return self._rows(await self._look_up([self._key], entry_ids))
 
     async def _pages(
         self, selection: Selection, command: str, start: str, end: str
     ) -> AsyncGenerator[DeadLetterPage, None]:
         # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
         looked_up: set[str] = set()
-        entry_ids = sorted(filter(is_entry_id, selection.ids))
+        entry_ids = sorted(self._bare(selection.ids))
         for at in range(0, len(entry_ids), _LOOKED_UP_AT_ONCE):
             found = await self._run(self._looked_up, entry_ids[at : at + _LOOKED_UP_AT_ONCE])
             looked_up.update(entry.entry_id for entry, _ in found)
@@ -121,13 +123,17 @@ class DeadLetterPages:
                 return
             selection = replace(selection, ids=selection.ids - looked_up)
         while found := (await self._run(self.one_page, command, start, end, PAGE))[0]:
-            start = f"({found[-1][0].entry_id}"
+            start = f"({found[-1][0].entry_id.removesuffix(self._id_suffix)}"
             matching = [row for row in found if selection.matches(row[0]) and row[0].entry_id not in looked_up]
             yield DeadLetterPage(matching, len(found))
 
+    def _rows(self, reply: Sequence[Any]) -> Sequence[Row]:
+        return [(to_dead_letter(entry_id, pairs(fields), self._id_suffix), size) for entry_id, fields, size in reply]
 
-def _rows(reply: Sequence[Any]) -> Sequence[Row]:
-    return [(to_dead_letter(entry_id, pairs(fields)), size) for entry_id, fields, size in reply]
+    def _bare(self, entry_ids: Iterable[str]) -> list[str]:
+        """Those that end with the suffix, as Redis writes them."""
+        bare = (each.removesuffix(self._id_suffix) for each in entry_ids if each.endswith(self._id_suffix))
+        return list(filter(is_entry_id, bare))
 
 
 def together(rows: Sequence[Row], most: int = PAGE) -> Iterator[Sequence[Row]]:

@@ -15,9 +15,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.backoff import call_until_available
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
-from ingest.domain.errors import Unavailable, UserError
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.dead_letter_pages import (
     PAGE,
@@ -28,7 +26,8 @@ from ingest.queue.operate.dead_letter_pages import (
     is_entry_id,
     together,
 )
-from ingest.queue.redis.connection import control_client, reason_to_wait, translated
+from ingest.queue.operate.patience import Patience
+from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.scripts import load
 
 __all__ = ["PAGE", "Change", "DeadLetterPage", "DeadLetters", "Survey", "is_entry_id"]
@@ -71,12 +70,16 @@ class Change:
     done: int = 0
     gone: int = 0
 
+    def __add__(self, other: "Change") -> "Change":
+        """Return the sum of two results."""
+        return Change(self.done + other.done, self.gone + other.gone)
+
 
 class DeadLetters:
     """Searches and changes the dead letters of one queue.
 
     Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it
-    can, and call `on_wait` with each reason.
+    can, and call `on_wait` with each reason. All IDs end with `id_suffix`.
     Backlog limits do not hold back a replay, because an operator has requested it.
     """
 
@@ -87,15 +90,17 @@ class DeadLetters:
         *,
         group: str = DEFAULT_GROUP,
         on_wait: Callable[[str], None] = lambda _: None,
+        id_suffix: str = "",
     ) -> None:
         self._client = client
         self._keys = Keys.of(queue, group)
         self._group = group
-        self._pages = DeadLetterPages(client, self._keys.dead)
+        self._id_suffix = id_suffix
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
-        self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting)
-        self._on_wait = on_wait
+        self._patience = Patience(on_wait)
+        self._pages = DeadLetterPages(client, self._keys.dead, id_suffix=id_suffix)
+        self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting, id_suffix=id_suffix)
 
     @classmethod
     @asynccontextmanager
@@ -137,9 +142,9 @@ class DeadLetters:
         return [entry for entry, _ in rows if selection.matches(entry)], next_
 
     async def newest(self) -> str:
-        """The ID of the newest dead letter, or `0-0` if there is none."""
+        """The ID of the newest dead letter without the suffix, or `0-0` if there is none."""
         rows, _ = await self._pages.one_page("XREVRANGE", "+", "-", 1)
-        return rows[0][0].entry_id if rows else _NONE_YET
+        return rows[0][0].entry_id.removesuffix(self._id_suffix) if rows else _NONE_YET
 
     def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
         """Pages of the dead letters that match, up to `newest`. Close it if you stop early."""
@@ -214,27 +219,14 @@ class DeadLetters:
         async for page in self._pages_waiting.oldest_first(selection, until):
             for rows in together(page.rows, _MOVED_AT_ONCE):
                 record = self._keys.records + secrets.token_hex(12)
-                entry_ids = [entry.entry_id for entry, _ in rows]
+                entry_ids = [entry.entry_id.removesuffix(self._id_suffix) for entry, _ in rows]
                 done = await self._waiting(_run, script, [*keys, record], [*arguments, *entry_ids])
                 change = Change(change.done + done, change.gone + len(entry_ids) - done)
             on_progress(change)
         return change
 
     async def _waiting(self, call: Call, *arguments: Any) -> Any:
-        """Call it until Redis answers, and report each reason for waiting once."""
-        reported = [""]
-
-        def on_failure(error: BaseException) -> None:
-            if (reason := reason_to_wait(error)) != reported[-1]:
-                reported.append(reason)
-                self._on_wait(reason)
-
-        return await call_until_available(call, *arguments, passes=_passes, on_failure=on_failure)
-
-
-def _passes(error: BaseException) -> bool:
-    # A refusal does not, and the operator who has to do something about it is at the terminal.
-    return isinstance(error, Unavailable) and not isinstance(error, UserError)
+        return await self._patience.call(call, *arguments)
 
 
 async def _run(script: AsyncScript, keys: Sequence[str], arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.liveness import read_report, report_key
 from ingest.queue.layout.keys import Keys
@@ -65,7 +66,7 @@ class Monitor:
     async def state(self) -> QueueState:
         """The state of the queue, in one round trip."""
         [state] = await read_states(self._client, [self._queue], self._group)
-        if isinstance(state, QueueRefused):
+        if isinstance(state, QueueUnavailable):
             raise state
         return state
 

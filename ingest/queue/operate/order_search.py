@@ -5,8 +5,8 @@ fits one slice is read in one step. In a longer queue, the search may miss an en
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
@@ -38,6 +38,8 @@ MOST_ORDERS = 1000
 _BEGINNING = (1, "-", "-", "0", "-")
 _WITHOUT_LANES = (1, "passed", "passed", "0", "-")
 
+_Entry = TypeVar("_Entry", bound=QueueEntry)
+
 
 @dataclass(frozen=True, slots=True)
 class Searched:
@@ -53,14 +55,15 @@ class Searched:
 
 
 class OrderSearch:
-    """Searches one queue, and the retries and dead letters of one of its groups."""
+    """Searches one queue, and the retries and dead letters of one of its groups. All IDs of entries end with `id_suffix`."""
 
-    def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
+    def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP, *, id_suffix: str = "") -> None:
         keys = Keys.of(queue, group)
         express, main = keys.lanes
         self._keys = [main.stream, main.settled, express.stream, express.settled]
         self._keys += [keys.retry, keys.retry_entries, keys.dead]
         self._group = group
+        self._id_suffix = id_suffix
         self._find = load(client, "find_orders")
 
     async def find(
@@ -98,7 +101,7 @@ class OrderSearch:
                 examined += reply[6]
                 is_complete = is_complete and not reply[7]
                 for about in map(pairs, reply[8]):
-                    entry = _entry(about, now)
+                    entry = with_suffix(_entry(about, now), self._id_suffix)
                     found.setdefault(about[ORDER_ID].decode(), {})[entry.state, about[b"id"]] = entry
             on_progress(examined)
         return Searched({order_id: list(entries.values()) for order_id, entries in found.items()}, is_complete)
@@ -124,6 +127,11 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
     renewed_at = max(added_at, time_of(now - int(about[b"idle"])))
     worker = _text(about, b"worker")
     return InFlightEntry(entry_id, lane, announced_at, attempt, worker, renewed_at, int(about[b"count"]))
+
+
+def with_suffix(entry: _Entry, suffix: str) -> _Entry:
+    """The entry with a suffix at its ID."""
+    return replace(entry, entry_id=entry.entry_id + suffix) if suffix else entry
 
 
 def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:

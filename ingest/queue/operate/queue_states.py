@@ -7,19 +7,24 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
+from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import QueueRefused, translated, translating
 from ingest.queue.redis.scripts import script_text
 
 
 @translating
-async def read_states(client: Redis, queues: Sequence[str], group: str) -> list[QueueState | QueueRefused]:
-    """Return the state of each queue, or the error for a queue whose keys Redis rejects.
+async def read_states(client: Redis, queues: Sequence[str], group: str) -> list[QueueState | QueueUnavailable]:
+    """Return the state of each queue, or the error for a queue whose keys Redis rejects, or whose server cannot be used.
 
     Raises:
-        QueueUnavailable: Redis cannot be used right now.
+        QueueUnavailable: no server can be used right now.
     """
-    return [_state_of(reply) for reply in await _replies(client, queues, group)]
+    states = [_state_of(reply) for reply in await _replies(client, queues, group)]
+    failures = [each for each in states if isinstance(each, QueueUnavailable) and not isinstance(each, QueueRefused)]
+    if failures and len(failures) == len(states):
+        raise failures[0]
+    return states
 
 
 async def _replies(client: Redis, queues: Sequence[str], group: str) -> list[Any]:
@@ -41,12 +46,12 @@ async def _replies(client: Redis, queues: Sequence[str], group: str) -> list[Any
     return found
 
 
-def _state_of(reply: Any) -> QueueState | QueueRefused:
+def _state_of(reply: Any) -> QueueState | QueueUnavailable:
     try:
         with translated():
             if isinstance(reply, RedisError):
                 raise reply
-    except QueueRefused as error:
+    except QueueUnavailable as error:
         return error
     now, retries, due, announced, dead, main, express = reply
     lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}

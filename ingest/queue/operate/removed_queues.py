@@ -1,35 +1,48 @@
-"""Finds the queues of sources that are no longer configured. They stay in Redis until their orders are processed or deleted."""
+"""Finds queues with orders that no worker reads: of sources that are not configured any more, and partitions that are not recorded.
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+They stay in Redis until their orders are processed or deleted.
+"""
+
+import re
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.deliveries.queue_state import QueueState, total_of
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.source_name import UNNAMED, InvalidSourceName, parse_source_name, queue_of
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
-from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.queue_states import read_states
+from ingest.queue.partitions.layout_record import read_layouts
 from ingest.queue.redis.connection import QueueRefused, control_client, translated
+from ingest.queue.redis.topology import topology_of
 
-# Keys of one step, which take Redis about a millisecond, and the most steps.
+# Keys of one step, which take Redis about a millisecond, and the most steps on each server.
 _STEP, _MOST_STEPS = 1_000, 2_000
+# After the name of the queue without a source.
+_REST = re.compile(r"(?:/(?P<source>[^:]*))?(?::(?P<partition>[0-9]{1,3}))?")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedQueue:
-    """The queue of a source that is not configured.
+    """The queue of a source that is not configured, or a partition that is not recorded.
 
     Attributes:
-        source: its name, empty for the unnamed source.
-        queue: the name of the queue.
+        source: the name of the source, empty for the unnamed one.
+        queue: the name of the whole queue, or of the partition's queue.
+        state: over all partitions of the queue.
+        is_partition: whether it is a partition of a configured source.
     """
 
     source: str
     queue: str
     state: QueueState
+    is_partition: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -41,9 +54,9 @@ class RemovedQueue:
 async def removed_queues(
     url: str, stream: str, configured: Collection[str], stored: Collection[str], group: str = DEFAULT_GROUP
 ) -> Sequence[RemovedQueue]:
-    """Find the queues with orders of sources that are not configured.
+    """Find the queues with orders of sources that are not configured, and partitions with orders that are not recorded.
 
-    They are searched for in the first two million keys of the server. A user that may not send SCAN, because it would show
+    They are searched for in the first two million keys of each server. A user that may not send SCAN, because it would show
     the keys of other programs, only finds queues of sources with stored orders.
 
     Args:
@@ -56,36 +69,70 @@ async def removed_queues(
     Raises:
         QueueUnavailable: Redis cannot be used right now.
     """
+    found = await _unless_denied(_queues_of_servers(url, stream)) or {}
     async with control_client(url) as client:
-        queued: set[str] = set()
-        with _unless_denied():
-            queued = await _sources_of(client, stream)
-        sources = {UNNAMED, *stored, *queued} - {*configured}
-        queues = []
-        for source in sorted(sources):
-            queue = queue_of(stream, source)
-            # The rights of the user may not include the keys of the unnamed queue.
-            with _unless_denied():
-                queues.append(RemovedQueue(source, queue, await Monitor(client, queue, group).state()))
-    return [queue for queue in queues if not queue.is_empty]
+        removed = [
+            await _unless_denied(_removed(client, stream, source, found.get(source, ()), group))
+            for source in sorted({UNNAMED, *stored, *found} - {*configured})
+        ]
+        for source in sorted({*configured} & {*found}):
+            removed += await _unless_denied(_left_partitions(client, stream, source, found[source], group)) or []
+    return [queue for queue in removed if queue is not None and not queue.is_empty]
 
 
-@contextmanager
-def _unless_denied() -> Iterator[None]:
-    """Skip the block if the user may not send its command."""
+async def _unless_denied(reading: Awaitable[_T]) -> _T | None:
+    """Return None if the user may not send the commands. Its rights may not include the keys of the unnamed queue."""
     try:
-        yield
+        return await reading
     except QueueRefused as error:
         if not isinstance(error.__cause__, NoPermissionError):
             raise
+        return None
 
 
-async def _sources_of(client: Redis, stream: str) -> set[str]:
-    """The sources with a queue in Redis. Each queue has a main lane from its first use."""
+async def _removed(client: Redis, stream: str, source: str, found: Collection[str], group: str) -> RemovedQueue:
+    whole = queue_of(stream, source)
+    layout = (await read_layouts(client, {whole: 1}))[whole]
+    states = await _states(client, [*{*layout.queues, *found}], group)
+    return RemovedQueue(source, whole, total_of(states.values()))
+
+
+async def _left_partitions(
+    client: Redis, stream: str, source: str, found: Collection[str], group: str
+) -> list[RemovedQueue]:
+    whole = queue_of(stream, source)
+    layout = (await read_layouts(client, {whole: 1}))[whole]
+    states = await _states(client, sorted({*found} - {*layout.queues}), group)
+    return [RemovedQueue(source, queue, state, is_partition=True) for queue, state in states.items()]
+
+
+async def _states(client: Redis, queues: Sequence[str], group: str) -> Mapping[str, QueueState]:
+    states = {}
+    for queue, state in zip(queues, await read_states(client, queues, group), strict=True):
+        if isinstance(state, QueueUnavailable):
+            raise state
+        states[queue] = state
+    return states
+
+
+async def _queues_of_servers(url: str, stream: str) -> dict[str, set[str]]:
+    """The queues in Redis by source. Each queue has a main lane from its first use."""
+    found: dict[str, set[str]] = {}
+    with translated():
+        servers = await topology_of(url).primaries()
+    for server in servers:
+        async with control_client(server) as client:
+            for source, queue in await _queues_of(client, stream):
+                found.setdefault(source, set()).add(queue)
+    return found
+
+
+async def _queues_of(client: Redis, stream: str) -> set[tuple[str, str]]:
+    """The queues on one server, each with its source."""
     # The name of a stream contains no characters with a meaning in patterns.
-    pattern = Keys.of(queue_of(stream, "*")).stream
+    pattern = Keys.of(f"{stream}*").stream
     before, after = pattern.split("*")
-    found: set[str] = set()
+    found: set[tuple[str, str]] = set()
     cursor = 0
     for _ in range(_MOST_STEPS):
         with translated():
@@ -93,7 +140,11 @@ async def _sources_of(client: Redis, stream: str) -> set[str]:
             cursor, keys = reply
         for key in keys:
             try:
-                found.add(parse_source_name(key.decode().removeprefix(before).removesuffix(after)))
+                rest = key.decode().removeprefix(before).removesuffix(after)
+                parts = _REST.fullmatch(rest)
+                if parts is not None:
+                    source = UNNAMED if parts["source"] is None else parse_source_name(parts["source"])
+                    found.add((source, stream + rest))
             except (InvalidSourceName, UnicodeDecodeError):
                 continue
         if not cursor:

@@ -18,7 +18,7 @@ from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
-from ingest.queue.operate.order_search import to_retry
+from ingest.queue.operate.order_search import to_retry, with_suffix
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.scripts import load
 
@@ -49,10 +49,12 @@ class RetryPage:
 
     Attributes:
         next: after which the next page begins, or None after the last one.
+        positions: of the entries.
     """
 
     entries: Sequence[RetryEntry]
     next: Position | None
+    positions: Sequence[Position]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,12 @@ class RetrySurvey:
 class Retries:
     """The entries of one queue that wait for their next attempt.
 
-    Methods raise `QueueUnavailable` when Redis cannot be used right now.
+    Methods raise `QueueUnavailable` when Redis cannot be used right now. All IDs of entries end with `id_suffix`.
     """
 
-    def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
+    def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP, *, id_suffix: str = "") -> None:
         self._client = client
+        self._id_suffix = id_suffix
         self._keys = Keys.of(queue, group)
         self._list = load(client, "list_retries")
         self._run = load(client, "run_retries")
@@ -105,8 +108,10 @@ class Retries:
         with translated():
             arguments: list[Any] = [after.due, after.name.encode("latin-1"), most]
             due, name, found = await self._list([self._keys.retry, self._keys.retry_entries], arguments)
-            entries = [to_retry(pairs(about)) for about in found]
-        return RetryPage(entries, Position(due.decode(), name.decode("latin-1")) if due else None)
+            rows = [pairs(about) for about in found]
+            entries = [with_suffix(to_retry(about), self._id_suffix) for about in rows]
+        end = _position(due, name) if due else None
+        return RetryPage(entries, end, [_position(about[b"due"], about[b"id"]) for about in rows])
 
     async def pages(self) -> AsyncIterator[RetryPage]:
         """All of them. A retry that is scheduled again during the search may come twice."""
@@ -167,3 +172,7 @@ class Retries:
                 done += int(await script(keys, [*arguments, *names[start : start + PAGE]]))
             on_progress(done)
         return done
+
+
+def _position(due: bytes, name: bytes) -> Position:
+    return Position(due.decode(), name.decode("latin-1"))

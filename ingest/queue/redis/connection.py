@@ -75,13 +75,13 @@ class _ControlPool(BlockingConnectionPool):
             await connection.disconnect(nowait=True)
 
 
-def control_client(at: str | Owner | Topology, connections: int = CONTROL_CONNECTIONS) -> Redis:
+def control_client(at: str | Owner | Server | Topology, connections: int = CONTROL_CONNECTIONS) -> Redis:
     """A client for commands that do not block, used by many tasks.
 
     In a cluster, each command goes to the node that owns its keys.
 
     Args:
-        at: a URL, a topology, or an owner. A command without a key, such as `INFO`, goes to this owner.
+        at: a URL, a topology, an owner, or one of the servers. A command without a key, such as `INFO`, goes to this owner.
         connections: the most connections, in a cluster to each node.
     """
     at = topology_of(at) if isinstance(at, str) else at

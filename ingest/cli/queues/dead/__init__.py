@@ -15,7 +15,8 @@ from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends
-    from ingest.queue.operate.dead_letters import Change, Survey
+    from ingest.queue.operate.dead_letters import Change
+    from ingest.queue.operate.partitioned.dead_letters import TotalSurvey
 
 COMMANDS = ("list", "show", "replay", "drop", "export")
 
@@ -158,7 +159,10 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing) 
     from ingest.queue.operate.dead_letters import PAGE
 
     async def apply_to(
-        backends: "Backends", found: "Survey", on_progress: Callable[[int, int], None], on_wait: Callable[[str], None]
+        backends: "Backends",
+        found: "TotalSurvey",
+        on_progress: Callable[[int, int], None],
+        on_wait: Callable[[str], None],
     ) -> int:
         result: Change = await apply(
             backends,

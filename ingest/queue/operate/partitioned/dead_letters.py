@@ -1,0 +1,172 @@
+"""The dead letters of a queue over all its partitions: search, replay and drop them.
+
+If the process dies here, the earlier partitions are done and the others untouched. The call can be repeated.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from redis.asyncio import Redis
+
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.queue.layout.keys import DEFAULT_GROUP
+from ingest.queue.operate.dead_letters import Change, DeadLetters
+from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
+from ingest.queue.operate.patience import Patience
+
+_NONE_YET = "0-0"
+
+
+@dataclass(frozen=True, slots=True)
+class TotalSurvey:
+    """The dead letters that match a selection at one moment.
+
+    Attributes:
+        reasons: how many there are for each reason.
+        missing: IDs in the selection that no dead letter has.
+        newest: the ID of the newest dead letter of each partition, by the name of its queue.
+    """
+
+    reasons: Mapping[str, int]
+    missing: frozenset[str]
+    newest: Mapping[str, str]
+
+    @property
+    def count(self) -> int:
+        """How many dead letters match."""
+        return sum(self.reasons.values())
+
+
+class _Changes(Protocol):
+    """`DeadLetters.replay` or `DeadLetters.drop`."""
+
+    def __call__(
+        self, selection: Selection, *, newest: str | None, on_progress: Callable[[Change], None]
+    ) -> Awaitable[Change]: ...
+
+
+class PartitionedDeadLetters:
+    """Searches and changes the dead letters of a queue. See `DeadLetters` for its errors and for `on_wait`."""
+
+    def __init__(
+        self,
+        client: Redis,
+        layout: ReadLayout,
+        *,
+        group: str = DEFAULT_GROUP,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._waiting = Patience(on_wait).call
+        self._parts = QueueParts(
+            layout,
+            lambda queue, suffix: DeadLetters(client, queue, group=group, on_wait=on_wait, id_suffix=suffix),
+        )
+
+    async def by_queue(self) -> Mapping[str, DeadLetters]:
+        """The dead letters of each partition."""
+        return await self._parts.oldest_first()
+
+    async def get(self, entry_id: str) -> DeadLetterEntry | None:
+        """The dead letter with this ID, if there is one."""
+        for part in (await self.by_queue()).values():
+            if (entry := await part.get(entry_id)) is not None:
+                return entry
+        return None
+
+    async def summaries(
+        self, selection: Selection, before: str | None, most: int
+    ) -> tuple[list[DeadLetterEntry], str | None]:
+        """A page of dead letters, the newest first. See `DeadLetters.summaries`.
+
+        It may contain fewer of them, because each partition contributes a share of the page, and only those are returned which are
+        newer than the rest of every partition.
+        """
+        parts = [*(await self.by_queue()).values()]
+        if len(parts) == 1:
+            return await parts[0].summaries(selection, before, most)
+        share = -(-most // len(parts))
+        pages = await asyncio.gather(*(part.summaries(selection, before, share) for part in parts))
+        # Where each partition's page ends, as `(ID`.
+        ends = [end for _, end in pages if end is not None]
+        if not ends:
+            return _newest_first([entry for entries, _ in pages for entry in entries]), None
+        end = max(ends, key=_age_of)
+        found = [entry for entries, _ in pages for entry in entries if _age_of(entry.entry_id) >= _age_of(end)]
+        return _newest_first(found), end
+
+    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> TotalSurvey:
+        """Count the dead letters that match. It waits while Redis is unavailable. See `DeadLetters.survey`."""
+        parts: Mapping[str, DeadLetters] = await self._waiting(self.by_queue)
+        reasons, missing, newest, examined = Counter[str](), selection.ids, dict[str, str](), 0
+        for queue, part in parts.items():
+            last = 0
+
+            def note(count: int, before: int = examined) -> None:
+                nonlocal last
+                last = count
+                on_progress(before + count)
+
+            found = await part.survey(selection, on_progress=note)
+            reasons.update(found.reasons)
+            missing &= found.missing
+            newest[queue] = found.newest
+            examined += last
+        return TotalSurvey(reasons, missing, newest)
+
+    async def replay(
+        self,
+        selection: Selection,
+        *,
+        newest: Mapping[str, str] | None = None,
+        on_progress: Callable[[Change], None] = lambda _: None,
+    ) -> Change:
+        """Put the dead letters that match back into their partitions. See `DeadLetters.replay`.
+
+        Args:
+            selection: which dead letters.
+            newest: the last of them, by the name of the partition's queue. The default is the newest one now.
+            on_progress: called with the result so far.
+        """
+        return await self._change(lambda part: part.replay, selection, newest, on_progress)
+
+    async def drop(
+        self,
+        selection: Selection,
+        *,
+        newest: Mapping[str, str] | None = None,
+        on_progress: Callable[[Change], None] = lambda _: None,
+    ) -> Change:
+        """Delete the dead letters that match permanently. Arguments as for `replay`."""
+        return await self._change(lambda part: part.drop, selection, newest, on_progress)
+
+    async def _change(
+        self,
+        change_of: Callable[[DeadLetters], _Changes],
+        selection: Selection,
+        newest: Mapping[str, str] | None,
+        on_progress: Callable[[Change], None],
+    ) -> Change:
+        parts: Mapping[str, DeadLetters] = await self._waiting(self.by_queue)
+        total = Change()
+        for queue, part in parts.items():
+
+            def note(change: Change, before: Change = total) -> None:
+                on_progress(before + change)
+
+            # A partition that is newer than the survey contains nothing that the operator has seen.
+            until = None if newest is None else newest.get(queue, _NONE_YET)
+            total += await change_of(part)(selection, newest=until, on_progress=note)
+        return total
+
+
+def _newest_first(entries: Sequence[DeadLetterEntry]) -> list[DeadLetterEntry]:
+    return sorted(entries, key=lambda entry: _age_of(entry.entry_id), reverse=True)
+
+
+def _age_of(entry_id: str) -> tuple[int, int]:
+    """The ID of an entry, or the position of a page's end, without the suffix of its partition."""
+    milliseconds, _, sequence = entry_id.removeprefix("(").partition(":")[0].partition("-")
+    return int(milliseconds), int(sequence)

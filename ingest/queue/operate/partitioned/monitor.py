@@ -1,0 +1,70 @@
+"""Reports the state of a queue over all its partitions. Changes nothing."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from redis.asyncio import Redis
+
+from ingest.domain.deliveries.queue_state import QueueState, total_of
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.operate.monitor import ConsumerState, Monitor
+from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
+from ingest.queue.operate.queue_states import read_states
+
+_BEST_FIRST = ("alive", "stale", "unknown")
+
+
+class PartitionedMonitor:
+    """Reads the state of a queue and of one of its groups.
+
+    Its methods raise `QueueUnavailable` when Redis cannot be used right now.
+    """
+
+    def __init__(self, client: Redis, layout: ReadLayout, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._parts = QueueParts(layout, lambda queue, _: Monitor(client, queue, group))
+
+    async def state(self) -> QueueState:
+        """The state of the whole queue."""
+        return total_of((await self.partitions()).values())
+
+    async def partitions(self) -> Mapping[str, QueueState]:
+        """The state of each partition, by the name of its queue."""
+        queues = [*await self._parts.oldest_first()]
+        found = {}
+        for queue, state in zip(queues, await read_states(self._client, queues, self._group), strict=True):
+            if isinstance(state, QueueUnavailable):
+                raise state
+            found[queue] = state
+        return found
+
+    async def consumers(self) -> list[ConsumerState]:
+        """Every consumer with a heartbeat or in the group of any partition, by name."""
+        parts = await self._parts.oldest_first()
+        if len(parts) == 1:
+            [part] = parts.values()
+            return await part.consumers()
+        return merged(await asyncio.gather(*(part.consumers() for part in parts.values())))
+
+
+def merged(partitions: Iterable[Iterable[ConsumerState]]) -> list[ConsumerState]:
+    """Add up the consumers of several partitions by name. A process reads all partitions under one name."""
+    found: dict[str, list[ConsumerState]] = {}
+    for consumers in partitions:
+        for consumer in consumers:
+            found.setdefault(consumer.name, []).append(consumer)
+    return [_merged(each) for _, each in sorted(found.items())]
+
+
+def _merged(states: list[ConsumerState]) -> ConsumerState:
+    # A process that has left a former partition is alive by its heartbeat in another one.
+    best = min(states, key=lambda part: (_BEST_FIRST.index(part.state), part.stale_for or 0.0))
+    circuits = [part.circuit for part in states if part.circuit is not None]
+    return replace(
+        best,
+        pending=sum(part.pending for part in states),
+        idle=min((part.idle for part in states if part.idle is not None), default=None),
+        circuit=max(circuits, key=lambda circuit: circuit.open_for, default=None),
+    )
