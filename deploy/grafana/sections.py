@@ -60,6 +60,10 @@ def _each(name: str, by: str) -> str:
     return f"max by ({by}) ({name}{{{_QUEUE}}})"
 
 
+def _of_partitions(name: str) -> str:
+    return f"max by (source, partition) ({name}{{{_WORKERS}}})"
+
+
 def _rate(name: str, by: str = "", where: str = "") -> str:
     labels = _PROCESSES if name.startswith(_OF_PROCESSES) else _WORKERS
     selected = f"{labels},{where}" if where else labels
@@ -233,6 +237,26 @@ def queue() -> Section:
                 ),
                 [Query(_each("ingest_queue_lane_oldest_age_seconds", "lane"), "{{lane}}")],
                 6,
+            ),
+            graph(
+                Words(
+                    "Waiting orders by partition",
+                    "Orders not yet delivered to a worker, for each partition of a queue with several. A line that never falls while the "
+                    "others do is a partition without progress. Without data, no queue has several partitions.",
+                    _COUNT,
+                ),
+                [Query(_of_partitions("ingest_partition_depth"), "{{source}} {{partition}}")],
+                12,
+            ),
+            graph(
+                Words(
+                    "Oldest order by partition",
+                    "Time since the oldest unfinished order of each partition was first announced, for queues with several. It includes "
+                    "retries. Without data, no queue has several partitions.",
+                    _SECONDS,
+                ),
+                [Query(_of_partitions("ingest_partition_oldest_age_seconds"), "{{source}} {{partition}}")],
+                12,
             ),
         ],
     )

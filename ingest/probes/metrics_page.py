@@ -3,21 +3,25 @@
 import asyncio
 import socket
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from redis.asyncio import Redis
 
+from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.partitions import Layout
 from ingest.domain.source_name import queue_of
 from ingest.flow.availability import AvailabilityLog
 from ingest.probes.server import Response, serving_routes
 from ingest.queue.operate.queue_states import read_states
+from ingest.queue.partitions.layout_record import read_layouts
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector, SharedMetricsCollector
 from ingest.telemetry.liveness import ProcessLiveness
@@ -62,23 +66,47 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
         async def queues() -> Sequence[Collector]:
             names = {source: queue_of(settings.stream, source) for source in sources()}
             try:
-                states = await read_states(client, [*names.values()], settings.group)
+                layouts = await _layouts(client, names.values())
+                states = await _states(client, layouts.values(), settings.group)
             except (QueueUnavailable, UserError) as error:
                 # The workers' own metrics are still exported. The gauges of the queues are absent rather than out of date.
                 log.failed(error)
                 return []
             log.succeeded()
             observed = []
-            for (source, stream), state in zip(names.items(), states, strict=True):
+            for source, stream in names.items():
+                of_queues = {queue: states[queue] for queue in layouts[stream].queues}
                 with bound_source(source):
-                    if isinstance(state, QueueRefused):
-                        logs[source].failed(state)
+                    problem = next((each for each in of_queues.values() if isinstance(each, QueueUnavailable)), None)
+                    if problem is not None:
+                        logs[source].failed(problem)
                     else:
                         logs[source].succeeded()
-                        observed.append(ObservedQueue(source, stream, state))
+                        observed.append(_observed(source, layouts[stream], of_queues))
             return [QueueCollector(observed)] if observed else []
 
         yield queues
+
+
+async def _layouts(client: Redis, queues: Iterable[str]) -> Mapping[str, Layout]:
+    try:
+        return await read_layouts(client, dict.fromkeys(queues, 1))
+    except QueueRefused:
+        # The user lacks the right to one of the records. A queue with several partitions is useless without it.
+        return {queue: Layout(queue) for queue in queues}
+
+
+async def _states(client: Redis, layouts: Iterable[Layout], group: str) -> Mapping[str, QueueState | QueueUnavailable]:
+    queues = [queue for layout in layouts for queue in layout.queues]
+    return dict(zip(queues, await read_states(client, queues, group), strict=True))
+
+
+def _observed(source: str, layout: Layout, states: Mapping[str, Any]) -> ObservedQueue:
+    total = total_of(states.values())
+    if layout.queues == (layout.queue,):
+        return ObservedQueue(source, layout.queue, total)
+    partitions = {queue.removeprefix(layout.queue).removeprefix(":"): state for queue, state in states.items()}
+    return ObservedQueue(source, layout.queue, total, partitions)
 
 
 @asynccontextmanager

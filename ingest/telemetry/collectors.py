@@ -1,8 +1,9 @@
 """prometheus_client collectors for the shared-memory metrics and the queue, used by the process that serves /metrics."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from platform import python_version
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -32,6 +33,14 @@ _OF_LANES: dict[str, tuple[str, Callable[[LaneState], float | None]]] = {
         lambda lane: lane.oldest_age or 0.0,
     ),
 }
+_OF_PARTITIONS: dict[str, tuple[str, Callable[[QueueState], float | None]]] = {
+    "ingest_partition_depth": ("Entries of one partition not yet delivered to a worker.", lambda state: state.depth),
+    "ingest_partition_oldest_age_seconds": (
+        "Time since the oldest unfinished order of one partition was first announced, the retry set included.",
+        lambda state: state.oldest_age or 0.0,
+    ),
+}
+_OWNER = "The server that owns the keys of a partition; always 1."
 
 
 class SharedMetricsCollector(Collector):
@@ -65,34 +74,67 @@ class SharedMetricsCollector(Collector):
 
 
 class ObservedQueue(NamedTuple):
-    """The state of one source's queue. `stream` is the name of the queue."""
+    """The state of one source's queue.
+
+    Attributes:
+        stream: the name of the queue.
+        partitions: the state of each partition by its number, empty for the queue with the plain name. Without a value for a
+            queue that has always had a single partition.
+        owners: the address of the server of each partition, in the same way.
+    """
 
     source: str
     stream: str
     state: QueueState
+    partitions: Mapping[str, QueueState] = MappingProxyType({})
+    owners: Mapping[str, str] = MappingProxyType({})
 
 
 class QueueCollector(Collector):
-    """Exports the states of queues. Every worker exports the same groups, so dashboards take the maximum over workers."""
+    """Exports the states of queues and their partitions. Every worker exports the same groups, so dashboards take the maximum over workers."""
 
     def __init__(self, queues: Sequence[ObservedQueue]) -> None:
         self._queues = queues
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges of the groups and their lanes, without samples for unknown values."""
+        """Yield the gauges of the groups, their lanes and partitions, without samples for unknown values."""
         for name, (text, value_of) in _TOTALS.items():
-            family = GaugeMetricFamily(name, text, labels=["source", "stream"])
-            for source, stream, state in self._queues:
-                if (value := value_of(state)) is not None:
-                    family.add_metric([source, stream], value)
-            yield family
+            totals = (((queue.source, queue.stream), value_of(queue.state)) for queue in self._queues)
+            yield _gauges(name, text, ["source", "stream"], totals)
         for name, (text, value_in) in _OF_LANES.items():
-            family = GaugeMetricFamily(name, text, labels=["source", "stream", "lane"])
-            for source, stream, state in self._queues:
-                for lane, part in state.lanes.items():
-                    if (value := value_in(part)) is not None:
-                        family.add_metric([source, stream, lane.value], value)
-            yield family
+            lanes = (
+                ((queue.source, queue.stream, lane.value), value_in(part))
+                for queue in self._queues
+                for lane, part in queue.state.lanes.items()
+            )
+            yield _gauges(name, text, ["source", "stream", "lane"], lanes)
+        for name, (text, value_of) in _OF_PARTITIONS.items():
+            partitions = (
+                ((queue.source, partition), value_of(state))
+                for queue in self._queues
+                for partition, state in queue.partitions.items()
+            )
+            yield from _if_any(_gauges(name, text, ["source", "partition"], partitions))
+        owners = (
+            ((queue.source, partition, node), 1.0) for queue in self._queues for partition, node in queue.owners.items()
+        )
+        yield from _if_any(_gauges("ingest_partition_owner", _OWNER, ["source", "partition", "node"], owners))
+
+
+def _gauges(
+    name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float | None]]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        if value is not None:
+            family.add_metric(values, value)
+    return family
+
+
+def _if_any(family: Metric) -> Iterator[Metric]:
+    """The family, unless no queue has several partitions."""
+    if family.samples:
+        yield family
 
 
 class BuildCollector(Collector):

@@ -38,6 +38,9 @@ _NEED_TROUBLE = (
     "IngestApiErrors",
     "IngestWebhookSignatures",
     "IngestTotalDifferences",
+    # Only for a queue with several partitions.
+    "job_source_partition:ingest_partition_depth:max",
+    "IngestPartitionStuck",
 )
 
 

@@ -32,7 +32,10 @@ def test_the_settings_page_has_each_setting_with_its_default_and_description() -
 
 def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
     page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
-    gauges = [*QueueCollector([ObservedQueue("", "x", QueueState())]).collect(), *BuildCollector().collect()]
+    gauges = [
+        *QueueCollector([ObservedQueue("", "x", QueueState(), {"0": QueueState()}, {"0": "a:1"})]).collect(),
+        *BuildCollector().collect(),
+    ]
 
     for spec in (*WORKER_METRICS.values(), *RELAY_METRICS):
         label = f"`{spec.label}` = {', '.join(spec.values)}" if spec.label else ""
