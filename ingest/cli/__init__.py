@@ -2,7 +2,8 @@
 
 Each command is a module in a folder of this package, with a function of its name (`list_` where the name is a Python built-in).
 The function's docstring is the help. A module is imported when its command is used. A command with `COMMANDS` of its
-own is a group: its module has their functions, or it is a package of further modules.
+own is a group: its module has their functions, or it is a package of further modules. With `RUNS_ALONE`, the group's own function
+runs without arguments, instead of printing the help.
 """
 
 import errno
@@ -51,6 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "order": "orders",
     "dead": "queues",
     "retries": "queues",
+    "partitions": "queues",
     "api-key": "set_up",
     "backfill": "orders",
     "poll": "orders",
@@ -134,6 +136,7 @@ class _Commands(CommandGroup):
         if cmd_name not in self.names:
             return None
         below: tuple[str, ...] = ()
+        module: ModuleType | None = None
         name = cmd_name.replace("-", "_")
         path = ".".join(filter(None, (self.package, self.folders.get(cmd_name), name)))
         lenient = False
@@ -147,7 +150,7 @@ class _Commands(CommandGroup):
         assert run is not None  # noqa: S101  each name in `names` has a function
         about, examples = _help_of(run)
         if below:
-            single = _group(path, below, examples)
+            single = _group(path, below, examples, runs_alone=getattr(module, "RUNS_ALONE", False))
             # A group whose function takes options is a command as well.
             is_command = bool(signature(run).parameters)
             single.callback(help=about, invoke_without_command=is_command)(
@@ -175,7 +178,7 @@ def _help_of(run: Callable[..., None]) -> tuple[str, str]:
     return about, examples and f"{examples}\n{lines}"
 
 
-def _group(name: str, commands: tuple[str, ...], examples: str) -> typer.Typer:
+def _group(name: str, commands: tuple[str, ...], examples: str, *, runs_alone: bool) -> typer.Typer:
     """A group of commands, whose module has this name."""
 
     class Single(_Commands):
@@ -183,7 +186,7 @@ def _group(name: str, commands: tuple[str, ...], examples: str) -> typer.Typer:
         names = commands
         folders: ClassVar[Mapping[str, str]] = {}
 
-    return typer.Typer(cls=Single, no_args_is_help=True, epilog=examples, **_STYLE)
+    return typer.Typer(cls=Single, no_args_is_help=not runs_alone, epilog=examples, **_STYLE)
 
 
 app = typer.Typer(

@@ -17,6 +17,7 @@ class Backends:
         source: the name of the source. Its orders are those with this name in the database.
         durability, replicas: see `Producer`.
         partitions: of the queue when it is created.
+        results_age: seconds for which results are kept.
     """
 
     redis_url: str = field(repr=False)
@@ -27,6 +28,7 @@ class Backends:
     durability: Durability = Durability.MEMORY
     replicas: int = 1
     partitions: int = 1
+    results_age: float = 86_400.0
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -40,6 +42,7 @@ class Backends:
             settings.durability,
             settings.durability_replicas,
             settings.partitions,
+            settings.results_age,
         )
 
     @classmethod

@@ -157,7 +157,7 @@ def scripts_of_the_api() -> set[str]:
         *("ack", "ack_results", "reschedule", "dead_letter", "release", "read_lanes", "claim_own", "claim_abandoned"),
         *("heartbeat", "renew", "leave", "sweep", "move_due", "trim", "remove_consumers"),
         *("quota_lease", "quota_end", "quota_pause"),
-        *("record_layout", "open_partition"),
+        *("record_layout", "open_partition", "close_partition"),
     }
     return script_names() - of_workers
 

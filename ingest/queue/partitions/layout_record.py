@@ -16,6 +16,7 @@ from ingest.backoff import call_until_available
 from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
+from ingest.queue.partitions.partition_gates import PartitionGates
 from ingest.queue.redis.connection import QueueRefused, is_denied, replies, translated
 from ingest.queue.redis.scripts import load
 from ingest.telemetry.logs import get_logger
@@ -47,7 +48,7 @@ class LayoutRecord:
         self._layout = Layout(queue)
         self._read_at: float | None = None
         self._record = load(client, "record_layout")
-        self._open = load(client, "open_partition")
+        self._gates = PartitionGates(client)
 
     @property
     def layout(self) -> Layout:
@@ -122,9 +123,7 @@ class LayoutRecord:
 
     async def open_queues(self, layout: Layout) -> None:
         """Let producers add entries to the queues of a layout that is going to be recorded."""
-        for queue in layout.current:
-            with translated():
-                await self._open([Keys.of(queue).clock], [layout.generation])
+        await self._gates.open_for(layout)
 
     async def _create(self) -> Layout:
         first = Layout(self._queue, self._initial, (), 1)

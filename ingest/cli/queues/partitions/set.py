@@ -1,0 +1,121 @@
+"""`ingest partitions set`: changes the number of partitions while workers and producers run."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli.invocation import backends_of_source, say
+from ingest.cli.options import AsJson, DryRun, OneSource
+from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.text import counted
+from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.partitions import MOST_PARTITIONS
+from ingest.process.interrupt import run_interruptible
+
+if TYPE_CHECKING:
+    from ingest.operations.backends import Backends
+    from ingest.operations.partitions import Changed, PartitionedQueue
+    from ingest.queue.partitions.repartitioning import Progress
+
+
+def set_(
+    number: Annotated[int, typer.Argument(help="Partitions.", metavar="N", hidden=True, min=1, max=MOST_PARTITIONS)],
+    *,
+    source: OneSource = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change the number of partitions to N while workers and producers run.
+
+    Workers and producers follow within seconds. Orders in former partitions are processed there, and their dead letters move. The
+    command waits until the former partitions are drained, and drops them.
+
+    Ctrl-C only ends the waiting. Run the command again to continue it. With several sources, `--source` is required.
+
+    Examples:
+    `ingest partitions set 6` divides the queue of the only source into 6 partitions.
+
+    `ingest partitions set 6 --source shop-de` divides the queue of one source.
+
+    `ingest partitions set 6 --dry-run` shows the orders that would be processed in former partitions, and changes nothing.
+
+    `ingest partitions` shows the partitions and their orders.
+    """
+    backends = backends_of_source(source)
+    if dry_run:
+        _show_plan(backends, number, as_json=as_json)
+        return
+    try:
+        changed = run_interruptible(_change(backends, number))
+    except (KeyboardInterrupt, Unavailable, UserError):
+        say(f"the change may not be complete: run `{_command(backends, number)}` again to continue it")
+        raise
+    if as_json:
+        report = {"source": backends.source, "queue": backends.stream, "before": changed.before.partitions}
+        report |= {"partitions": changed.after.partitions, "former": changed.after.former, "moved": changed.moved}
+        typer.echo(json.dumps(report | {"dry_run": False}))
+    else:
+        typer.echo(_result(changed, number))
+    if changed.after.partitions == number != backends.partitions:
+        say(f"configure {counted(number, 'partition')} as well: {_setting(backends)} is {backends.partitions}")
+    raise typer.Exit(0 if changed.after.partitions == number else 1)
+
+
+async def _change(backends: "Backends", number: int) -> "Changed":
+    from ingest.operations.partitions import change_partitions
+
+    with ProgressDisplay("draining") as display:
+        most = 0
+
+        def on_progress(progress: "Progress") -> None:
+            nonlocal most
+            left = progress.entries + progress.retries
+            most = max(most, left)
+            display.update(most - left, most)
+
+        return await change_partitions(backends, number, on_progress=on_progress, on_wait=display.say)
+
+
+def _show_plan(backends: "Backends", number: int, *, as_json: bool) -> None:
+    from ingest.operations.partitions import read_partitions
+
+    [found] = run_interruptible(read_partitions([backends]))
+    waiting = _unfinished(found)
+    dead = sum(each.state.dead for each in found.partitions)
+    before = found.layout.partitions
+    if as_json:
+        report = {"source": backends.source, "queue": backends.stream, "before": before, "partitions": number}
+        typer.echo(json.dumps(report | {"unfinished": waiting, "dead": dead, "dry_run": True}))
+    elif before == number and not found.layout.former:
+        typer.echo(f"{backends.stream} has {counted(number, 'partition')} already")
+    else:
+        orders = f"{counted(waiting, 'order')} would be processed in former partitions"
+        moves = f"up to {counted(dead, 'dead letter')} would move"
+        typer.echo(
+            f"would change {backends.stream} from {before:,} to {counted(number, 'partition')}: {orders}, {moves}"
+        )
+
+
+def _unfinished(found: "PartitionedQueue") -> int:
+    states = [each.state for each in found.partitions]
+    return sum((state.depth or 0) + state.pending + state.retries for state in states)
+
+
+def _result(changed: "Changed", number: int) -> str:
+    queue, after = changed.after.queue, changed.after.partitions
+    if after != number:
+        return f"{queue} has {counted(after, 'partition')}, because another command has changed the number"
+    moved = f", {counted(changed.moved, 'dead letter')} moved" if changed.moved else ""
+    was = "" if changed.before.partitions == after else f", before {changed.before.partitions:,}"
+    return f"{queue} has {counted(after, 'partition')}{was}{moved}"
+
+
+def _command(backends: "Backends", number: int) -> str:
+    return f"ingest partitions set {number}" + (f" --source {backends.source}" if backends.source else "")
+
+
+def _setting(backends: "Backends") -> str:
+    from ingest.settings.names import setting_name
+
+    return setting_name(backends.source, "partitions")

@@ -1,0 +1,170 @@
+"""Shows the partitions of queues, and changes their number while workers and producers run.
+
+A change continues wherever it ended when it is started again. Until then, workers read the queues of both numbers.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ingest.backoff import call_until_available
+from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.partitions import Layout
+from ingest.operations.backends import Backends
+from ingest.queue.operate.queue_states import read_states
+from ingest.queue.partitions.layout_record import LayoutRecord, read_layouts
+from ingest.queue.partitions.repartitioning import Progress, Repartitioning
+from ingest.queue.redis.connection import QueueRefused, control_client, reason_to_wait
+
+# Between two looks at the former partitions.
+_INTERVAL = 0.5
+
+
+class Phase(StrEnum):
+    """The part of a queue in the layout.
+
+    Attributes:
+        CURRENT: producers enqueue there.
+        FORMER: only workers read it, until it is drained.
+        OUTSIDE: it contains orders, and no worker reads it.
+    """
+
+    CURRENT = "current"
+    FORMER = "former"
+    OUTSIDE = "outside"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition.
+
+    Attributes:
+        queue: the name of its queue.
+    """
+
+    queue: str
+    phase: Phase
+    state: QueueState
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedQueue:
+    """The partitions of one source.
+
+    Attributes:
+        source: the name of the source.
+        configured: the number of partitions in its settings.
+    """
+
+    source: str
+    layout: Layout
+    configured: int
+    partitions: Sequence[PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The result of a change.
+
+    Attributes:
+        before: as recorded when it was started.
+        after: as recorded now.
+        moved: dead letters that were moved.
+    """
+
+    before: Layout
+    after: Layout
+    moved: int
+
+
+async def read_partitions(sources: Sequence[Backends]) -> list[PartitionedQueue]:
+    """Read the partitions of each source.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    async with control_client(sources[0].redis_url) as client:
+        layouts = await read_layouts(client, {each.stream: each.partitions for each in sources})
+        return [
+            PartitionedQueue(each.source, layout, each.partitions, await _states(client, layout, each.group))
+            for each in sources
+            for layout in (layouts[each.stream],)
+        ]
+
+
+async def _states(client: Redis, layout: Layout, group: str) -> list[PartitionState]:
+    # Programs that do not know the partitions write into the plain queue.
+    queues = list(dict.fromkeys((*layout.queues, layout.queue)))
+    states = []
+    for queue, state in zip(queues, await read_states(client, queues, group), strict=True):
+        if isinstance(state, QueueRefused):
+            raise state
+        phase = _phase(layout, queue)
+        if phase is not Phase.OUTSIDE or state.depth or state.pending or state.retries or state.dead:
+            states.append(PartitionState(queue, phase, state))
+    return states
+
+
+def _phase(layout: Layout, queue: str) -> Phase:
+    if queue in layout.current:
+        return Phase.CURRENT
+    return Phase.FORMER if queue in layout.queues else Phase.OUTSIDE
+
+
+async def change_partitions(
+    backends: Backends,
+    partitions: int,
+    *,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> Changed:
+    """Change the number of partitions, and return when the former ones are drained. Waits while Redis is unavailable.
+
+    Args:
+        backends: the queue.
+        partitions: the new number, or the recorded one to continue a change.
+        on_progress: called with the state after each step.
+        on_wait: called once with each reason for waiting.
+
+    Raises:
+        ChangedMeanwhile: another process has changed the number at the same time.
+    """
+    async with control_client(backends.redis_url) as client:
+        record = LayoutRecord(client, backends.stream, backends.partitions)
+        steps = Repartitioning(client, record, backends.group, backends.results_age)
+        call = _Waiting(on_wait)
+        before = await call(record.read)
+        await call(steps.begin, partitions)
+        moved = 0
+        while True:
+            progress = await call(steps.drain)
+            moved += progress.moved
+            on_progress(progress)
+            if progress.is_complete or progress.layout.partitions != partitions:
+                return Changed(before, progress.layout, moved)
+            await asyncio.sleep(_INTERVAL)
+
+
+class _Waiting:
+    """Repeats a step until Redis is available."""
+
+    def __init__(self, on_wait: Callable[[str], None]) -> None:
+        self._on_wait = on_wait
+        self._reported = ""
+
+    async def __call__(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        return await call_until_available(step, *arguments, passes=_passes, on_failure=self._report)
+
+    def _report(self, error: BaseException) -> None:
+        if (reason := reason_to_wait(error)) != self._reported:
+            self._reported = reason
+            self._on_wait(reason)
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, Unavailable) and not isinstance(error, UserError)

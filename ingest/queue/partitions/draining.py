@@ -1,0 +1,120 @@
+"""Moves the traces of orders out of former partitions, and reports the rest that workers have to process.
+
+Dead letters and the marks of erased orders move to the order's current partition. Both are written there before they are deleted here, so
+that a process that dies in between leaves them in both. Entries and retries stay until workers have processed them.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.partitions import Layout
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letter_pages import DeadLetterPages, Row, together
+from ingest.queue.partitions.groups import groups_of
+from ingest.queue.redis.connection import replies, translated
+from ingest.queue.redis.scripts import load
+
+_EVERYTHING = Selection(everything=True)
+_ERASED_PAGE = 1_000
+# Dead letters that are moved by one round trip each way.
+_MOVED_TOGETHER = 50
+# How long after a change a producer may enqueue by the former layout: it reads the record every five seconds.
+_FOLLOWED_WITHIN = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The orders of a former layout in the queue of one partition.
+
+    Attributes:
+        entries: of its lanes, in a queue that is not current any more.
+        retries: of all groups, likewise.
+        is_open: whether producers can add further ones.
+        is_empty: whether there is no such order, and none can come.
+    """
+
+    entries: int
+    retries: int
+    is_open: bool
+    is_empty: bool
+
+
+class Draining:
+    """Drains the queues of former partitions. Its methods raise `QueueUnavailable` when Redis cannot be used right now."""
+
+    def __init__(self, client: Redis, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._rest = load(client, "partition_rest")
+        self._adopt = load(client, "adopt_dead_letter")
+
+    async def rest(self, layout: Layout, queue: str) -> Rest:
+        """Return the orders that workers have to process."""
+        keys, is_current = Keys.of(queue), queue in layout.current
+        names = [keys.clock, keys.stream, keys.express]
+        for group in await groups_of(self._client, queue, self._group):
+            of_group = Keys.of(queue, group)
+            names += [of_group.retry, of_group.retry_announced]
+        with translated():
+            arguments = [int(is_current), int(_FOLLOWED_WITHIN * 1000)]
+            entries, retries, has_orders, is_open = await self._rest(names, arguments)
+        counts = (0, 0) if is_current else (int(entries), int(retries))
+        return Rest(*counts, is_open=bool(is_open), is_empty=not (has_orders or is_open))
+
+    async def move_dead_letters(self, layout: Layout, queue: str) -> int:
+        """Move the dead letters of orders that belong to another partition now, and return how many."""
+        moved = 0
+        for group in await groups_of(self._client, queue, self._group):
+            pages = DeadLetterPages(self._client, Keys.of(queue, group).dead)
+            async for page in pages.oldest_first(_EVERYTHING):
+                rows = [row for row in page.rows if layout.queue_of_order(row[0].order_id or "") != queue]
+                for some in together(rows, _MOVED_TOGETHER):
+                    moved += await self._move(layout, queue, group, some)
+        return moved
+
+    async def copy_erased(self, layout: Layout, queue: str) -> None:
+        """Mark the orders that are marked as erased here in their current partition as well."""
+        key, start = Keys.of(queue).erased, 0
+        while True:
+            with translated():
+                page: Any = await self._client.zrange(key, start, start + _ERASED_PAGE - 1, withscores=True)
+            await self._mark(_by_partition(layout, queue, dict(page)))
+            if len(page) < _ERASED_PAGE:
+                return
+            start += _ERASED_PAGE
+
+    async def _mark(self, erased: Mapping[str, Mapping[bytes, float]]) -> None:
+        for target, marks in erased.items():
+            with translated():
+                await self._client.zadd(Keys.of(target).erased, marks, nx=True)
+
+    async def _move(self, layout: Layout, queue: str, group: str, rows: Sequence[Row]) -> int:
+        source, moved = Keys.of(queue, group).dead, 0
+        with translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                for entry, _ in rows:
+                    pipe.xrange(source, entry.entry_id, entry.entry_id)
+                found = [each for entries in await replies(pipe) for each in entries]
+            order_ids = {entry.entry_id.encode(): entry.order_id or "" for entry, _ in rows}
+            for entry_id, fields in found:
+                target = Keys.of(layout.queue_of_order(order_ids[entry_id]), group)
+                record = f"{target.records}moved:{queue}:{entry_id.decode()}"
+                parts = [part for pair in fields.items() for part in pair]
+                moved += int(await self._adopt([target.dead, target.erased, record], parts))
+            if found:
+                await self._client.xdel(source, *(entry_id for entry_id, _ in found))
+        return moved
+
+
+def _by_partition(layout: Layout, queue: str, erased: Mapping[bytes, float]) -> Mapping[str, Mapping[bytes, float]]:
+    """Return the marks by the queue to which their order belongs, without those of this queue."""
+    found: dict[str, dict[bytes, float]] = defaultdict(dict)
+    for order_id, at in erased.items():
+        if (target := layout.queue_of_order(order_id.decode(errors="replace"))) != queue:
+            found[target][order_id] = at
+    return found

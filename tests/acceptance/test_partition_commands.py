@@ -1,0 +1,126 @@
+"""`ingest partitions …` as real processes: output, progress, interruption and exit codes."""
+
+import json
+import signal
+from pathlib import Path
+
+from acceptance.accounts import PASSWORD, QUEUE, create_user
+from acceptance.queued import Queued, Sources
+from dead_letter_entries import dead_fields
+from redis import Redis
+from servers.kinds import KINDS
+from support import Cli, eventually_sync
+
+from ingest.queue.layout.keys import Keys
+from ingest.queue.partitions.layout_record import layout_key
+
+
+def test_a_queue_has_one_partition_at_first(cli: Cli, queue_name: str) -> None:
+    done = cli.run("partitions")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    header, row = done.stdout.splitlines()
+    assert header.split() == ["queue", "phase", "waiting", "pending", "retries", "dead", "oldest"]
+    assert row.split() == [queue_name, "current", "0", "0", "0", "0", "-"]
+
+
+def test_the_number_of_partitions_is_changed_and_shown(cli: Cli, queued: Queued, queue_name: str) -> None:
+    queued.dead_letter("a")
+
+    planned = cli.run("partitions", "set", "3", "--dry-run")
+    changed = cli.run("partitions", "set", "3")
+    again = cli.run("partitions", "set", "3", "--json")
+    shown = json.loads(cli.run("partitions", "--json").stdout)
+
+    assert planned.stdout == (
+        f"would change {queue_name} from 1 to 3 partitions: 0 orders would be processed in former partitions,"
+        " up to 1 dead letter would move\n"
+    )
+    assert (changed.returncode, changed.stdout) == (
+        0,
+        f"{queue_name} has 3 partitions, before 1, 1 dead letter moved\n",
+    )
+    assert changed.stderr == "configure 3 partitions as well: INGEST_PARTITIONS is 1\n"
+    assert json.loads(again.stdout) == {
+        "source": "", "queue": queue_name, "before": 3, "partitions": 3, "former": [], "moved": 0, "dry_run": False,
+    }  # fmt: skip
+    assert [shown[name] for name in ("partitions", "former", "configured")] == [3, [], 1]
+    assert [(each["queue"], each["phase"]) for each in shown["queues"]] == [
+        (f"{queue_name}:{number}", "current") for number in range(3)
+    ]
+    assert sum(each["dead"] for each in shown["queues"]) == 1
+
+
+def test_an_interrupted_change_continues(cli: Cli, queued: Queued, queue_name: str) -> None:
+    entry_id = queued.redis.xadd(queued.keys.stream, {"order_id": "a"})
+
+    command = cli.start("partitions", "set", "2")
+    eventually_sync(lambda: queued.redis.hexists(queued.keys.clock, "closed"))
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=20)
+    waiting = cli.run("partitions").stdout.splitlines()
+    queued.redis.xdel(queued.keys.stream, entry_id)
+    done = cli.run("partitions", "set", "2")
+
+    assert command.returncode == 130
+    assert "run `ingest partitions set 2` again to continue it" in errors
+    assert waiting[3].split()[:3] == [queue_name, "former", "1"]
+    assert "former partitions are read until they are drained: `ingest partitions set 2`" in waiting[4]
+    assert (done.returncode, done.stdout) == (0, f"{queue_name} has 2 partitions\n")
+
+
+def test_orders_outside_of_the_partitions_are_shown(cli: Cli, queued: Queued, queue_name: str) -> None:
+    cli.run("partitions", "set", "2")
+    queued.redis.xadd(queued.keys.stream, {"order_id": "a"})
+
+    lines = cli.run("partitions").stdout.splitlines()
+
+    assert lines[3].split()[:3] == [queue_name, "outside", "1"]
+    assert "no worker reads the orders outside of the partitions: `ingest partitions set 2`" in lines[4]
+
+
+def test_each_source_has_its_own_partitions(sources: Sources, queue_name: str) -> None:
+    unnamed = sources.run("partitions", "set", "2")
+    changed = sources.run("partitions", "set", "2", "--source", "shop-fr")
+    shown = json.loads(sources.run("partitions", "--json").stdout)
+
+    assert unnamed.returncode == 2
+    assert "choose one with --source" in unnamed.stderr
+    assert changed.stdout == f"{queue_name}/shop-fr has 2 partitions, before 1\n"
+    assert "sources.shop-fr.partitions is 1" in changed.stderr
+    assert [(each["source"], each["partitions"]) for each in shown["sources"]] == [("shop-de", 1), ("shop-fr", 2)]
+    assert sources.redis.exists(layout_key(f"{queue_name}/shop-fr")) == 1
+    assert sources.redis.hexists(Keys.of(f"{queue_name}/shop-fr").clock, "closed")
+
+
+def test_a_wrong_number_is_refused(cli: Cli) -> None:
+    for number in ("0", "65", "x"):
+        done = cli.run("partitions", "set", number)
+
+        assert done.returncode == 2
+        assert done.stderr.startswith("ingest: Invalid value for 'N'")
+
+
+def test_an_unavailable_redis_is_waited_for(cli: Cli) -> None:
+    cli.env["INGEST_REDIS_URL"] = "redis://127.0.0.1:1/0"
+
+    command = cli.start("partitions", "set", "2")
+    line = command.stderr.readline()
+    command.send_signal(signal.SIGTERM)
+    command.communicate(timeout=20)
+
+    assert "Redis cannot be reached" in line
+
+
+def test_the_user_of_the_workers_may_change_the_partitions(cli: Cli, tmp_path: Path) -> None:
+    kind = KINDS[0]
+    with kind.server(tmp_path / "server") as server, Redis.from_url(server.url) as redis:
+        own = {"INGEST_STREAM": QUEUE, "INGEST_REDIS_PASSWORD": PASSWORD}
+        cli.env |= own | {"INGEST_REDIS_URL": create_user(server.url, kind, "ingest")}
+        redis.xadd(Keys.of(QUEUE).dead, dead_fields("a"))
+        redis.xadd(Keys.of(QUEUE).results, {"order_id": "a"})
+
+        done = [cli.run("partitions", "set", number) for number in ("6", "1")]
+
+        assert [each.returncode for each in done] == [0, 0]
+        assert redis.acl_log() == []

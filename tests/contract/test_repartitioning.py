@@ -1,0 +1,254 @@
+"""A changed number of partitions on real servers: orders in former partitions are processed, and their dead letters move."""
+
+from zlib import crc32
+
+import pytest
+from contract.heartbeating import GROUP, NOW, connect
+from dead_letter_entries import dead_fields
+from redis.asyncio import Redis
+
+from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.partitions import Layout, partition_queue
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.erasing import QueueEraser
+from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.partitions.repartitioning import ChangedMeanwhile, Repartitioning
+
+ORDERS = [f"order-{number}" for number in range(40)]
+
+
+@pytest.fixture
+def repartitioning(redis: Redis, queue_name: str) -> Repartitioning:
+    return on(redis, queue_name)
+
+
+def on(redis: Redis, queue: str) -> Repartitioning:
+    return Repartitioning(redis, LayoutRecord(redis, queue), GROUP, 60.0)
+
+
+async def dead_orders(redis: Redis, queue: str) -> list[str]:
+    return [fields[b"order_id"].decode() for _, fields in await redis.xrange(Keys.of(queue).dead)]
+
+
+async def dead_letter(redis: Redis, queue: str, *order_ids: str) -> None:
+    for order_id in order_ids:
+        await redis.xadd(Keys.of(queue).dead, dead_fields(order_id))
+
+
+async def work_off(redis_url: str, queue: str) -> list[str]:
+    """Process all entries of a queue, and return their orders."""
+    async with connect(redis_url, queue, "one") as consumer:
+        await consumer.ensure_group()
+        deliveries = [each for _ in range(2) for each in await consumer.read(100, NOW)]
+        await consumer.ack([each.entry for each in deliveries])
+    return [str(each.order_id) for each in deliveries]
+
+
+async def pass_time(redis: Redis, queue: str) -> None:
+    """Let the change of a shared partition be further back than any producer's last reading of the record."""
+    opened_at = int(await redis.hget(Keys.of(queue).clock, "opened_at") or 0)
+    await redis.hset(Keys.of(queue).clock, "opened_at", str(opened_at - 11_000))
+
+
+async def test_a_change_is_complete_when_the_former_queue_is_processed(
+    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await redis.xadd(Keys.of(queue_name).stream, {"order_id": "a"})
+
+    begun = await repartitioning.begin(6)
+    waiting = await repartitioning.drain()
+    done = await work_off(redis_url, queue_name)
+    ended = await repartitioning.drain()
+
+    assert begun == Layout(queue_name, 6, (1,), 1)
+    assert (waiting.entries, waiting.waiting_for, waiting.is_complete) == (1, [queue_name], False)
+    assert done == ["a"]
+    assert (ended.layout, ended.is_complete) == (Layout(queue_name, 6, (), 2), True)
+
+
+async def test_a_retry_keeps_its_former_partition(
+    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await redis.xadd(Keys.of(queue_name).stream, {"order_id": "a"})
+    async with connect(redis_url, queue_name, "one") as consumer:
+        await consumer.ensure_group()
+        [delivery] = await consumer.read(1, NOW)
+        await repartitioning.begin(6)
+        in_flight = await repartitioning.drain()
+        await consumer.reschedule(delivery, 0.0, 2, RetryReason.TIMEOUT, "no response")
+        retried = await repartitioning.drain()
+        await consumer.move_due(10)
+        due = await repartitioning.drain()
+
+        assert [(each.entries, each.retries) for each in (in_flight, retried, due)] == [(1, 0), (0, 1), (1, 0)]
+        assert not any(each.is_complete for each in (in_flight, retried, due))
+
+        await consumer.ack([each.entry for each in await consumer.read(1, NOW)])
+    assert (await repartitioning.drain()).is_complete
+
+
+async def test_dead_letters_move_to_the_partition_of_their_order_with_all_their_fields(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    fields = dead_fields("a", "not_found", document="{}", other="kept")
+    await redis.xadd(Keys.of(queue_name).dead, fields)
+    await dead_letter(redis, queue_name, *ORDERS)
+
+    layout = await repartitioning.begin(6)
+    moved = (await repartitioning.drain()).moved
+
+    assert moved == len(ORDERS) + 1
+    assert await dead_orders(redis, queue_name) == []
+    for queue in layout.current:
+        expected = [each for each in ["a", *ORDERS] if layout.queue_of_order(each) == queue]
+        assert await dead_orders(redis, queue) == expected
+    [(_, kept)] = await redis.xrange(Keys.of(layout.queue_of_order("a")).dead, count=1)
+    assert kept == fields
+
+
+async def test_a_dead_letter_whose_move_was_cut_off_is_there_once(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await dead_letter(redis, queue_name, "a")
+    layout = await repartitioning.begin(2)
+    [entry] = await redis.xrange(Keys.of(queue_name).dead)
+    await repartitioning.drain()
+    # As if the process had died before it deleted the dead letter.
+    await redis.delete(Keys.of(queue_name).dead)
+    await redis.xadd(Keys.of(queue_name).dead, entry[1], id=entry[0])
+    await on(redis, queue_name).begin(2)
+
+    await on(redis, queue_name).drain()
+
+    assert await dead_orders(redis, layout.queue_of_order("a")) == ["a"]
+    assert await dead_orders(redis, queue_name) == []
+
+
+async def test_the_mark_of_an_erased_order_moves_and_its_dead_letter_does_not(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await QueueEraser(redis, queue_name, GROUP).erase(["a"])
+    await dead_letter(redis, queue_name, "a", "b")
+
+    layout = await repartitioning.begin(3)
+    await repartitioning.drain()
+
+    assert [await dead_orders(redis, queue) for queue in layout.queues].count([]) == len(layout.queues) - 1
+    assert await dead_orders(redis, layout.queue_of_order("b")) == ["b"]
+    assert await redis.zscore(Keys.of(layout.queue_of_order("a")).erased, "a") is not None
+
+
+async def test_orders_from_before_are_waited_for_in_a_partition_that_both_layouts_have(
+    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await repartitioning.begin(2)
+    await repartitioning.drain()
+    first, second = partition_queue(queue_name, 0, 2), partition_queue(queue_name, 1, 2)
+    await redis.xadd(Keys.of(first).stream, {"order_id": "a"}, id="1-1")
+    await dead_letter(redis, first, *(each for each in ORDERS if crc32(each.encode()) % 2 == 0))
+
+    layout = await repartitioning.begin(3)
+    in_use = await repartitioning.drain()
+    for queue in (first, second):
+        await pass_time(redis, queue)
+    before = await repartitioning.drain()
+    assert await work_off(redis_url, first) == ["a"]
+    await redis.xadd(Keys.of(first).stream, {"order_id": "new"}, id=f"{2**42}-0")
+    ended = await repartitioning.drain()
+
+    assert [[*each.waiting_for] for each in (in_use, before)] == [[first, second], [first]]
+    assert ended.layout == Layout(queue_name, 3, (), layout.generation + 1)
+    for queue in layout.current:
+        assert {layout.queue_of_order(each) for each in await dead_orders(redis, queue)} <= {queue}
+
+
+async def test_a_change_and_its_reversal_lose_no_order(
+    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await redis.xadd(Keys.of(queue_name).stream, {"order_id": "a"})
+    layout = await repartitioning.begin(6)
+    await redis.xadd(Keys.of(layout.queue_of_order("b")).stream, {"order_id": "b"})
+
+    back = await repartitioning.begin(1)
+
+    assert back == Layout(queue_name, 1, (6,), 2)
+    assert not await redis.hexists(Keys.of(queue_name).clock, "closed")
+    assert all([await redis.hexists(Keys.of(queue).clock, "closed") for queue in layout.current])
+    done = [order for queue in back.queues for order in await work_off(redis_url, queue)]
+    assert sorted(done) == ["a", "b"]
+    assert (await repartitioning.drain()).is_complete
+
+
+async def test_each_step_may_be_repeated_by_another_process(redis: Redis, queue_name: str) -> None:
+    for _ in range(3):
+        layout = await on(redis, queue_name).begin(4)
+    ended = [(await on(redis, queue_name).drain()).layout for _ in range(3)]
+
+    assert layout == Layout(queue_name, 4, (1,), 1)
+    assert ended == [Layout(queue_name, 4, (), 2)] * 3
+
+
+async def test_of_two_concurrent_changes_one_is_told(redis: Redis, queue_name: str) -> None:
+    record = LayoutRecord(redis, queue_name)
+    await record.read()
+
+    class Slow(LayoutRecord):
+        async def write(self, layout: Layout) -> Layout:
+            await on(redis, queue_name).begin(3)
+            return await super().write(layout)
+
+    with pytest.raises(ChangedMeanwhile, match="to 3 at the same time"):
+        await Repartitioning(redis, Slow(redis, queue_name), GROUP, 60.0).begin(6)
+
+
+async def test_a_closed_partition_that_a_failover_has_opened_is_closed_again(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await repartitioning.begin(3)
+    await repartitioning.drain()
+    await repartitioning.begin(1)
+    former = partition_queue(queue_name, 2, 3)
+    await redis.hdel(Keys.of(former).clock, "closed")
+
+    assert [*(await repartitioning.drain()).waiting_for] == [former]
+    assert (await repartitioning.drain()).is_complete
+
+
+async def test_an_entry_of_a_program_that_knows_no_partitions_is_found_by_the_next_change(
+    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await repartitioning.begin(2)
+    await repartitioning.drain()
+    await redis.xadd(Keys.of(queue_name).stream, {"order_id": "late"})
+
+    layout = await repartitioning.begin(2)
+
+    assert layout.former == (1,)
+    assert await work_off(redis_url, queue_name) == ["late"]
+    assert (await repartitioning.drain()).is_complete
+
+
+async def test_results_of_a_former_partition_expire_unless_it_returns(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    results = Keys.of(queue_name).results
+    await redis.xadd(results, {"order_id": "a"})
+
+    await repartitioning.begin(2)
+    await repartitioning.drain()
+    expiring = await redis.pttl(results)
+    await repartitioning.begin(1)
+
+    assert 0 < expiring <= 60_000
+    assert await redis.pttl(results) == -1
+
+
+async def test_a_document_is_later_than_those_of_the_former_partition(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    latest = str(2**52)
+    await redis.set(Keys.of(queue_name).pushed, latest)
+
+    layout = await repartitioning.begin(3)
+
+    assert [(await redis.get(Keys.of(queue).pushed) or b"").decode() for queue in layout.current] == [latest] * 3
