@@ -1,5 +1,6 @@
 """A primary, a replica and three Sentinels that watch them, all of one kind of server."""
 
+import asyncio
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -142,13 +143,25 @@ class SentinelSet:
 
         await eventually(is_replaced, every=_OFTEN)
 
+    async def rejoin(self, server: HostedServer) -> None:
+        """Restart a server that is not the primary, as its replica, and wait until it has everything."""
+        primary = await self.primary()
+        await asyncio.to_thread(server.restart)
+        await _ask(server, "REPLICAOF", primary.host, primary.port)
+        await self.replicate()
+
     async def replicate(self) -> None:
         """Wait until the replica has everything."""
         await eventually(self._is_in_step, every=_OFTEN)
 
     async def _is_in_step(self) -> bool:
-        found = [await _replication(server) for server in self.servers]
-        return len({each["master_repl_offset"] for each in found}) == 1
+        with suppress(RedisError, OSError, KeyError):
+            found = {each["role"]: each for each in [await _replication(server) for server in self.servers]}
+            primary, replica = found["master"], found["slave"]
+            return bool(
+                replica["master_link_status"] == "up" and replica["slave_repl_offset"] >= primary["master_repl_offset"]
+            )
+        return False
 
     async def _is_complete(self) -> bool:
         with suppress(RedisError, OSError, KeyError):

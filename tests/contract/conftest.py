@@ -1,10 +1,7 @@
 """For the contract tests: each kind of Redis there is, a raw client beside ours, and servers that a test may stop, fill
 or spoil."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,48 +9,72 @@ import pytest
 from cluster_set import ClusterSet
 from consumers import Consumer
 from contract.heartbeating import connect
-from redis import DriverInfo
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
+from topologies import DRIVER_INFO, Place, SharedServers, Topology
 
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 
-# redis-py would parse the metadata of its package for every connection.
-DRIVER_INFO = DriverInfo()
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a marked test in a cluster as well."""
+    marker = metafunc.definition.get_closest_marker("topologies")
+    if marker and "topology" in metafunc.fixturenames and "own_valkey" not in metafunc.fixturenames:
+        metafunc.parametrize("topology", marker.args or ("standalone", "cluster"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run those tests in the cluster of one kind. The suites of the ports run in clusters of all kinds."""
+    items[:] = [item for item in items if _is_alone_or_first(item)]
+
+
+def _is_alone_or_first(item: pytest.Item) -> bool:
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return parameters.get("topology") != "cluster" or parameters["kind"] == KINDS[0]
 
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
 def kind(request: pytest.FixtureRequest) -> Kind:
     """What the test runs on: a test that uses a Redis is run on each kind of it."""
-    return request.param
-
-
-@pytest.fixture(scope="session")
-def shared_server() -> Iterator[Callable[[Kind], ValkeyServer]]:
-    """One server of each kind for all tests, started when it is first asked for."""
-    with ExitStack() as running:
-        folder = Path(running.enter_context(TemporaryDirectory(prefix="ingest-")))
-        yield cache(lambda kind: running.enter_context(kind.server(folder / kind.name)))
-
-
-@pytest.fixture(scope="session")
-def shared_cluster() -> Iterator[Callable[[Kind], ClusterSet]]:
-    """One cluster of each kind for all tests that leave it as it is, started when it is first asked for."""
-    with ExitStack() as running:
-        folder = Path(running.enter_context(TemporaryDirectory(prefix="ingest-")))
-
-        def start(kind: Kind) -> ClusterSet:
-            cluster = running.enter_context(ClusterSet.open(kind, folder))
-            asyncio.run(cluster.become_ready())
-            return cluster
-
-        yield cache(start)
+    found: Kind = request.param
+    return found
 
 
 @pytest.fixture
-def redis_url(kind: Kind, shared_server: Callable[[Kind], ValkeyServer]) -> str:
-    return shared_server(kind).url
+def topology() -> Topology:
+    """How servers of this kind are combined."""
+    return "standalone"
+
+
+@pytest.fixture
+def place(kind: Kind, topology: Topology) -> Place:
+    """Where the test's queue is."""
+    return Place(kind, topology)
+
+
+@pytest.fixture(scope="session")
+def shared_servers() -> Iterator[SharedServers]:
+    with SharedServers.open() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def shared_server(shared_servers: SharedServers) -> Callable[[Kind], ValkeyServer]:
+    """One server of each kind for all tests."""
+    return shared_servers.server
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(shared_servers: SharedServers) -> Callable[[Kind], ClusterSet]:
+    """One cluster of three primaries of each kind for all tests that leave it as it is."""
+    return shared_servers.cluster
+
+
+@pytest.fixture
+def redis_url(place: Place, shared_servers: SharedServers) -> str:
+    return shared_servers.url(place)
 
 
 @pytest.fixture
@@ -62,8 +83,12 @@ def keys(queue_name: str) -> Keys:
 
 
 @pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url, driver_info=DRIVER_INFO) as client:
+async def redis(place: Place, shared_servers: SharedServers) -> AsyncIterator[Redis]:
+    """A client of the server with the test's queue, or of all nodes of a cluster."""
+    url = shared_servers.url(place)
+    async with (
+        control_client(url) if place.topology == "cluster" else Redis.from_url(url, driver_info=DRIVER_INFO) as client
+    ):
         yield client
 
 

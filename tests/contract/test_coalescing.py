@@ -15,6 +15,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull
 
+pytestmark = pytest.mark.topologies
+
 NEW = Accepted(1, 0)
 WAITS = Accepted(0, 1)
 

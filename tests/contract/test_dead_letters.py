@@ -26,6 +26,8 @@ from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.queue.redis.scripts import load
 
+pytestmark = pytest.mark.topologies
+
 EVERYTHING = Selection(everything=True)
 ODD = {b"tenant": "Zoë ☕".encode(), b"blob": bytes(range(256)), b"": b"", b"traceparent": b"00-abc-def-01"}
 LONG_AGO = 1_600_000_000_123
@@ -485,6 +487,7 @@ async def behind_a_cutting_proxy(redis_url: str, queue: str, cuts: int, told: li
     assert proxy.cuts == 0
 
 
+@pytest.mark.topologies("standalone")
 @pytest.mark.parametrize("cuts", [1, 4])
 @pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
 async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(

@@ -16,6 +16,8 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.quota import FleetQuotaClient, quota_key
 from ingest.queue.redis.connection import QueueRefused
 
+pytestmark = pytest.mark.topologies
+
 Join = Callable[..., Awaitable[FleetQuotaClient]]
 
 

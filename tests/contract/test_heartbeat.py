@@ -5,6 +5,7 @@ Time passes by moving scores: a heartbeat's end and the moment from which a cons
 
 import asyncio
 
+import pytest
 from consumers import Consumer
 from contract.heartbeating import (
     EVER,
@@ -31,6 +32,8 @@ from support import eventually
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.queue.layout.keys import Keys
+
+pytestmark = pytest.mark.topologies
 
 # -- reclaiming -------------------------------------------------------------------------------------------------
 
@@ -130,6 +133,7 @@ async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
     return [*found.released, *found.dead, *await consumer.read(10, NOW)]
 
 
+@pytest.mark.topologies("standalone")
 async def test_large_documents_are_released_a_few_megabytes_at_a_time(one: Consumer, redis: Redis, keys: Keys) -> None:
     await one.release(await as_read(redis, keys, await hold(one, redis, keys, "small")))  # the script is loaded
     await one.ack([delivery.entry for delivery in (await one.claim_abandoned(1)).released])

@@ -25,6 +25,8 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 
+pytestmark = pytest.mark.topologies
+
 GROUP = "ingest"
 _FILL = """
 for number = 1, ARGV[1] do
@@ -167,6 +169,7 @@ async def is_blocking(redis: Redis) -> bool:
     return bool((await redis.info("clients"))["blocked_clients"])
 
 
+@pytest.mark.topologies("standalone")
 @pytest.mark.parametrize("lane", LANES)
 async def test_a_blocked_read_wakes_up_for_either_lane(one: Consumer, redis: Redis, keys: Keys, lane: str) -> None:
     stream = getattr(keys, lane)

@@ -14,6 +14,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
 from ingest.queue.redis.connection import control_client
 
+pytestmark = pytest.mark.topologies
+
 
 async def closed(redis: Redis, queue: str) -> bool:
     return await redis.hexists(Keys.of(queue).clock, "closed")

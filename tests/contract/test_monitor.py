@@ -19,6 +19,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 
+pytestmark = pytest.mark.topologies
+
 
 @pytest.fixture
 async def monitor(redis_url: str, queue_name: str) -> AsyncIterator[Monitor]:

@@ -15,6 +15,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.order_search import OrderSearch, Searched
 from ingest.queue.produce.producer import Producer
 
+pytestmark = pytest.mark.topologies
+
 IDS = [f"order-{number}" for number in range(2_000)]
 
 

@@ -16,6 +16,8 @@ from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout, IdempotencyKeyReused
 from ingest.queue.redis.connection import QueueFull
 
+pytestmark = pytest.mark.topologies
+
 
 async def queued(redis: Redis, stream: str) -> list[str]:
     return [fields[b"order_id"].decode() for _, fields in await redis.xrange(stream)]

@@ -11,6 +11,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.redis.connection import QueueRefused, control_client
 
+pytestmark = pytest.mark.topologies
+
 SOURCES = ("shop-de", "shop-fr", "warehouse")
 
 

@@ -13,6 +13,8 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import QueueRefused
 
+pytestmark = pytest.mark.topologies
+
 HOUR = 3600.0
 
 

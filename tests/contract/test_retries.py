@@ -15,6 +15,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.retries import Position, Retries
 
+pytestmark = pytest.mark.topologies
+
 EVERYTHING = RetrySelection(everything=True)
 
 

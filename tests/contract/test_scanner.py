@@ -15,6 +15,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.scanner import Location, OrderLocation, Page, QueueScanner, _Position
 from ingest.queue.produce.producer import Producer
 
+pytestmark = pytest.mark.topologies
+
 GROUP = "ingest"
 
 

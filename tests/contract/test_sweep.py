@@ -25,6 +25,8 @@ from redis.exceptions import ResponseError
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.queue.layout.keys import Keys
 
+pytestmark = pytest.mark.topologies
+
 
 async def left(redis: Redis, keys: Keys) -> list[str]:
     return [entry_id.decode() for entry_id, _ in await redis.xrange(keys.stream)]

@@ -13,6 +13,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.scanner import Location, QueueScanner
 
+pytestmark = pytest.mark.topologies
+
 
 def wide(fields: int, order_id: str = "a") -> dict[bytes, bytes]:
     """The fields of an entry with as many of them. Some have long names, some are not UTF-8, some are empty."""

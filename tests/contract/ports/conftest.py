@@ -1,30 +1,36 @@
 """For the suites of the ports: each implementation, on each server and in memory."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from contract.ports.groups import GroupUnderTest, MemoryGroupUnderTest, redis_group
-from servers.kinds import KINDS, Kind
+from topologies import BEYOND_ONE, STANDALONE, Place, SharedServers
 
-from ingest.lab.servers import ValkeyServer
+from ingest.queue.layout.keys import Keys
 from ingest.services.worker_parts import Queue
 
 
-@pytest.fixture(params=[None, *KINDS], ids=["memory", *(kind.name for kind in KINDS)])
-def implementation(request: pytest.FixtureRequest) -> Kind | None:
-    """The server, or None for the fake."""
+@pytest.fixture(
+    params=[None, *STANDALONE, *BEYOND_ONE], ids=["memory", *(place.name for place in (*STANDALONE, *BEYOND_ONE))]
+)
+def implementation(request: pytest.FixtureRequest) -> Place | None:
+    """The servers, or None for the fake."""
     return request.param
 
 
 @pytest.fixture
 async def group(
-    implementation: Kind | None, queue_name: str, shared_server: Callable[[Kind], ValkeyServer]
+    implementation: Place | None, queue_name: str, shared_servers: SharedServers
 ) -> AsyncIterator[GroupUnderTest]:
     """A new group without entries."""
     if implementation is None:
         yield MemoryGroupUnderTest()
     else:
-        async with redis_group(shared_server(implementation).url, queue_name) as group:
+        url = shared_servers.url(implementation)
+        async with (
+            shared_servers.client_of(implementation, Keys.of(queue_name).stream) as redis,
+            redis_group(redis, url, queue_name) as group,
+        ):
             yield group
 
 

@@ -276,11 +276,10 @@ def _name(consumer: Queue) -> str:
 
 
 @asynccontextmanager
-async def redis_group(url: str, queue: str) -> AsyncIterator[GroupUnderTest]:
-    """A group of a new queue on that server."""
-    async with AsyncExitStack() as stack, Redis.from_url(url) as redis:
+async def redis_group(redis: Redis, url: str, queue: str) -> AsyncIterator[GroupUnderTest]:
+    """A group of a new queue at that URL. The client is one of the server that has it."""
+    async with AsyncExitStack() as stack:
         group = RedisGroupUnderTest(redis, url, queue, stack)
-        async with stack:
-            await group.consumer("first")  # it makes the group
-            await redis.xgroup_delconsumer(Keys.of(queue).stream, GROUP, "first")
-            yield group
+        await group.consumer("first")  # it makes the group
+        await redis.xgroup_delconsumer(Keys.of(queue).stream, GROUP, "first")
+        yield group

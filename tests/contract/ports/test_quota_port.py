@@ -1,27 +1,26 @@
 """The shared quota, of each implementation: what processes are leased, and what becomes of it when they go."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
 from contract.ports.quotas import MemoryQuotaUnderTest, QuotaUnderTest, RedisQuotaUnderTest
-from redis.asyncio import Redis
-from servers.kinds import Kind
+from topologies import Place, SharedServers
 
 from ingest.domain.fetch.quota import LeaseRequest, QuotaLimits
-from ingest.lab.servers import ValkeyServer
+from ingest.queue.consume.quota import quota_key
 from ingest.upstream.quota.quota import QuotaLeases
 
 
 @pytest.fixture
 async def quota(
-    implementation: Kind | None, queue_name: str, shared_server: Callable[[Kind], ValkeyServer]
+    implementation: Place | None, queue_name: str, shared_servers: SharedServers
 ) -> AsyncIterator[QuotaUnderTest]:
     if implementation is None:
         yield MemoryQuotaUnderTest()
         return
-    url = shared_server(implementation).url
-    async with AsyncExitStack() as stack, Redis.from_url(url) as redis:
+    url = shared_servers.url(implementation)
+    async with AsyncExitStack() as stack, shared_servers.client_of(implementation, quota_key(queue_name)) as redis:
         yield RedisQuotaUnderTest(redis, url, queue_name, stack)
 
 
