@@ -13,13 +13,13 @@ from redis.asyncio import Redis
 
 from ingest.backoff import call_until_available
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import LayoutRecord, read_layouts
 from ingest.queue.partitions.repartitioning import Progress, Repartitioning
-from ingest.queue.redis.connection import QueueRefused, control_client, reason_to_wait
+from ingest.queue.redis.connection import control_client, reason_to_wait
 
 # Between two looks at the former partitions.
 _INTERVAL = 0.5
@@ -102,7 +102,7 @@ async def _states(client: Redis, layout: Layout, group: str) -> list[PartitionSt
     queues = list(dict.fromkeys((*layout.queues, layout.queue)))
     states = []
     for queue, state in zip(queues, await read_states(client, queues, group), strict=True):
-        if isinstance(state, QueueRefused):
+        if isinstance(state, QueueUnavailable):
             raise state
         phase = _phase(layout, queue)
         if phase is not Phase.OUTSIDE or state.depth or state.pending or state.retries or state.dead:
