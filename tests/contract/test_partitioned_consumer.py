@@ -270,6 +270,25 @@ async def test_a_queue_is_divided_and_reduced_while_it_is_read(queue: Queue) -> 
     assert set(read.values()) == {1}
 
 
+async def test_a_change_that_is_reverted_between_two_heartbeats_is_followed(queue: Queue) -> None:
+    one = await queue.consumer("one", partitions=1)
+    following = asyncio.create_task(one.run())
+    for layout in (Layout(queue.name, 6, (1,), 1), Layout(queue.name, 1, (6,), 2)):
+        await queue.record.write(layout)
+    await queue.add(*ORDERS)
+    read: list[str] = []
+
+    async def all_are_read() -> bool:
+        await one.liveness.heartbeat(LIFETIME)
+        read.extend(orders(await one.reading.read(10, 0.05)))
+        return sorted(read) == sorted(ORDERS)
+
+    try:
+        await eventually(all_are_read)
+    finally:
+        following.cancel()
+
+
 async def test_a_queue_that_is_not_read_any_more_still_settles_its_entries(queue: Queue) -> None:
     one = await queue.consumer("one")
     await queue.add(ORDERS[5])

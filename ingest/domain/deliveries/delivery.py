@@ -133,14 +133,14 @@ class Heartbeat(msgspec.Struct, frozen=True):
         is_first: whether this is the first heartbeat or follows a break, so that others may have claimed the entries.
         leads: whether this consumer does the group's maintenance while its heartbeat is valid.
         consumers: the number of consumers in the group with a heartbeat.
-        is_closed: whether producers enqueue into other queues now, because the number of partitions has changed.
+        generation: of the partitions, at the last change that has opened or closed the queue.
     """
 
     now: float
     is_first: bool
     leads: bool
     consumers: int
-    is_closed: bool = False
+    generation: int = 0
 
 
 class Abandoned(msgspec.Struct, frozen=True):

@@ -28,10 +28,10 @@ class QueueLiveness:
     async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
         keys = self._access.keys
-        milliseconds, is_first, leads, consumers, is_closed = await self._access.call_together(
+        milliseconds, is_first, leads, consumers, generation = await self._access.call_together(
             "heartbeat", [keys.alive, keys.standing, keys.clock, keys.maintenance], [int(lifetime * 1000)]
         )
-        return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, bool(is_closed))
+        return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, generation)
 
     @translating
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:

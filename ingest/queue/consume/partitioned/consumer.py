@@ -1,7 +1,7 @@
 """A consumer of all partitions of a queue, which follows changes of the partitions while it runs.
 
-A queue with a single partition is read as if there were no partitions, with the same commands. The heartbeats then report that it was
-closed because it is divided. With several partitions, the record of the partitions is read every few seconds.
+A queue with a single partition is read as if there were no partitions, with the same commands. The replies to its heartbeats report a
+change. With several partitions, the record of the partitions is read every few seconds.
 
 If the process dies here, its entries stay pending under its name in each partition, as with a single consumer.
 """
@@ -116,7 +116,7 @@ class PartitionedConsumer:
         if before:
             # A consumer reports that it is alive before it reads, so that others reclaim its entries if it dies.
             await together(partition.consumer.liveness.heartbeat(self._lifetime) for partition in joined)
-        self._partitions.replace(partitions)
+        self._partitions.replace(partitions, layout.generation)
 
     async def run(self) -> None:
         """Follow changes of the partitions until cancelled."""
@@ -130,8 +130,8 @@ class PartitionedConsumer:
     async def _until_due(self) -> None:
         """Wait until the record may have changed."""
         if self._partitions.only is not None:
-            await self._partitions.closed.wait()
-            self._partitions.closed.clear()
+            await self._partitions.changed.wait()
+            self._partitions.changed.clear()
         else:
             await asyncio.sleep(random.uniform(0.5, 1.0) * _INTERVAL)  # noqa: S311  spreads processes, and is no secret
 

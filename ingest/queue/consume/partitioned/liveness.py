@@ -25,8 +25,8 @@ class PartitionedLiveness:
         for partition, heartbeat in zip(partitions, heartbeats, strict=True):
             partition.leads = heartbeat.leads
         self._partitions.consumers = max(1, *(each.consumers for each in heartbeats))
-        if len(heartbeats) == 1 and heartbeats[0].is_closed:
-            self._partitions.closed.set()
+        if len(heartbeats) == 1 and heartbeats[0].generation > self._partitions.generation:
+            self._partitions.changed.set()
         return Heartbeat(
             heartbeats[0].now,
             is_first=any(each.is_first for each in heartbeats),

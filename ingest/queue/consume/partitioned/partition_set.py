@@ -33,7 +33,8 @@ class PartitionSet:
 
     Attributes:
         consumers: how many processes read them.
-        closed: set when the only partition was closed, because the queue is divided now.
+        generation: of the layout with these partitions.
+        changed: set when a heartbeat in the only partition reports a later generation.
         have_one_owner: whether one command may name the streams of all partitions.
 
     Args:
@@ -47,7 +48,8 @@ class PartitionSet:
         self._by_stream: dict[str, Partition] = {}
         self._turn = 0
         self.consumers = 1
-        self.closed = asyncio.Event()
+        self.generation = 0
+        self.changed = asyncio.Event()
 
     @property
     def all(self) -> tuple[Partition, ...]:
@@ -64,9 +66,9 @@ class PartitionSet:
         self._turn = (self._turn + 1) % len(self._read)
         return self._read[self._turn :] + self._read[: self._turn]
 
-    def replace(self, partitions: Sequence[Partition]) -> None:
-        """Read these partitions from now on. Entries of the others are still settled."""
-        self._read, self._turn = tuple(partitions), 0
+    def replace(self, partitions: Sequence[Partition], generation: int) -> None:
+        """Read the partitions of a layout from now on. Entries of the others are still settled."""
+        self._read, self._turn, self.generation = tuple(partitions), 0, generation
         streams = {stream: each for each in partitions for stream in each.consumer.reading.streams}
         self._by_stream |= streams
         self.have_one_owner = self._have_one_owner(streams)
