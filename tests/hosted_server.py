@@ -38,7 +38,7 @@ class HostedServer(ValkeyServer):
     @property
     def address(self) -> str:
         """The host and the port, as in a URL."""
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def _command(self, port: int) -> Sequence[str | Path]:
         return self._there(self._local_command(port))

@@ -1,7 +1,9 @@
 """Masks credentials in URLs, so that they can be shown in a table, an error or a log."""
 
 import re
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
+
+from ingest.domain.redis_addresses import split_hosts
 
 PLACEHOLDER = "{order_id}"
 BULK_PLACEHOLDER = "{order_ids}"
@@ -25,7 +27,7 @@ def mask_url(url: str) -> str:
     Raises:
         ValueError: it is not a URL, so its password cannot be located.
     """
-    parts = urlsplit(url)
+    parts = split_hosts(url)
     netloc, path, shown = parts.netloc, parts.path, _SHOWN_OPTIONS
     if parts.scheme in {"http", "https"}:
         # urlsplit ends the host at a slash, even at a slash in a password.

@@ -1,12 +1,30 @@
 """Addresses of several Redis servers in one URL, and addresses behind NAT."""
 
+import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 # The option with an address that differs from the reported one. It may be repeated.
 NAT_OPTION = "nat"
 
+_URL = re.compile(r"([^:/?#]+)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
+
 Address = tuple[str, int]
+
+
+def split_hosts(url: str) -> SplitResult:
+    """Split a URL, which may contain several hosts. `urlsplit` rejects an IPv6 address behind another host.
+
+    Raises:
+        ValueError: it is not a URL.
+    """
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        return urlsplit(url)
+    scheme, netloc, path, query, fragment = parts.groups(default="")
+    if "," not in netloc:
+        return urlsplit(url)
+    return SplitResult(scheme.lower(), netloc, path, query, fragment)
 
 
 def addresses_of(hosts: str, default_port: int, wrong: str) -> tuple[Address, ...]:

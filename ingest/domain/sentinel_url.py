@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlunsplit
 
-from ingest.domain.redis_addresses import NAT_OPTION, Address, addresses_of, reached_at
+from ingest.domain.redis_addresses import NAT_OPTION, Address, addresses_of, reached_at, split_hosts
 
 EXAMPLE = "redis+sentinel://host1:26379,host2:26379,host3:26379/SERVICE/0"
 SCHEMES = ("redis+sentinel", "rediss+sentinel")
@@ -50,7 +50,7 @@ def parse_sentinel_url(url: str) -> SentinelUrl:
     Raises:
         ValueError: the URL is invalid. The message does not contain it, because it may contain a password.
     """
-    parts = urlsplit(url)
+    parts = split_hosts(url)
     account, at, hosts = parts.netloc.rpartition("@")
     service, _, database = parts.path.removeprefix("/").partition("/")
     service = unquote(service)
@@ -84,7 +84,7 @@ def with_sentinel_password(url: str, password: str) -> str:
     Raises:
         ValueError: the URL is not one of Sentinels, or contains a password for them.
     """
-    parts = urlsplit(url)
+    parts = split_hosts(url)
     if not is_sentinel_url(url):
         raise ValueError("is not the URL of Sentinels")
     options = parse_qsl(parts.query, keep_blank_values=True)

@@ -1,11 +1,12 @@
 """Settings of the connections to Redis and PostgreSQL, a part of `Settings`."""
 
 import re
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from pydantic import Field, SecretStr, field_validator
 
 from ingest.domain import cluster_url, sentinel_url
+from ingest.domain.redis_addresses import split_hosts
 from ingest.settings.types import Topic
 from ingest.settings.urls import (
     require_encoded_password,
@@ -48,7 +49,7 @@ class ConnectionSettings(Topic):
             schemes = ("redis", "rediss", "unix", *sentinel_url.SCHEMES, *cluster_url.SCHEMES)
             require_scheme(url, schemes, "redis://host:6379/0")
             require_encoded_password(url)
-        if urlsplit(url).query:
+        if split_hosts(url).query:
             require_known_options(url)
             require_files(url)
         return value
@@ -57,7 +58,7 @@ class ConnectionSettings(Topic):
     @classmethod
     def _redis_database(cls, value: SecretStr) -> SecretStr:
         # The client reads a path that is not a number as database 0, and 1/2 as 12.
-        parts = urlsplit(value.get_secret_value())
+        parts = split_hosts(value.get_secret_value())
         path = parts.path if parts.scheme in {"redis", "rediss"} else ""
         option = next((text for name, text in parse_qsl(parts.query) if name == "db"), "0")
         if not (re.fullmatch(r"/?|/[0-9]+", path) and re.fullmatch(r"[0-9]+", option)):

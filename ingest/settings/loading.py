@@ -6,13 +6,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
 from pydantic import PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.masking import PLACEHOLDER, mask_url
+from ingest.domain.redis_addresses import split_hosts
 from ingest.domain.sentinel_url import with_sentinel_password
 from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.settings import PREFIX
@@ -152,7 +153,7 @@ def _with_passwords(settings: Settings) -> Settings:
         password: SecretStr | None = getattr(settings, name)
         if password is None:
             continue
-        parts = urlsplit(getattr(settings, url_name).get_secret_value())
+        parts = split_hosts(getattr(settings, url_name).get_secret_value())
         if parts.password:
             raise ConfigError(
                 f"{PREFIX}{name.upper()} is set, and {PREFIX}{url_name.upper()} contains a password: remove one of them"

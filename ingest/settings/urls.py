@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from ingest.domain.redis_addresses import split_hosts
 from ingest.files.regular import open_regular
 
 # Options of the Redis and PostgreSQL clients that name files of certificates and keys.
@@ -23,7 +24,7 @@ def require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several_
     """
     expected = f"must start with {' or '.join(scheme + '://' for scheme in schemes)}, such as {example}"
     try:
-        parts = urlsplit(url)
+        parts = split_hosts(url) if several_hosts else urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2]
         for host in hosts.split(",") if several_hosts else [hosts]:
             _ = urlsplit(f"//{host}").port  # parsed, and raises, on access only
@@ -82,7 +83,7 @@ def require_encoded_password(url: str) -> None:
     Raises:
         ValueError: it is something else.
     """
-    parts = urlsplit(url)
+    parts = split_hosts(url)
     if "@" in parts.path + parts.query + parts.fragment:
         raise ValueError("contains / ? or # in its password: write %2F %3F %23 instead")
 

@@ -1,147 +1,309 @@
-"""A cluster: commands go to the nodes that own their keys, also after a slot has moved."""
+"""A cluster whose nodes stay: commands go to the nodes that own their keys, also while a slot moves."""
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from urllib.parse import quote
 
 import pytest
-from redis.asyncio import Redis
-from servers.kinds import Kind
-from support import eventually
+from acceptance.accounts import PASSWORD, rules_of
+from cluster_nodes import ask
+from cluster_set import ClusterSet
+from cluster_slots import MovingSlot
+from consumers import Consumer
+from redis.exceptions import TryAgainError
+from servers.kinds import KINDS, Kind
+from tls import Certificates
 
-from ingest.lab.servers import ValkeyServer
-from ingest.lab.servers.server import free_port
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.combined_calls import ClientRunner, CombinedCalls
-from ingest.queue.redis.connection import control_client
+from ingest.queue.redis.connection import QueueRefused, client_for, control_client, translated
 from ingest.queue.redis.routed_connection import RoutedConnection, open_direct
 from ingest.queue.redis.script_call import ScriptCall
 from ingest.queue.redis.topology import topology_of
 from ingest.queue.redis.topology.cluster import slot_of
 
-_SHARES = [(0, 5460), (5461, 10922), (10923, 16383)]
-KEYS = [f"ingest:{{orders:{number}}}:probe" for number in range(12)]
-
-
-class Nodes:
-    """Three primaries."""
-
-    def __init__(self, servers: Sequence[ValkeyServer], buses: Sequence[int]) -> None:
-        self.servers = servers
-        self.buses = buses
-
-    @property
-    def url(self) -> str:
-        """Where clients connect."""
-        hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
-        return f"redis+cluster://:{self.servers[0].password}@{hosts}"
-
-    async def become_ready(self) -> None:
-        """Divide the slots, and wait until every node accepts commands."""
-        for server, (first, last) in zip(self.servers, _SHARES, strict=True):
-            await ask(server, "CLUSTER", "ADDSLOTSRANGE", first, last)
-            await ask(server, "CLUSTER", "MEET", "127.0.0.1", self.servers[0].port, self.buses[0])
-
-        async def is_complete() -> bool:
-            states = [await ask(server, "CLUSTER", "INFO") for server in self.servers]
-            return all(b"cluster_state:ok" in state and b"cluster_known_nodes:3" in state for state in states)
-
-        await eventually(is_complete, every=0.05)
-
-    async def owner(self, key: str) -> ValkeyServer:
-        """The server that owns a key."""
-        for server in self.servers:
-            async with Redis.from_url(server.url) as client:
-                for line in (await client.execute_command("CLUSTER", "NODES")).decode().splitlines():
-                    words = line.split()
-                    ranges = [word.split("-") for word in words[8:] if not word.startswith("[")]
-                    if "myself" in words[2] and any(int(a[0]) <= slot_of(key) <= int(a[-1]) for a in ranges):
-                        return server
-        raise AssertionError(f"no node owns {key}")
-
-    async def assign(self, key: str, to: ValkeyServer) -> None:
-        """Give the slot of a key, which has no keys, to another node."""
-        identity = await ask(to, "CLUSTER", "MYID")
-        for server in (to, *(each for each in self.servers if each is not to)):
-            await ask(server, "CLUSTER", "SETSLOT", slot_of(key), "NODE", identity)
-
-
-async def ask(server: ValkeyServer, *command: str | bytes | int) -> Any:
-    async with Redis.from_url(server.url) as client:
-        return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
+SPEAK_TLS = [kind for kind in KINDS if kind.speaks_tls]
 
 
 @pytest.fixture
-async def nodes(kind: Kind) -> AsyncIterator[Nodes]:
-    password = secrets.token_urlsafe(18)
-    with TemporaryDirectory(prefix="ingest-") as folder, ExitStack() as stack:
-        servers, buses = [], [free_port() for _ in range(3)]
-        for number, bus in enumerate(buses):
-            options = {"cluster_enabled": "yes", "cluster_port": str(bus), "masterauth": password}
-            server = kind.server(Path(folder) / str(number), **options)
-            server.password = password
-            servers.append(stack.enter_context(server))
-        nodes = Nodes(servers, buses)
-        await nodes.become_ready()
-        yield nodes
+def cluster(kind: Kind, shared_cluster: Callable[[Kind], ClusterSet]) -> ClusterSet:
+    return shared_cluster(kind)
 
 
-async def test_each_command_of_a_client_goes_to_the_owner_of_its_keys(nodes: Nodes) -> None:
-    async with control_client(nodes.url) as client:
-        for key in KEYS:
+@pytest.fixture
+async def keys(cluster: ClusterSet, queue_name: str) -> AsyncIterator[Sequence[str]]:
+    """Keys of several slots, which belong to all nodes."""
+    keys = [f"ingest:{{{queue_name}:{number}}}:probe" for number in range(12)]
+    yield keys
+    async with control_client(cluster.url()) as client:
+        for key in keys:
+            await client.delete(key)
+
+
+async def test_each_command_of_a_client_goes_to_the_owner_of_its_keys(cluster: ClusterSet, keys: Sequence[str]) -> None:
+    async with control_client(cluster.url(hosts=cluster.nodes[0].address)) as client:
+        for key in keys:
             await client.set(key, key)
         async with client.pipeline(transaction=False) as pipe:
-            for key in KEYS:
+            for key in keys:
                 pipe.get(key)
             pipe.time()
             *found, (seconds, _) = await pipe.execute()
         script = client.register_script("return redis.call('GET', KEYS[1])")
-        by_script = await asyncio.gather(*(script([key]) for key in KEYS))
+        by_script = await asyncio.gather(*(script([key]) for key in keys))
 
-    assert found == by_script == [key.encode() for key in KEYS]
-    assert seconds > 0
-    assert len({(await nodes.owner(key)).port for key in KEYS}) == 3
-
-
-async def test_a_slot_that_has_moved_is_followed_by_clients_and_connections(nodes: Nodes) -> None:
-    key = KEYS[0]
-    async with control_client(nodes.url) as client, open_direct(nodes.url, 5.0) as line:
-        assert await client.exists(key) == await line.call("EXISTS", key) == 0
-        former = await nodes.owner(key)
-        await nodes.assign(key, next(server for server in nodes.servers if server is not former))
-
-        assert await client.exists(key) == await line.call("EXISTS", key) == 0
-        async with client.pipeline(transaction=False) as pipe:
-            assert await pipe.exists(key).exists(KEYS[1]).execute() == [0, 0]
+        assert found == by_script == [key.encode() for key in keys]
+        assert seconds > 0
+        owners = {(await cluster.owner(key)).port for key in keys}
+        assert owners == {(await (await client_for(client, key)).info())["tcp_port"] for key in keys}
+        assert len(owners) == 3
 
 
-async def test_scripts_of_several_slots_run_together_and_fail_alone(nodes: Nodes) -> None:
-    async with control_client(nodes.url) as client, open_direct(nodes.url, 5.0) as line:
+async def test_all_primaries_of_a_cluster_are_returned_for_commands_about_servers(cluster: ClusterSet) -> None:
+    topology = topology_of(cluster.url())
+
+    ports = []
+    for primary in await topology.primaries():
+        async with control_client(primary) as client:
+            ports.append((await client.info())["tcp_port"])
+
+    assert sorted(ports) == sorted(node.port for node in await cluster.primaries())
+
+
+async def test_a_client_of_an_owner_sends_commands_without_a_key_there(
+    cluster: ClusterSet, keys: Sequence[str]
+) -> None:
+    topology = topology_of(cluster.url())
+    for key in keys[:4]:
+        async with control_client(topology.owner_of(key)) as client:
+            assert (await client.info())["tcp_port"] == (await cluster.owner(key)).port
+
+
+async def test_scripts_that_nodes_have_forgotten_are_sent_again(cluster: ClusterSet, keys: Sequence[str]) -> None:
+    async with control_client(cluster.url()) as client, open_direct(cluster.url(), 5.0) as line:
+        script = client.register_script("return {KEYS[1], ARGV[1]}")
+        calls = [ScriptCall(script, [key], ["a"]) for key in keys]
+        wanted = [[key.encode(), b"a"] for key in keys]
+        for run in (
+            lambda: asyncio.gather(*(script([key], ["a"]) for key in keys)),
+            lambda: asyncio.gather(*(line.run(script, [key], ["a"]) for key in keys)),
+            lambda: line.run_all(calls),
+            lambda: ClientRunner(client).run_all(calls),
+        ):
+            for node in cluster.running:
+                await ask(node, "SCRIPT", "FLUSH")
+            assert await run() == wanted
+
+        await client.script_load(script.script)
+        assert all([await ask(node, "SCRIPT", "EXISTS", script.sha) == [1] for node in await cluster.primaries()])
+
+
+async def test_scripts_of_several_slots_run_together_and_fail_alone(cluster: ClusterSet, keys: Sequence[str]) -> None:
+    async with control_client(cluster.url()) as client, open_direct(cluster.url(), 5.0) as line:
         assert isinstance(line, RoutedConnection)
-        await client.hset(KEYS[0], "a", "b")
+        await client.hset(keys[0], "a", "b")
         script = client.register_script("return redis.call('GET', KEYS[1]) or ARGV[1]")
 
-        found = await line.run_all([ScriptCall(script, [key], [number]) for number, key in enumerate(KEYS)])
+        found = await line.run_all([ScriptCall(script, [key], [number]) for number, key in enumerate(keys)])
 
     assert "WRONGTYPE" in str(found[0])
-    assert found[1:] == [str(number).encode() for number in range(1, len(KEYS))]
+    assert found[1:] == [str(number).encode() for number in range(1, len(keys))]
 
 
-async def test_calls_for_several_slots_get_their_own_replies(nodes: Nodes) -> None:
-    topology = topology_of(nodes.url)
+async def test_calls_for_several_slots_get_their_own_replies(cluster: ClusterSet, keys: Sequence[str]) -> None:
+    topology = topology_of(cluster.url())
+    wanted = [100_000 * (1 + number // 2) for number in range(2 * len(keys))]
     async with control_client(topology) as client, open_direct(topology, 5.0) as line:
         for runner in (ClientRunner(client), line):
             calls = CombinedCalls(client, runner, topology)
-            wanted = [100_000 * (1 + number // 2) for number in range(2 * len(KEYS))]
+            await client.set(keys[0], "no hash")
 
             found = await asyncio.gather(
-                *(calls.call("quota_pause", [KEYS[number // 2]], [each]) for number, each in enumerate(wanted))
+                *(calls.call("quota_pause", [keys[number // 2]], [each]) for number, each in enumerate(wanted)),
+                return_exceptions=True,
             )
 
-            assert found == wanted
-            await client.delete(KEYS[0])
-            for key in KEYS:
+            assert ["WRONGTYPE" in str(each) for each in found[:2]] == [True, True]
+            assert found[2:] == wanted[2:]
+            for key in keys:
                 await client.delete(key)
+
+
+async def test_a_slot_in_migration_is_served_by_both_nodes_and_then_by_its_new_owner(
+    cluster: ClusterSet, queue_name: str
+) -> None:
+    here, there = (f"ingest:{{{queue_name}}}:{name}" for name in ("here", "there"))
+    source = await cluster.owner(here)
+    target = next(node for node in await cluster.primaries() if node is not source)
+    async with control_client(cluster.url()) as client, open_direct(cluster.url(), 5.0) as line:
+        assert await line.call("SET", here, "1")
+        script = client.register_script("return redis.call('MGET', KEYS[1], KEYS[2])")
+        moving = await MovingSlot.begin(cluster, slot_of(here), target)
+
+        await client.set(there, "2")  # by ASK
+        assert await line.call("GET", here) == await client.get(here) == b"1"
+        assert await line.call("GET", there) == await client.get(there) == b"2"
+        async with client.pipeline(transaction=False) as pipe:
+            assert await pipe.get(here).get(there).execute() == [b"1", b"2"]
+        [refused] = await line.run_all([ScriptCall(script, [here, there], [])])
+        assert isinstance(refused, TryAgainError)
+        for attempt in (client.mget(here, there), line.run(script, [here, there], [])):
+            with pytest.raises(QueueUnavailable), translated():  # TRYAGAIN
+                await attempt
+
+        await moving.finish()
+        assert await line.run_all([ScriptCall(script, [here, there], [])]) == [[b"1", b"2"]]
+        assert await client.mget(here, there) == await line.run(script, [here, there], []) == [b"1", b"2"]
+        assert (await (await client_for(client, here)).info())["tcp_port"] == target.port
+        await client.delete(here, there)
+    await (await MovingSlot.begin(cluster, slot_of(here), source)).finish()
+
+
+async def test_a_wait_for_replicas_is_not_believed_after_its_write_was_redirected(
+    cluster: ClusterSet, queue_name: str
+) -> None:
+    key = f"ingest:{{{queue_name}}}:probe"
+    source = await cluster.owner(key)
+    target = next(node for node in await cluster.primaries() if node is not source)
+    async with control_client(cluster.url()) as client:
+        await client.exists(key)
+        await (await MovingSlot.begin(cluster, slot_of(key), target)).finish()
+
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.set(key, "1")
+            pipe.wait(1, 1000)
+            written, waited = await pipe.execute(raise_on_error=False)
+
+        assert written is True
+        with pytest.raises(QueueUnavailable), translated():
+            raise waited
+        await client.delete(key)
+    await (await MovingSlot.begin(cluster, slot_of(key), source)).finish()
+
+
+async def test_an_error_of_access_names_the_node(cluster: ClusterSet, keys: Sequence[str]) -> None:
+    [first, *others] = await cluster.primaries()
+    url = cluster.url().replace("://:", "://only-there:")
+    rules = ("reset", "on", f">{first.password}", "~*", "+@all")
+    for node in cluster.running:
+        await ask(node, "ACL", "SETUSER", "only-there", *rules)
+    try:
+        async with control_client(url) as client:
+            for key in keys:
+                assert await client.exists(key) == 0
+        await ask(others[0], "ACL", "DELUSER", "only-there")
+        async with control_client(url) as client:
+            for key in keys:
+                if await cluster.owner(key) is others[0]:
+                    with pytest.raises(QueueRefused, match=f"node 127.0.0.1:{others[0].port}"), translated():
+                        await client.exists(key)
+                else:
+                    assert await client.exists(key) == 0
+    finally:
+        for node in cluster.running:
+            await ask(node, "ACL", "DELUSER", "only-there")
+
+
+async def test_the_rights_of_a_worker_suffice_in_a_cluster(cluster: ClusterSet, kind: Kind) -> None:
+    rules = [rule for rule in rules_of("ingest") if kind.knows_setinfo or rule not in {"+client|setinfo", "+waitaof"}]
+    for node in cluster.running:
+        await ask(node, "ACL", "SETUSER", "ingest", "reset", *rules)
+    url = f"redis+cluster://ingest:{quote(PASSWORD, safe='')}@{cluster.hosts}"
+    queue = "orders/acl"
+    probe = Keys.of(queue, "ingest").probe
+    try:
+        async with (
+            Consumer.open(url, queue, "ingest", "one", 1.0) as consumer,
+            Producer.connect(url, queue) as producer,
+        ):
+            await consumer.ensure_group()
+            await producer.enqueue(["a"])
+            [delivery] = await consumer.read(1, 1.0)
+            await consumer.ack([delivery.entry])
+        source = await cluster.owner(probe)
+        target = next(node for node in await cluster.primaries() if node is not source)
+        async with control_client(url) as client:
+            moving = await MovingSlot.begin(cluster, slot_of(probe), target)
+            assert await client.exists(probe) == 0
+            await moving.finish()
+        await (await MovingSlot.begin(cluster, slot_of(probe), source)).finish()
+    finally:
+        for node in cluster.running:
+            await ask(node, "ACL", "DELUSER", "ingest")
+        async with control_client(cluster.url()) as client:
+            await client.delete(*await (await client_for(client, f"{{{queue}}}")).keys(f"ingest:{{{queue}}}:*"))
+
+
+async def test_a_url_of_another_kind_of_server_is_reported(
+    cluster: ClusterSet, redis_url: str, keys: Sequence[str]
+) -> None:
+    async with control_client(redis_url.replace("redis://", "redis+cluster://")) as client:
+        with pytest.raises(QueueRefused, match="not a node of a cluster"), translated():
+            await client.get(keys[0])
+    owner = await cluster.owner(keys[0])
+    [other, _] = [node for node in await cluster.primaries() if node is not owner]
+    async with control_client(other.url) as client:
+        with pytest.raises(QueueRefused, match=r"write redis\+cluster://"), translated():
+            await client.get(keys[0])
+
+
+# -- other addresses ------------------------------------------------------------------------------------------
+
+
+async def is_served(url: str, keys: int) -> bool:
+    async with control_client(url) as client, open_direct(url, 5.0) as line:
+        for number in range(keys):
+            await client.set(f"key-{number}", number)
+        return [await line.call("GET", f"key-{number}") for number in range(keys)] == [
+            str(number).encode() for number in range(keys)
+        ]
+
+
+async def test_nodes_are_reached_at_the_address_of_the_endpoint_if_they_report_none(kind: Kind) -> None:
+    with (
+        TemporaryDirectory(prefix="ingest-") as folder,
+        ClusterSet.open(
+            kind, Path(folder), primaries=1, replicas=0, cluster_preferred_endpoint_type="unknown-endpoint"
+        ) as cluster,
+    ):
+        await cluster.become_ready()
+        assert await is_served(cluster.url(hosts=f"localhost:{cluster.nodes[0].port}"), 3)
+
+
+async def test_nodes_may_have_ipv6_addresses() -> None:
+    with (
+        TemporaryDirectory(prefix="ingest-") as folder,
+        ClusterSet.open(KINDS[0], Path(folder), primaries=2, replicas=0, bind="::1") as cluster,
+    ):
+        await cluster.become_ready()
+        assert await is_served(cluster.url(), 12)
+
+
+@pytest.mark.parametrize("kind", SPEAK_TLS, ids=[kind.name for kind in SPEAK_TLS])
+async def test_nodes_may_speak_tls_and_report_their_names(kind: Kind) -> None:
+    with TemporaryDirectory(prefix="ingest-") as folder:
+        os.chmod(folder, 0o755)  # noqa: PTH101  the servers' user reads the certificates
+        certificates = Certificates(Path(folder) / "certificates")
+        options = {
+            "tls_cluster": "yes",
+            "tls_replication": "yes",
+            "tls_auth_clients": "no",
+            "tls_cert_file": str(certificates.server),
+            "tls_key_file": str(certificates.server_key),
+            "tls_ca_cert_file": str(certificates.ca),
+            "cluster_announce_hostname": "localhost",
+            "cluster_preferred_endpoint_type": "hostname",
+        }
+        with ClusterSet.open(kind, Path(folder), primaries=2, replicas=0, **options) as cluster:
+            await cluster.become_ready()
+            url = cluster.url(hosts=f"localhost:{cluster.nodes[0].tls_port}").replace("redis+", "rediss+")
+
+            assert await is_served(f"{url}?ssl_ca_certs={certificates.ca}", 12)
+            async with control_client(url) as client:
+                with pytest.raises(QueueUnavailable, match="certificate verify failed"), translated():
+                    await client.get("key-1")

@@ -59,7 +59,8 @@ class ValkeyServer(Server):
     @property
     def url(self) -> str:
         """The URL for clients, including the password."""
-        return f"redis://:{self.password}@{self.host}:{self.port}/0"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"redis://:{self.password}@{host}:{self.port}/0"
 
     def stop(self, mode: Literal["term", "save", "nosave"] = "term", *, timeout: float = STOP_SECONDS) -> None:
         """Stop the server and wait until it has ended.

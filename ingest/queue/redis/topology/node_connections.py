@@ -51,6 +51,9 @@ class _Node(_Base):
             return
         try:
             await super().connect_check_health(*arguments, **options)
+        except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
+            # Each node has its own users.
+            raise type(error)(f"{error} (node {self.host}:{self.port})") from error
         except (redis_errors.RedisError, OSError):
             self._node.suspect()
             raise
