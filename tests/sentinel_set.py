@@ -25,13 +25,20 @@ _INTERVALS = {"info-period": 200, "publish-period": 200, "ask-period": 100}
 
 
 class SentinelServer(HostedServer):
-    """A Sentinel that watches the server `watched`."""
+    """A Sentinel that watches the server `watched`, and finds it down after some milliseconds without a reply."""
 
     def __init__(
-        self, folder: Path, kind: Kind, watched: HostedServer, password: str, network: NodeNetwork | None
+        self,
+        folder: Path,
+        kind: Kind,
+        watched: HostedServer,
+        password: str,
+        network: NodeNetwork | None,
+        down_after: int,
     ) -> None:
         super().__init__(folder, kind, password, {}, network)
         self._watched = watched
+        self._down_after = down_after
 
     def _local_command(self, port: int) -> Sequence[str | Path]:
         configuration = self.directory / "sentinel.conf"
@@ -43,7 +50,7 @@ class SentinelServer(HostedServer):
                 f"sentinel sentinel-pass {self.password}",
                 f"sentinel monitor {SERVICE} {self._watched.host} {self._watched.port} {_QUORUM}",
                 f"sentinel auth-pass {SERVICE} {self._watched.password}",
-                f"sentinel down-after-milliseconds {SERVICE} 500",
+                f"sentinel down-after-milliseconds {SERVICE} {self._down_after}",
                 f"sentinel failover-timeout {SERVICE} 3000",
                 f"port {port}",
             ]
@@ -67,7 +74,7 @@ class SentinelSet:
     @classmethod
     @contextmanager
     def open(
-        cls, kind: Kind, folder: Path, *, network: NodeNetwork | None = None, **options: str
+        cls, kind: Kind, folder: Path, *, network: NodeNetwork | None = None, down_after: int = 500, **options: str
     ) -> Iterator["SentinelSet"]:
         """Start all. They are a set after `become_ready`.
 
@@ -75,6 +82,7 @@ class SentinelSet:
             kind: the program.
             folder: for the servers' folders.
             network: gives each server a host that can be cut off.
+            down_after: milliseconds after which the primary counts as down.
             options: lines of the configuration of the primary and the replica, with `_` for `-`.
         """
         password, sentinel_password = secrets.token_urlsafe(18), secrets.token_urlsafe(18)
@@ -82,11 +90,10 @@ class SentinelSet:
         lines = {"masterauth": password, "repl-diskless-sync-delay": "0", **given}
         with ExitStack() as stack:
             primary = stack.enter_context(HostedServer(folder / "primary", kind, password, lines, network))
-            following = {**lines, "replicaof": f"{primary.host} {primary.port}"}
-            replica = stack.enter_context(HostedServer(folder / "replica", kind, password, following, network))
+            replica = stack.enter_context(HostedServer(folder / "replica", kind, password, lines, network))
             sentinels = [
                 stack.enter_context(
-                    SentinelServer(folder / f"sentinel-{number}", kind, primary, sentinel_password, network)
+                    SentinelServer(folder / f"sentinel-{number}", kind, primary, sentinel_password, network, down_after)
                 )
                 for number in range(3)
             ]
@@ -104,6 +111,13 @@ class SentinelSet:
         return f"redis+sentinel://:{account}@{hosts or self.hosts}/{SERVICE}/0?sentinel_password={password}{options}"
 
     async def become_ready(self) -> None:
+        """Make the second server the replica of the first, and wait until all are complete."""
+        # A restarted server has no such line in its configuration, because it may have been promoted.
+        first, second = self.servers
+        await _ask(second, "REPLICAOF", first.host, first.port)
+        await self.become_complete()
+
+    async def become_complete(self) -> None:
         """Wait until the Sentinels know each other and a replica that has everything."""
         for sentinel in self.sentinels:
             for name, milliseconds in _INTERVALS.items():
@@ -119,6 +133,11 @@ class SentinelSet:
     async def fail_over(self) -> None:
         """Let a Sentinel exchange the roles, as an operator does."""
         before = await self.primary()
+        await self.begin_failover()
+        await self.await_other_than(before)
+
+    async def begin_failover(self) -> None:
+        """Let a Sentinel begin to exchange the roles."""
 
         async def is_accepted() -> bool:
             # Until this Sentinel has heard from the replica.
@@ -127,7 +146,6 @@ class SentinelSet:
             return False
 
         await eventually(is_accepted, every=_OFTEN)
-        await self.await_other_than(before)
 
     async def await_other_than(self, before: ValkeyServer) -> None:
         """Wait until all Sentinels report another primary, which accepts writes."""

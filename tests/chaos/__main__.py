@@ -7,8 +7,10 @@ import signal
 import sys
 from pathlib import Path
 
+from chaos.plan import RedisKind
 from chaos.run import Options, run
 from chaos.stage import FEATURES
+from ingest.domain.deliveries.accepted import Durability
 from ingest.lab.servers import sigterm_raises
 
 
@@ -23,6 +25,21 @@ def main() -> int:
     parser.add_argument(
         "--redis-server", type=Path, default=None, help="the program to use for Redis (embedded Valkey)"
     )
+    parser.add_argument(
+        "--topology",
+        type=RedisKind,
+        choices=RedisKind,
+        default=RedisKind.STANDALONE,
+        help="how Redis runs (standalone)",
+    )
+    parser.add_argument(
+        "--durability",
+        type=Durability,
+        choices=Durability,
+        default=Durability.MEMORY,
+        help="of accepted orders (memory)",
+    )
+    parser.add_argument("--partitions", type=int, default=1, help="of the queue of each source (1)")
     parser.add_argument(
         "--with",
         dest="features",
@@ -47,6 +64,9 @@ def main() -> int:
                     given.sources,
                     given.redis_server,
                     given.keep,
+                    given.topology,
+                    given.durability,
+                    given.partitions,
                     tuple(given.features),
                 )
             )

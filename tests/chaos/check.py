@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
-from redis.asyncio import Redis
 
-from chaos.producer import Orders
+from chaos.producer import WIDE, Orders
 from chaos.stage import GROUP, Shop, Stage
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
+from ingest.queue.redis.connection import control_client
 
 _MOST_SHOWN = 20
 # PostgreSQL itself writes down each change of a row, in the transaction that makes it.
@@ -37,6 +38,10 @@ class ShopFindings:
 
     Attributes:
         account: the reconciliation of all its orders.
+        unreplicated: orders of entries that a failover has lost before they were replicated.
+        lost_by_replication: which of these are lost, or stored in an earlier version.
+        lost: orders that are lost although they were replicated.
+        wrong: orders that are wrong although they were replicated.
         dead_lettered_twice: orders with more than one dead letter, although failed orders are not announced again.
         nameless: dead letters of entries without an order, with their expected minimum and maximum.
         went_back: rows that an older version has replaced.
@@ -47,6 +52,10 @@ class ShopFindings:
     """
 
     account: ReconciliationReport
+    unreplicated: list[str]
+    lost_by_replication: list[str]
+    lost: list[str]
+    wrong: list[str]
     dead_lettered_twice: list[str]
     nameless: tuple[int, int, int]
     went_back: list[str]
@@ -61,8 +70,10 @@ class ShopFindings:
         account, letters = self.account, self.account.dead_letters
         dead_lettered, least, most = self.nameless
         checks = {
-            f"{account.lost.count} orders are lost: {account.lost}": account.lost.count,
-            f"{account.wrong.count} orders are wrong: {account.wrong}": account.wrong.count,
+            f"{len(self.lost)} orders are lost: {_first(self.lost)}": self.lost,
+            f"{len(self.wrong)} orders are wrong: {_first(self.wrong)}": self.wrong,
+            f"{account.wrong.count} orders are wrong, more than are listed": account.wrong.count
+            > len(account.wrong.examples),
             f"{account.unexpected.count} unexpected orders: {account.unexpected}": account.unexpected.count,
             f"{account.both} orders are stored and dead": account.both,
             f"{account.queued} orders are still queued": account.queued,
@@ -125,9 +136,9 @@ async def prepare(dsn: str) -> None:
         await connection.close()
 
 
-async def find(stage: Stage, orders: Mapping[str, Orders]) -> Findings:
+async def find(stage: Stage, orders: Mapping[str, Orders], durability: Durability) -> Findings:
     """Check everything after the workers have ended."""
-    shops = {shop.name: await _find_in(stage, shop, orders[shop.name]) for shop in stage.shops}
+    shops = {shop.name: await _find_in(stage, shop, orders[shop.name], durability) for shop in stage.shops}
     events = list(stage.events())
     return Findings(
         shops=shops,
@@ -138,24 +149,35 @@ async def find(stage: Stage, orders: Mapping[str, Orders]) -> Findings:
     )
 
 
-async def _find_in(stage: Stage, shop: Shop, orders: Orders) -> ShopFindings:
-    dsn = stage.servers.postgres_dsn
+async def _find_in(stage: Stage, shop: Shop, orders: Orders, durability: Durability) -> ShopFindings:
+    dsn, url = stage.servers.postgres_dsn, stage.redis.straight_url
+    unreplicated = [_order_id(entry.order) for keys in shop.partitions for entry in stage.written.lost[keys.stream]]
+    unreplicated += [_order_id(entry.order) for keys in shop.partitions for entry in stage.written.lost[keys.express]]
+    # A replica had every order of our own producer before it was confirmed, in contrast to entries of foreign ones.
+    excused = {name for name in unreplicated if durability != Durability.REPLICATED or name.startswith(WIDE)}
+    lost = list[str]()
     account = await reconcile(
         orders.accepted,
-        Backends(stage.straight_redis_url, dsn, shop.queue, GROUP, shop.name),
+        Backends(url, dsn, shop.layout.queue, GROUP, shop.name),
         unconfirmed=orders.unconfirmed,
         expected=orders.expected,
         complete=True,
+        on_lost=lost.append,
     )
-    letters = await _letters(stage.straight_redis_url, shop)
+    wrong = set(account.wrong.examples)
+    letters = await _letters(url, shop)
     certain, perhaps = orders.nameless
     writes = await _writes(dsn, shop)
     stats = await shop.api.stats()
     announcements = account.stored + account.arrived + sum(orders.versions.values()) - len(orders.versions)
     return ShopFindings(
         account=account,
+        unreplicated=sorted(filter(None, unreplicated)),
+        lost_by_replication=sorted(excused & {*lost, *wrong}),
+        lost=sorted({*lost} - excused),
+        wrong=sorted(wrong - excused),
         dead_lettered_twice=sorted(name for name, count in letters.items() if name and count > 1),
-        nameless=(letters[""], certain, certain + perhaps),
+        nameless=(letters[""], certain - unreplicated.count(""), certain + perhaps),
         went_back=sorted(row["order_id"] for row in writes if row["went_back"]),
         written_often=sorted(
             f"{row['order_id']} ({row['count']})"
@@ -170,8 +192,8 @@ async def _find_in(stage: Stage, shop: Shop, orders: Orders) -> ShopFindings:
 
 async def _letters(redis_url: str, shop: Shop) -> Counter[str]:
     """Dead letters by order, with the empty text for dead letters without an order."""
-    async with Redis.from_url(redis_url) as client:
-        letters: Any = await client.xrange(shop.keys.dead)
+    async with control_client(redis_url) as client:
+        letters: Any = [letter for keys in shop.partitions for letter in await client.xrange(keys.dead)]
     return Counter(_order_id(fields.get(b"order_id", b"").decode(errors="replace")) for _, fields in letters)
 
 

@@ -14,6 +14,7 @@ from support import eventually
 
 from chaos.plan import OF_ONE_SHOP, Fault, Kind
 from chaos.producer import Orders
+from chaos.redis_side import Place
 from chaos.stage import GROUP, Shop, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
 from ingest.queue.layout.keys import LaneKeys
@@ -57,22 +58,24 @@ class Faults:
         self._stage = stage
         self._orders = orders
         self._say = say
-        postgres, redis = stage.servers.postgres, stage.redis
-        to_redis, to_postgres = redis.proxy, stage.postgres_proxy
+        postgres, to_postgres = stage.servers.postgres, stage.postgres_proxy
         self._ways: dict[Kind, Callable[[Fault], Awaitable[str]]] = {
             Kind.KILL_PROCESS: self._kill_process,
             Kind.KILL_COMMAND: self._kill_command,
             Kind.KILL_SUPERVISOR: self._kill_supervisor,
             Kind.REPLACE_COMMAND: self._replace_command,
             Kind.FREEZE_PROCESS: self._freeze_process,
-            Kind.REDIS_TERM: lambda fault: self._restart(redis.primary, redis.primary.stop, fault),
-            Kind.REDIS_KILL: lambda fault: self._restart(redis.primary, redis.primary.kill, fault),
-            Kind.REDIS_STALL: lambda fault: self._stall(redis.primary, fault),
-            Kind.REDIS_CUT: lambda _: self._cut(to_redis),
-            Kind.REDIS_HALF_OPEN: lambda fault: self._half_open(to_redis, fault),
-            Kind.REDIS_SLOW: lambda fault: self._slow(to_redis, fault),
-            Kind.REDIS_FAILOVER: self._fail_over,
-            Kind.REDIS_DEMOTED: self._demote,
+            Kind.REDIS_TERM: lambda fault: self._at_primary(
+                fault, lambda at: self._restart(at.server, at.server.stop, fault)
+            ),
+            Kind.REDIS_KILL: lambda fault: self._at_primary(
+                fault, lambda at: self._restart(at.server, at.server.kill, fault)
+            ),
+            Kind.REDIS_STALL: lambda fault: self._at_primary(fault, lambda at: self._stall(at.server, fault)),
+            Kind.REDIS_CUT: lambda fault: self._at_primary(fault, lambda at: self._cut(at.proxy)),
+            Kind.REDIS_HALF_OPEN: lambda fault: self._at_primary(fault, lambda at: self._half_open(at.proxy, fault)),
+            Kind.REDIS_SLOW: lambda fault: self._at_primary(fault, lambda at: self._slow(at.proxy, fault)),
+            **stage.redis.ways(),
             Kind.POSTGRES_FAST: lambda fault: self._restart(postgres, lambda: postgres.stop("fast"), fault),
             Kind.POSTGRES_IMMEDIATE: lambda fault: self._restart(postgres, lambda: postgres.stop("immediate"), fault),
             Kind.POSTGRES_STALL: lambda fault: self._stall(postgres, fault),
@@ -99,6 +102,8 @@ class Faults:
         of_shop = f" ({self._shop(fault).name})" if fault.kind in OF_ONE_SHOP and len(self._stage.shops) > 1 else ""
         self._say(f"{fault.kind}{of_shop}{lasting}")
         result = await self._ways[fault.kind](fault)
+        if fault.kind.name.startswith("REDIS"):
+            await self._stage.heal()
         if result:
             self._say(f"  {fault.kind}: {result}")
 
@@ -162,18 +167,9 @@ class Faults:
             await asyncio.sleep(fault.seconds)
         return "goes on"
 
-    async def _fail_over(self, _: Fault) -> str:
-        """Lead only new connections to the new primary, while open connections stay at the old one."""
-        await self._stage.change_roles()
-        self._stage.redis.lead()
-        return f"port {self._stage.redis.primary.port} is the primary"
-
-    async def _demote(self, fault: Fault) -> str:
-        """Let the proxy lead to the replica for some time."""
-        await self._stage.change_roles()
-        await asyncio.sleep(fault.seconds)
-        await self._stage.change_roles()
-        return "the primary again"
+    async def _at_primary(self, fault: Fault, way: Callable[[Place], Awaitable[str]]) -> str:
+        """Strike one of the servers of Redis that accept writes."""
+        return await way(_pick(await self._stage.redis.primaries(), fault))
 
     # -- foreign clients ------------------------------------------------------------------------------------
 
@@ -183,9 +179,9 @@ class Faults:
 
     async def _deleted(self, fault: Fault) -> tuple[bytes, int] | None:
         """The deleted live consumer with the number of its entries, or None if all consumers are empty."""
-        keys = self._shop(fault).keys
+        keys = _pick(self._shop(fault).partitions, fault)
         with suppress(RedisError, OSError):
-            async with control_client(self._stage.straight_redis_url) as redis:
+            async with control_client(self._stage.redis.straight_url) as redis:
                 alive = set(await redis.zrangebyscore(keys.alive, time.time() * 1000, "+inf"))
                 consumers = await redis.xinfo_consumers(keys.stream, GROUP)
                 holding = [row["name"] for row in consumers if row["pending"] and row["name"] in alive]
@@ -206,13 +202,15 @@ class Faults:
             if number % 2:
                 order = {"order_id": self._orders[shop.name].next_wide()}
             rest = {f"field-{field}": "x" for field in range(widths[-1])}
-            await self._add(shop, random.choice(shop.keys.lanes), random.choice([order | rest, rest | order]))
+            await self._add(
+                shop, random.choice(random.choice(shop.partitions).lanes), random.choice([order | rest, rest | order])
+            )
         return f"of {', '.join(f'{width:,}' for width in widths)} fields"
 
     async def _add(self, shop: Shop, lane: LaneKeys, fields: dict[str, str]) -> None:
         name, orders = fields.get("order_id", ""), self._orders[shop.name]
         try:
-            async with control_client(self._stage.straight_redis_url) as redis:
+            async with control_client(self._stage.redis.straight_url) as redis:
                 await redis.xadd(lane.stream, fields)  # type: ignore[arg-type]
         except (RedisError, OSError):
             orders.note_foreign(name, certain=False)

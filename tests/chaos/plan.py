@@ -6,7 +6,7 @@ plan, a short run contains every kind, and a long run contains its share of each
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, count
 from random import Random
@@ -14,6 +14,14 @@ from random import Random
 SHORT_RUN = 120.0
 # The last faults are lifted this long before the end, so that the run is seen at work once more.
 _QUIET = 2.0
+
+
+class RedisKind(StrEnum):
+    """How Redis runs."""
+
+    STANDALONE = "standalone"
+    SENTINEL = "sentinel"
+    CLUSTER = "cluster"
 
 
 class Kind(StrEnum):
@@ -32,6 +40,11 @@ class Kind(StrEnum):
     REDIS_SLOW = "a slow network to Redis"
     REDIS_FAILOVER = "fail Redis over to its replica"
     REDIS_DEMOTED = "make Redis a replica for a while"
+    REDIS_REPLACED = "kill -9 a primary until its replica is promoted"
+    REDIS_SENTINEL = "kill -9 a Sentinel"
+    REDIS_MIGRATION = "move slots to another primary"
+    REDIS_NODE = "add a primary with slots, and remove it"
+    REDIS_ROLLING = "restart all Redis servers, one after the other"
     POSTGRES_FAST = "restart PostgreSQL, fast"
     POSTGRES_IMMEDIATE = "restart PostgreSQL, immediate"
     POSTGRES_STALL = "stall PostgreSQL"
@@ -67,6 +80,11 @@ SECONDS = {
     Kind.REDIS_SLOW: (2.0, 10.0),
     Kind.REDIS_FAILOVER: (0.0, 0.0),
     Kind.REDIS_DEMOTED: (1.0, 5.0),
+    Kind.REDIS_REPLACED: (1.0, 5.0),
+    Kind.REDIS_SENTINEL: (2.0, 8.0),
+    Kind.REDIS_MIGRATION: (0.0, 0.0),
+    Kind.REDIS_NODE: (2.0, 8.0),
+    Kind.REDIS_ROLLING: (0.2, 0.5),
     Kind.POSTGRES_FAST: (0.2, 3.0),
     Kind.POSTGRES_IMMEDIATE: (0.2, 3.0),
     Kind.POSTGRES_STALL: (2.0, 8.0),
@@ -132,13 +150,25 @@ GROUPS = {
     "API throttling": (Kind.API_THROTTLES,),
     "connections cut": (Kind.REDIS_CUT, Kind.POSTGRES_CUT, Kind.API_CUT),
     "connections half-open": (Kind.REDIS_HALF_OPEN, Kind.POSTGRES_HALF_OPEN, Kind.API_HALF_OPEN),
-    "role changes": (Kind.REDIS_FAILOVER, Kind.REDIS_DEMOTED),
+    "role changes": (Kind.REDIS_FAILOVER, Kind.REDIS_DEMOTED, Kind.REDIS_REPLACED),
+    "Sentinels killed": (Kind.REDIS_SENTINEL,),
+    "slots moved": (Kind.REDIS_MIGRATION, Kind.REDIS_NODE),
+    "rolling restarts": (Kind.REDIS_ROLLING,),
     "consumers deleted": (Kind.FOREIGN_DELETION,),
     "wide entries": (Kind.FOREIGN_WIDE,),
     "slow networks": (Kind.REDIS_SLOW, Kind.POSTGRES_SLOW, Kind.API_SLOW),
 }
 """Groups of kinds that the report counts together. Every kind is in one group."""
 
+
+_ONLY_WITH = {
+    Kind.REDIS_DEMOTED: {RedisKind.STANDALONE},
+    Kind.REDIS_REPLACED: {RedisKind.SENTINEL, RedisKind.CLUSTER},
+    Kind.REDIS_SENTINEL: {RedisKind.SENTINEL},
+    Kind.REDIS_MIGRATION: {RedisKind.CLUSTER},
+    Kind.REDIS_NODE: {RedisKind.CLUSTER},
+    Kind.REDIS_ROLLING: {RedisKind.SENTINEL, RedisKind.CLUSTER},
+}
 
 OF_ONE_SHOP = {*_kinds("API"), *_kinds("FOREIGN")}
 """Kinds that strike the API or the queue of one source."""
@@ -160,9 +190,16 @@ class Fault:
     choice: float
 
 
-def plan(seed: int, seconds: float) -> dict[str, list[Fault]]:
+def kinds_with(redis: RedisKind) -> list[Kind]:
+    """The kinds of faults that occur when Redis runs like this."""
+    return [kind for kind in Kind if redis in _ONLY_WITH.get(kind, {redis})]
+
+
+def plan(seed: int, seconds: float, redis: RedisKind = RedisKind.STANDALONE) -> dict[str, list[Fault]]:
     """The faults of a run, by lane, in their order."""
-    return {lane.name: list(_lane(lane, Random(f"{seed} {lane.name}"), seconds)) for lane in LANES}
+    possible = kinds_with(redis)
+    lanes = [replace(lane, kinds=tuple(kind for kind in lane.kinds if kind in possible)) for lane in LANES]
+    return {lane.name: list(_lane(lane, Random(f"{seed} {lane.name}"), seconds)) for lane in lanes}
 
 
 def all_of(lanes: dict[str, list[Fault]]) -> list[Fault]:

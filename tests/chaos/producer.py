@@ -15,6 +15,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from chaos.stage import Shop
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue
@@ -23,6 +24,7 @@ from ingest.operations.reconcile import Expected
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 
+WIDE = "WIDE-"
 _EVERY = 0.1
 # Then an announcement is given up, as by a caller with a deadline.
 _GIVES_UP_AFTER = 3.0
@@ -57,11 +59,11 @@ class Orders:
 
     def next_wide(self) -> str:
         """The ID of an order that a foreign producer announces."""
-        return f"WIDE-{next(self._wide)}"
+        return f"{WIDE}{next(self._wide)}"
 
     def note_foreign(self, name: str, *, certain: bool) -> None:
         """Record an entry of a foreign producer, as nameless if it does not name a possible order."""
-        if name.startswith("WIDE-"):
+        if name.startswith(WIDE):
             (self.accepted if certain else self.unconfirmed).add(name)
         else:
             accepted, perhaps = self.nameless
@@ -88,13 +90,17 @@ class Announcer:
         redis_url: URL of Redis through the proxy.
         shop: the shop, in whose API orders are changed before they are announced.
         rate: orders per second.
+        durability: of an accepted announcement.
         say: called with a description when an announcement is given up.
     """
 
-    def __init__(self, redis_url: str, shop: Shop, rate: float, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, redis_url: str, shop: Shop, rate: float, seed: int, durability: Durability, say: Callable[[str], None]
+    ) -> None:
         self.orders = Orders(shop.currency)
         self._url = redis_url
         self._shop = shop
+        self._durability = durability
         self._per_tick = rate * _EVERY
         self._random = Random(f"{seed} orders {shop.name}".rstrip())
         self._say = say
@@ -105,7 +111,9 @@ class Announcer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Announce until stopped, including all changed orders."""
-        async with Producer.connect(self._url, self._shop.queue) as producer:
+        layout = self._shop.layout
+        opened = Producer.connect(self._url, layout.queue, partitions=layout.partitions, durability=self._durability)
+        async with opened as producer:
             buffer = 0.0
             while not stop.is_set():
                 tick = asyncio.create_task(asyncio.sleep(_EVERY))
@@ -138,7 +146,7 @@ class Announcer:
         """As a program with a mistake in it would, straight into the stream."""
         try:
             async with asyncio.timeout(_GIVES_UP_AFTER), control_client(self._url) as client:
-                await client.xadd(self._shop.keys.stream, {"order": "536365"})
+                await client.xadd(self._random.choice(self._shop.partitions).stream, {"order": "536365"})
         except (RedisError, OSError, TimeoutError):
             self.orders.note_foreign("", certain=False)
         else:

@@ -78,6 +78,12 @@ class Report:
             "fetched again": f"{sum(shop.fetched_again for shop in shops.values()):,} whole orders,"
             " beyond one for each announcement",
         }
+        for name, shop in shops.items():
+            if shop.unreplicated:
+                rows[f"lost {name}".rstrip()] = (
+                    f"{len(shop.unreplicated):,} entries that were not replicated at a failover, and thereby"
+                    f" {len(shop.lost_by_replication):,} orders: {', '.join(shop.lost_by_replication) or 'none'}"
+                )
         lines = [f"{label:<16}{text}" for label, text in rows.items()]
         verdict = ["", *(f"NOT SOUND: {line}" for line in self.complaints)] if self.complaints else ["", "SOUND"]
         if self.logs:

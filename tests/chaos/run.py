@@ -17,10 +17,12 @@ from redis.exceptions import RedisError
 from chaos import check
 from chaos.faults import STOP_SECONDS, Faults
 from chaos.left import left
-from chaos.plan import Fault, Kind, plan
+from chaos.plan import Fault, Kind, RedisKind, plan
 from chaos.producer import Announcer
 from chaos.report import Report
 from chaos.stage import Stage, open_stage
+from ingest.domain.deliveries.accepted import Durability
+from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client
 
 _COMMANDS = 2
@@ -28,6 +30,7 @@ _COMMANDS = 2
 _DRAIN_SECONDS = 420.0
 _LOOK_EVERY = 0.25
 _TELL_EVERY = 5.0
+_FOLLOW_EVERY = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class Options:
         sources: sources of the orders.
         redis_server: the program to use for Redis, or None for the embedded one.
         keep: whether data and logs are always kept.
+        redis: how Redis runs.
+        durability: of accepted orders.
+        partitions: of each queue.
         features: the features of `chaos.stage.FEATURES` that the workers use.
     """
 
@@ -51,6 +57,9 @@ class Options:
     sources: int
     redis_server: Path | None
     keep: bool
+    redis: RedisKind = RedisKind.STANDALONE
+    durability: Durability = Durability.MEMORY
+    partitions: int = 1
     features: tuple[str, ...] = ()
 
 
@@ -59,8 +68,9 @@ def run(options: Options) -> Report:
     home = Path(tempfile.gettempdir()) / f"ingest-chaos-{options.seed}-{secrets.token_hex(3)}"
     keep = True
     try:
-        with open_stage(home, max(1, options.processes // _COMMANDS), options.redis_server) as stage:
-            stage.prepare(options.seed, options.sources, options.features)
+        processes = max(1, options.processes // _COMMANDS)
+        with open_stage(home, processes, options.redis_server, options.redis) as stage:
+            stage.prepare(options.seed, options.sources, options.partitions, options.features)
             report = asyncio.run(_Run(stage, options).play())
         keep = options.keep or not report.is_sound
     except (KeyboardInterrupt, SystemExit):
@@ -88,13 +98,13 @@ class _Run:
         await check.prepare(stage.servers.postgres_dsn)
         await stage.redis.attach()
         async with AsyncExitStack() as stack:
-            self._redis = await stack.enter_async_context(control_client(stage.straight_redis_url))
+            self._redis = await stack.enter_async_context(control_client(stage.redis.straight_url))
             announcers = {}
             for shop in stage.shops:
                 await stack.enter_async_context(shop.api)
                 await shop.api.behave()
                 rate = options.rate / len(stage.shops)
-                announcer = Announcer(stage.redis_url, shop, rate, options.seed, self._say)
+                announcer = Announcer(stage.redis.url, shop, rate, options.seed, options.durability, self._say)
                 announcer.in_lists = "bulk" in options.features
                 announcers[shop.name] = announcer
             self._orders = {name: announcer.orders for name, announcer in announcers.items()}
@@ -103,7 +113,8 @@ class _Run:
             self._started = time.monotonic()
             self._say(f"seed {options.seed}: {options.seconds:.0f} s of faults, {options.rate:g} orders/s")
             async with asyncio.TaskGroup() as parts:
-                watching = [parts.create_task(self._watch_commands()), parts.create_task(self._tell())]
+                observers = (self._watch_commands(), self._follow_servers(), self._tell())
+                watching = [parts.create_task(observer) for observer in observers]
                 announcing = [
                     parts.create_task(announcer.run(self._stop_announcing)) for announcer in announcers.values()
                 ]
@@ -118,7 +129,8 @@ class _Run:
                     task.cancel()
             await self._stop_workers()
             self._say("looking for every order")
-            findings = await check.find(stage, self._orders)
+            await stage.heal()
+            findings = await check.find(stage, self._orders, options.durability)
         return Report(
             options.seed,
             lifted - self._started,
@@ -133,7 +145,7 @@ class _Run:
         """Let all lanes go their way to their end."""
         faults = Faults(self._stage, self._orders, self._say)
         async with asyncio.TaskGroup() as lanes:
-            for lane in plan(self._options.seed, self._options.seconds).values():
+            for lane in plan(self._options.seed, self._options.seconds, self._options.redis).values():
                 lanes.create_task(self._go(faults, lane))
             await asyncio.sleep(self._options.seconds)
 
@@ -156,6 +168,12 @@ class _Run:
                     self._stage.start_worker()
             await asyncio.sleep(_LOOK_EVERY)
 
+    async def _follow_servers(self) -> None:
+        """Read each file that a server writes before the server removes it."""
+        while True:
+            self._stage.written.read(self._stage.redis.servers)
+            await asyncio.sleep(_FOLLOW_EVERY)
+
     async def _stop_workers(self) -> None:
         for command in self._stage.workers:
             command.ask_to_stop()
@@ -174,25 +192,28 @@ class _Run:
             if await self._queued() == (0, 0):
                 return True
             await asyncio.sleep(_LOOK_EVERY)
-        found = "\n".join([await left(self._redis, shop.keys) for shop in self._stage.shops])
+        found = "\n".join([await left(self._redis, keys) for shop in self._stage.shops for keys in shop.partitions])
         (self._stage.logs / "left.txt").write_text(f"{found}\n")
         self._say(f"NOT DRAINED: {found[:4000]}")
         return False
 
     async def _queued(self) -> tuple[int, int] | None:
-        """Entries in the lanes and the retry sets at one moment, or None while Redis does not respond."""
-        all_keys = [shop.keys for shop in self._stage.shops]
+        """Entries in the lanes and the retry sets, or None while Redis does not respond."""
         for _ in range(2):  # a connection from before a restart fails once
             with suppress(RedisError, OSError, TimeoutError):
-                async with asyncio.timeout(1), self._redis.pipeline() as pipe:
-                    for keys in all_keys:
-                        pipe.zcard(keys.retry)
-                        for lane in keys.lanes:
-                            pipe.xlen(lane.stream)
-                    counts = await pipe.execute()
-                    retries = sum(counts[::3])
-                    return sum(counts) - retries, retries
+                async with asyncio.timeout(1):
+                    counts = [await self._queued_in(keys) for shop in self._stage.shops for keys in shop.partitions]
+                return sum(entries for entries, _ in counts), sum(retries for _, retries in counts)
         return None
+
+    async def _queued_in(self, keys: Keys) -> tuple[int, int]:
+        """The same of one partition at one moment, so that a moving order is not missed."""
+        async with self._redis.pipeline() as pipe:
+            pipe.zcard(keys.retry)
+            for lane in keys.lanes:
+                pipe.xlen(lane.stream)
+            retries, *entries = await pipe.execute()
+        return sum(entries), retries
 
     # -- observations ---------------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """The stage of a chaos run: real servers behind proxies, simulated shops, and the service's commands as processes.
 
 The workers and the producers reach Redis, PostgreSQL and the API of each shop through a proxy for each. The final check, the control of
-the APIs and foreign clients connect directly. Their connections to Redis use a separate proxy, which only leads to the
-primary.
+the APIs and foreign clients connect directly.
 """
 
 import asyncio
@@ -13,17 +12,23 @@ import ssl
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, Self, assert_never
+from urllib.parse import urlsplit
 
 import aiohttp
 import psutil
-from failover import Pair
 from proxy import Proxy
 
+from chaos.cluster_side import ClusterSide
+from chaos.plan import RedisKind
+from chaos.redis_side import RedisSide, by_way_of
+from chaos.sentinel_side import SentinelSide
+from chaos.standalone_side import StandaloneSide
+from chaos.written import OPTIONS, Written
 from ingest.bench.certificate import Certificate
+from ingest.domain.partitions import Layout
 from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.lab.commands import Command
 from ingest.lab.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
@@ -94,22 +99,19 @@ class Shop:
         name: of the source. Empty if it is the only one, which is then described by environment variables.
         currency: of its orders, by which orders with the same ID differ between shops.
         proxy: on the way of the workers to the API.
+        layout: the partitions of its queue.
     """
 
     name: str
     currency: str
     api: "Api"
     proxy: Proxy
+    layout: Layout
 
     @property
-    def queue(self) -> str:
-        """The name of its queue."""
-        return queue_of(STREAM, self.name)
-
-    @property
-    def keys(self) -> Keys:
-        """The keys of its queue."""
-        return Keys.of(self.queue, GROUP)
+    def partitions(self) -> list[Keys]:
+        """The keys of each partition of its queue."""
+        return [Keys.of(queue, GROUP) for queue in self.layout.queues]
 
 
 @dataclass
@@ -121,12 +123,12 @@ class Stage:
         shops: the sources of all orders.
         workers: the worker commands that should be running.
         exits: the number of exits of worker commands by description, without commands killed as a fault.
+        written: the entries that failovers have lost.
     """
 
     home: Path
     servers: EmbeddedServers
-    redis: Pair
-    redis_straight: Proxy
+    redis: RedisSide
     postgres_proxy: Proxy
     processes: int
     _commands: ExitStack
@@ -134,40 +136,26 @@ class Stage:
     shops: list[Shop] = field(default_factory=list)
     workers: list[WorkerCommand] = field(default_factory=list)
     exits: Counter[str] = field(default_factory=Counter)
+    written: Written = field(default_factory=Written)
 
     @property
     def logs(self) -> Path:
         return self.home / "logs"
 
-    @property
-    def redis_url(self) -> str:
-        """Redis, by way of the proxy."""
-        return self.redis.url
-
-    @property
-    def straight_redis_url(self) -> str:
-        """The primary, by a way that nothing happens to."""
-        return _by_way_of(self.redis_straight, self.redis.url)
-
-    async def change_roles(self) -> None:
-        """Hand over to the replica without losing confirmed writes. The workers' proxy is unchanged."""
-        await self.redis.hand_over()
-        self.redis_straight.lead_to(self.redis.primary.port)
-        await asyncio.to_thread(self.redis_straight.cut)
-
-    def prepare(self, seed: int, sources: int, features: Collection[str] = ()) -> None:
-        """Create the tables and start the API of each source. The workers use these features."""
+    def prepare(self, seed: int, sources: int, partitions: int, features: Collection[str] = ()) -> None:
+        """Create the tables and start the API of each source. The workers use these features, and queues with that many partitions."""
         self._configure(
             {
                 **SETTINGS,
-                "INGEST_REDIS_URL": self.redis_url,
-                "INGEST_POSTGRES_DSN": _by_way_of(self.postgres_proxy, self.servers.postgres_dsn),
+                "INGEST_PARTITIONS": str(partitions),
+                "INGEST_REDIS_URL": self.redis.url,
+                "INGEST_POSTGRES_DSN": by_way_of(self.postgres_proxy, self.servers.postgres_dsn),
             }
         )
         migrate = self._start("migrate", log="migrate")
         certificate = self._certificate() if "https" in features else None
         names = [f"shop-{number}" for number in range(1, sources + 1)] if sources > 1 else [UNNAMED]
-        settings = {name: self._open_shop(name, seed, certificate, features) for name in names}
+        settings = {name: self._open_shop(name, seed, partitions, certificate, features) for name in names}
         migrate.finish()
         if sources > 1:
             self._configure({"INGEST_SOURCES": str(self._sources_file(settings))})
@@ -175,7 +163,7 @@ class Stage:
             self._configure({f"INGEST_UPSTREAM_{key.upper()}": str(value) for key, value in settings[UNNAMED].items()})
 
     def _open_shop(
-        self, name: str, seed: int, certificate: Certificate | None, features: Collection[str]
+        self, name: str, seed: int, partitions: int, certificate: Certificate | None, features: Collection[str]
     ) -> dict[str, str | int]:
         """Start the API of a source, and return the settings of it."""
         of_tls = certificate.api_options() if certificate else []
@@ -183,9 +171,10 @@ class Stage:
         url = upstream.first_url()
         currency = _CURRENCIES[len(self.shops) % len(_CURRENCIES)]
         api = Api(url.partition("/orders/")[0], currency, certificate.authority if certificate else None)
-        shop = Shop(name, currency, api, self._commands.enter_context(Proxy(urlsplit(url).port or 0)))
+        proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0))
+        shop = Shop(name, currency, api, proxy, Layout(queue_of(STREAM, name), partitions))
         self.shops.append(shop)
-        settings = UPSTREAM | {"url": _by_way_of(shop.proxy, url)}
+        settings = UPSTREAM | {"url": by_way_of(shop.proxy, url)}
         for feature in features:
             settings |= FEATURES[feature]
         if "bulk" in features:
@@ -209,6 +198,15 @@ class Stage:
         command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}")
         self.workers.append(command)
         return command
+
+    async def heal(self) -> None:
+        """Wait until Redis is complete, so that the next fault meets replicas that have everything, and note the lost entries."""
+        await self.redis.heal()
+        # No server copies a whole other one from here on, so that each replica writes what its primary writes.
+        entries = self.written.read(self.redis.servers)
+        await self.redis.heal()
+        self.written.read(self.redis.servers)
+        self.written.decide(entries, await self.redis.keepers())
 
     def await_end(self, command: WorkerCommand, within: float) -> str:
         """Wait for a worker command to end after a stop request or without its supervisor, or else kill it."""
@@ -304,33 +302,34 @@ class Api:
 
 
 @contextmanager
-def open_stage(home: Path, processes: int, redis_server: Path | None) -> Iterator[Stage]:
+def open_stage(home: Path, processes: int, redis_server: Path | None, redis_kind: RedisKind) -> Iterator[Stage]:
     """The stage with running servers. At the end of the block, only the folder remains, however this process ends.
 
     Args:
         home: a folder that does not exist yet.
         processes: worker processes of each command.
         redis_server: the program to use for Redis, by default the embedded Valkey.
+        redis_kind: how Redis runs.
     """
-    options = {**VALKEY_DURABLE, "appendfsync": "always", "repl-diskless-sync-delay": "0"}
+    options = {**VALKEY_DURABLE, **OPTIONS, "repl-diskless-sync-delay": "0"}
     with ExitStack() as stack:
         servers = stack.enter_context(embedded_servers(directory=home, durable=True, valkey_options=options))
-        if redis_server is not None:
-            other = ValkeyServer(home / "redis", binary=redis_server, options=options)
-            servers = replace(servers, valkey=stack.enter_context(other))
-        replica = ValkeyServer(home / "replica", binary=redis_server, options=options)
-        replica.password = servers.valkey.password
-        stack.enter_context(replica)
+        redis: RedisSide
+        match redis_kind:
+            case RedisKind.STANDALONE:
+                primary = servers.valkey
+                if redis_server is not None:
+                    primary = stack.enter_context(ValkeyServer(home / "redis", binary=redis_server, options=options))
+                replica = ValkeyServer(home / "replica", binary=redis_server, options=options)
+                redis = stack.enter_context(StandaloneSide.open(primary, replica))
+            case RedisKind.SENTINEL:
+                redis = stack.enter_context(SentinelSide.open(home / "watched", redis_server))
+            case RedisKind.CLUSTER:
+                redis = stack.enter_context(ClusterSide.open(home / "cluster", redis_server))
+            case _:
+                assert_never(redis_kind)
         (home / "logs").mkdir()
-        redis_proxy, redis_straight = (stack.enter_context(Proxy(servers.valkey.port)) for _ in range(2))
-        redis = Pair(servers.valkey, replica, redis_proxy)
         postgres_proxy = stack.enter_context(Proxy(servers.postgres.port))
         watchdog = stack.enter_context(Watchdog())
         commands = stack.enter_context(ExitStack())
-        yield Stage(home, servers, redis, redis_straight, postgres_proxy, processes, commands, watchdog)
-
-
-def _by_way_of(proxy: Proxy, url: str) -> str:
-    parts = urlsplit(url)
-    account, at, _ = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{account}{at}127.0.0.1:{proxy.port}"))
+        yield Stage(home, servers, redis, postgres_proxy, processes, commands, watchdog)

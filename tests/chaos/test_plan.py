@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.plan import GROUPS, LANES, SECONDS, Kind, all_of, plan
+from chaos.plan import GROUPS, LANES, SECONDS, Kind, RedisKind, all_of, kinds_with, plan
 
 seeds = st.integers(0, 2**32)
 
@@ -20,17 +20,17 @@ def test_the_same_seed_gives_the_same_plan(seed: int) -> None:
 def test_every_kind_of_fault_occurs_in_a_minute(seed: int) -> None:
     kinds = {fault.kind for fault in all_of(plan(seed, 60.0))}
 
-    assert kinds == set(Kind)
+    assert kinds == set(kinds_with(RedisKind.STANDALONE))
 
 
-@given(seeds)
-def test_ten_minutes_have_their_share_of_each(seed: int) -> None:
-    kinds = Counter(fault.kind for fault in all_of(plan(seed, 600.0)))
+@given(seeds, st.sampled_from(RedisKind))
+def test_ten_minutes_have_their_share_of_each(seed: int, redis: RedisKind) -> None:
+    kinds = Counter(fault.kind for fault in all_of(plan(seed, 600.0, redis)))
 
     def total(group: str) -> int:
         return sum(kinds[kind] for kind in GROUPS[group])
 
-    assert set(kinds) == set(Kind)
+    assert set(kinds) == set(kinds_with(redis))
     assert total("worker kills") >= 20
     assert total("Redis restarts") >= 5
     assert total("PostgreSQL restarts") >= 5
