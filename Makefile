@@ -95,7 +95,7 @@ bench: .venv/ready  ## benchmark the service against a bare loop; ARGS="patterns
 	@exec .venv/bin/ingest bench $(or $(ARGS),pipeline --vs bare)
 
 .PHONY: chaos
-chaos: .venv/ready  ## chaos testing for MINUTES=1: random faults, and no order may be lost; SEED=… repeats a run
+chaos: .venv/ready  ## chaos testing for MINUTES=1: random faults, and no order may be lost; SEED=… repeats a run; ARGS="--topology cluster"
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) --sources $(SOURCES) $(ARGS)
 
@@ -108,8 +108,12 @@ scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 q
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)
 
 .PHONY: fleet
-fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis; ARGS="--rate 5000 --processes 100"
+fleet: .venv/ready servers  ## the cost of 1,000 worker processes for Redis; ARGS="--rate 5000 --processes 100 --nodes 6 --partitions 6"
 	@cd tests && exec ../.venv/bin/python -m scale.measure $(ARGS)
+
+.PHONY: nodes
+nodes: .venv/ready  ## throughput of a Redis Cluster with 1, 2 and 4 nodes of equal CPU shares, and the CPU of an order; root on Linux
+	@cd tests && exec ../.venv/bin/python -m scale.nodes $(ARGS)
 
 .PHONY: rolling
 rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"

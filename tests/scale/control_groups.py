@@ -11,7 +11,6 @@ from time import monotonic, sleep
 MOUNT = Path("/sys/fs/cgroup")
 MIB = 1024 * 1024
 _PREFIX = "ingest-rehearsal-"
-_PERIOD = 100_000  # µs, as container engines set it
 _CONTROLLERS = ("cpu", "cpuacct", "memory")
 _SECONDS_TO_EMPTY = 10.0
 # It joins the groups before it becomes the program, so that everything the program uses counts.
@@ -20,10 +19,15 @@ _JOIN = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; e
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a container in processors and bytes."""
+    """The limits of a container in processors and bytes.
+
+    Attributes:
+        period: µs in which it may use its share of the processors, by default as container engines set it.
+    """
 
     cpus: float
     memory: int
+    period: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,12 @@ class ControlGroup:
             (MOUNT / "cgroup.subtree_control").write_text("+cpu +memory")
         for folder in set(self._folders.values()):
             folder.mkdir()
-        quota = int(limits.cpus * _PERIOD)
+        period, quota = limits.period, int(limits.cpus * limits.period)
         if self.is_v2:
-            self._write("cpu", "cpu.max", f"{quota} {_PERIOD}")
+            self._write("cpu", "cpu.max", f"{quota} {period}")
             self._write("memory", "memory.max", str(limits.memory))
         else:
-            self._write("cpu", "cpu.cfs_period_us", str(_PERIOD))
+            self._write("cpu", "cpu.cfs_period_us", str(period))
             self._write("cpu", "cpu.cfs_quota_us", str(quota))
             self._write("memory", "memory.limit_in_bytes", str(limits.memory))
 

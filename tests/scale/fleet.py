@@ -7,8 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from consumers import Consumer
-
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
@@ -18,6 +16,10 @@ from ingest.flow.read.reader import BLOCK, Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
+from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 GROUP = "ingest"
@@ -28,7 +30,8 @@ LEASE = 30.0
 class Member:
     """One process of the fleet."""
 
-    consumer: Consumer
+    name: str
+    consumer: PartitionedConsumer
     reader: Reader
     heartbeats: Heartbeats
     maintenance: GroupMaintenance
@@ -42,11 +45,13 @@ class Fleet:
         taken: number of orders that each process has taken, by its name.
     """
 
-    def __init__(self, url: str, queue: str, block: float, lifetime: float) -> None:
+    def __init__(self, url: str, queue: str, partitions: int, block: float, lifetime: float, room: int) -> None:
         self._url = url
         self._queue = queue
+        self._partitions = partitions
         self._block = block
         self._lifetime = lifetime
+        self._room = room
         self._metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
         self._stop = Shutdown(LEASE)
         self.members: list[Member] = []
@@ -60,26 +65,38 @@ class Fleet:
         queue: str,
         processes: int,
         *,
+        partitions: int = 1,
         block: float = BLOCK,
         lifetime: float = 600.0,
+        room: int = 100,
         prefix: str = "process",
     ) -> AsyncIterator["Fleet"]:
-        """A fleet that is connected, and does nothing yet."""
-        fleet = cls(url, queue, block, lifetime)
+        """A fleet that is connected, and does nothing yet. While it works, a process reads up to `room` orders."""
+        fleet = cls(url, queue, partitions, block, lifetime, room)
         async with AsyncExitStack() as stack:
             for number in range(processes):
                 await fleet._join(stack, f"{prefix}-{number}")
             yield fleet
 
     async def _join(self, stack: AsyncExitStack, name: str) -> None:
-        consumer = await stack.enter_async_context(Consumer.open(self._url, self._queue, GROUP, name, 60.0))
-        await consumer.ensure_group()
+        connections = await stack.enter_async_context(QueueConnections.open(self._url))
+        opening = PartitionedConsumer.open(
+            connections,
+            LayoutRecord(connections.control, self._queue, self._partitions),
+            lambda queue, reading: Consumer.sharing(connections, queue, GROUP, name, self._block, reading=reading),
+            GROUP,
+            name,
+            self._block,
+            self._lifetime,
+        )
+        consumer = await stack.enter_async_context(opening)
         in_flight = Held()
-        heartbeats = Heartbeats(consumer, in_flight, LEASE, self._lifetime, SharedClock())
-        reclaimer = Reclaimer(consumer, in_flight, self._metrics.redeliveries)
-        release = Moves(consumer, in_flight, self._metrics).release_unprocessed
-        reader = Reader(consumer, reclaimer, release, heartbeats, isolate_above=3, block=self._block)
-        self.members.append(Member(consumer, reader, heartbeats, GroupMaintenance(consumer, heartbeats, LEASE)))
+        heartbeats = Heartbeats(consumer.liveness, in_flight, LEASE, self._lifetime, SharedClock())
+        reclaimer = Reclaimer(consumer.reading, in_flight, self._metrics.redeliveries)
+        release = Moves(consumer.settling, in_flight, self._metrics).release_unprocessed
+        reader = Reader(consumer.reading, reclaimer, release, heartbeats, isolate_above=3, block=self._block)
+        maintenance = GroupMaintenance(consumer.maintenance, heartbeats, LEASE)
+        self.members.append(Member(name, consumer, reader, heartbeats, maintenance))
 
     async def send_heartbeats(self) -> None:
         """Let each process send a heartbeat and read the number of consumers."""
@@ -111,18 +128,22 @@ class Fleet:
 
         async def work(member: Member) -> None:
             while True:
-                if taken := (await member.reader.read(100, self._stop)).deliveries:
+                if taken := (await member.reader.read(self._room, self._stop)).deliveries:
                     task = asyncio.create_task(finish(member, taken))
                     finishing.add(task)
                     task.add_done_callback(finishing.discard)
 
-        living = [part for member in self.members for part in (member.heartbeats.run(), member.maintenance.run())]
+        living = [
+            part
+            for member in self.members
+            for part in (member.heartbeats.run(), member.maintenance.run(), member.consumer.run())
+        ]
         async with _all([*living, *(work(member) for member in self.members)]):
             yield
 
     async def _finish(self, member: Member, taken: list[Delivery]) -> None:
-        self.taken[member.consumer.name] += len(taken)
-        await member.consumer.ack([delivery.entry for delivery in taken])
+        self.taken[member.name] += len(taken)
+        await member.consumer.settling.ack([delivery.entry for delivery in taken])
 
 
 @asynccontextmanager

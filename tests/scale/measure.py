@@ -8,20 +8,25 @@ import argparse
 import asyncio
 import multiprocessing
 import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvloop
 from redis.asyncio import Redis
 from scale.fleet import Fleet
+from scale.limited_servers import cluster, standalone
 from servers.kinds import KINDS, Kind
 from support import becomes
 
+from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client
 
 QUEUE = "fleet"
-KEYS = Keys.of(QUEUE)
 LIFETIME = 6.0
 # Seconds of the external API.
 LATENCY = 0.15
@@ -29,11 +34,12 @@ PROGRAMS = 2
 WARM_UP = 8.0
 
 
-def part_of_fleet(url: str, processes: int, number: int) -> None:
+def part_of_fleet(url: str, partitions: int, processes: int, number: int) -> None:
     """Run one program with its share of the processes until it is stopped."""
 
     async def main() -> None:
-        async with Fleet.open(url, QUEUE, processes, lifetime=LIFETIME, prefix=f"program-{number}") as fleet:
+        opened = Fleet.open(url, QUEUE, processes, partitions=partitions, lifetime=LIFETIME, prefix=f"program-{number}")
+        async with opened as fleet:
             await fleet.send_heartbeats()
             async with fleet.working(LATENCY):
                 await asyncio.Event().wait()
@@ -41,66 +47,104 @@ def part_of_fleet(url: str, processes: int, number: int) -> None:
     uvloop.run(main())
 
 
-async def announce(url: str, rate: int, at_once: int) -> None:
+async def announce(url: str, partitions: int, rate: int, at_once: int) -> None:
     """Announce orders at this rate in batches."""
     every = at_once / rate
-    async with Producer.connect(url, QUEUE) as producer:
+    async with Producer.connect(url, QUEUE, partitions=partitions) as producer:
         for number in range(1_000_000):
             started = time.monotonic()
             await producer.enqueue(f"order-{number}-{order}" for order in range(at_once))
             await asyncio.sleep(max(0.0, every - (time.monotonic() - started)))
 
 
-async def used(redis: Redis) -> float:
-    """Seconds of the processor that the thread which answers has used."""
-    facts = await redis.info("cpu")
-    return float(facts["used_cpu_user_main_thread"] + facts["used_cpu_sys_main_thread"])
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counters of one server.
+
+    Attributes:
+        cpu: seconds of the processor that the thread which serves clients has used.
+        calls: of scripts and of reads.
+        entries: that the streams have ever had.
+        left: entries in the streams.
+        connections: of clients, and how many of them wait in a read.
+    """
+
+    cpu: float
+    calls: int
+    entries: int
+    left: int
+    connections: int
+    blocked: int
+
+    @classmethod
+    async def of(cls, redis: Redis) -> "Counts":
+        """Those of now."""
+        cpu, stats, clients = [await redis.info(section) for section in ("cpu", "commandstats", "clients")]
+        streams = [await redis.xinfo_stream(key) async for key in redis.scan_iter("ingest:*:stream", count=1000)]
+        return cls(
+            cpu=float(cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]),
+            calls=sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "xreadgroup")),
+            entries=sum(int(stream["entries-added"]) for stream in streams),
+            left=sum(int(stream["length"]) for stream in streams),
+            connections=int(clients["connected_clients"]),
+            blocked=int(clients["blocked_clients"]),
+        )
 
 
-async def measure(redis: Redis, url: str, seconds: float, rate: int, at_once: int) -> None:
+async def measure(servers: Sequence[Redis], url: str, partitions: int, seconds: float, rate: int, at_once: int) -> None:
     """Print the usage and the calls of Redis over this number of seconds."""
-    announcing = asyncio.create_task(announce(url, rate, at_once)) if rate else None
+    announcing = asyncio.create_task(announce(url, partitions, rate, at_once)) if rate else None
     await asyncio.sleep(WARM_UP)
-    await redis.config_resetstat()
-    before, began, added = await used(redis), time.monotonic(), await entries(redis)
+    before, began = [await Counts.of(redis) for redis in servers], time.monotonic()
     await asyncio.sleep(seconds)
-    share = (await used(redis) - before) / (time.monotonic() - began)
-    span = time.monotonic() - began
-    stats = await redis.info("commandstats")
-    asked = {name: stats.get(f"cmdstat_{name}", {}).get("calls", 0) / span for name in ("evalsha", "xreadgroup")}
-    clients = await redis.info("clients")
+    after, span = [await Counts.of(redis) for redis in servers], time.monotonic() - began
+    shares = [(now.cpu - then.cpu) / span for then, now in zip(before, after, strict=True)]
+    each = f" (of each server: {min(shares):.1%} to {max(shares):.1%})" if len(servers) > 1 else ""
+    calls, orders = (
+        sum(getattr(now, name) - getattr(then, name) for then, now in zip(before, after, strict=True)) / span
+        for name in ("calls", "entries")
+    )
     print(  # noqa: T201  what it is for
-        f"  {share:6.1%} of a core; {asked['xreadgroup']:,.0f} reads and {asked['evalsha']:,.0f} scripts a second; "
-        f"{(await entries(redis) - added) / span:,.0f} orders a second; {clients['connected_clients']:,} connections, "
-        f"{clients['blocked_clients']} blocked; backlog {await redis.xlen(KEYS.stream):,}"
+        f"  {sum(shares):6.1%} of a core{each}; {calls:,.0f} scripts and reads a second; {orders:,.0f} orders a second; "
+        f"{sum(now.connections for now in after):,} connections, at most {max(now.connections for now in after):,} of a server, "
+        f"{sum(now.blocked for now in after)} blocked; backlog {sum(now.left for now in after):,}"
     )
     if announcing:
         announcing.cancel()
 
 
-async def entries(redis: Redis) -> int:
-    """How many entries the stream has ever had."""
-    return int((await redis.xinfo_stream(KEYS.stream))["entries-added"])
-
-
-async def run(kind: Kind, processes: int, rates: list[int], seconds: float, at_once: int) -> None:
+async def run(kind: Kind, options: argparse.Namespace) -> None:
     """One kind of server, at each rate."""
-    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
-        context = multiprocessing.get_context("spawn")
-        programs = [
-            context.Process(target=part_of_fleet, args=(server.url, processes // PROGRAMS, number), daemon=True)
-            for number in range(PROGRAMS)
-        ]
-        for program in programs:
-            program.start()
-        async with Redis.from_url(server.url, socket_timeout=60) as redis:
-            await becomes(lambda: redis.zcard(KEYS.alive), processes // PROGRAMS * PROGRAMS, within=120.0)
-            for rate in rates:
-                print(f"{kind.name}, {processes:,} processes, {rate:,} orders/s:", flush=True)  # noqa: T201  as above
-                await measure(redis, server.url, seconds, rate, at_once)
-        for program in programs:
-            program.kill()
-            program.join()
+    processes, partitions = options.processes // PROGRAMS * PROGRAMS, options.partitions
+    with TemporaryDirectory(prefix="ingest-") as folder:
+        made = (
+            cluster(kind, Path(folder), options.nodes, None) if options.nodes else standalone(kind, Path(folder), None)
+        )
+        async with made as (url, servers), AsyncExitStack() as stack:
+            context = multiprocessing.get_context("spawn")
+            programs = [
+                context.Process(
+                    target=part_of_fleet, args=(url, partitions, processes // PROGRAMS, number), daemon=True
+                )
+                for number in range(PROGRAMS)
+            ]
+            for program in programs:
+                program.start()
+                stack.callback(program.join)
+                stack.callback(program.kill)
+            clients = [
+                await stack.enter_async_context(Redis.from_url(server.url, socket_timeout=60)) for server in servers
+            ]
+            watching = await stack.enter_async_context(control_client(url))
+            alive = Keys.of(Layout(QUEUE, partitions).current[-1]).alive
+            await becomes(lambda: watching.zcard(alive), processes, within=300.0)
+            where = f"a cluster of {options.nodes} nodes" if options.nodes else "one server"
+            for rate in options.rate or [0, 5000]:
+                print(  # noqa: T201  as above
+                    f"{kind.name}, {where}, {partitions} partitions, {processes:,} processes, {rate:,} orders/s:",
+                    flush=True,
+                )
+                await measure(clients, url, partitions, options.seconds, rate, options.at_once)
 
 
 def main() -> None:
@@ -109,12 +153,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1000)
     parser.add_argument("--rate", type=int, action="append", help="orders per second; may be given again; 0 is idle")
     parser.add_argument("--at-once", type=int, default=20, help="orders of one announcement")
+    parser.add_argument("--nodes", type=int, default=0, help="of a cluster; 0 is one server without a cluster (0)")
+    parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--kind", choices=[kind.name for kind in KINDS], action="append")
     options = parser.parse_args()
     for kind in KINDS:
         if not options.kind or kind.name in options.kind:
-            uvloop.run(run(kind, options.processes, options.rate or [0, 5000], options.seconds, options.at_once))
+            uvloop.run(run(kind, options))
 
 
 if __name__ == "__main__":
