@@ -114,10 +114,10 @@ async def test_a_batch_that_is_sent_again_or_comes_late_is_added_once(redis: Red
     async with control_client(redis_url) as client:
         enqueue = load(client, "enqueue")
         script_keys = [keys.stream, keys.records + "producer", keys.clock, keys.pushed]
-        batch = ["producer", 1, 0, 2, "a", "b"]
+        batch = ["producer", 1, 0, 1, 2, "a", "b"]
         added = [await enqueue(script_keys, [0, *batch]) for _ in range(3)]
 
-        next_one = await enqueue(script_keys, [0, "producer", 2, 0, 1, "c"])
+        next_one = await enqueue(script_keys, [0, "producer", 2, 0, 1, 1, "c"])
         late = await enqueue(script_keys, [0, *batch])
 
     assert added == [[2], [0], [0]]

@@ -7,12 +7,16 @@ from contract.heartbeating import GROUP, NOW, connect
 from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.erasing import QueueEraser
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.partitions.repartitioning import ChangedMeanwhile, Repartitioning
+from ingest.queue.produce.producer_errors import QueueClosed
+from ingest.queue.produce.queue_producer import ProducerOptions, QueueProducer
+from ingest.queue.produce.submission import submissions
 
 ORDERS = [f"order-{number}" for number in range(40)]
 
@@ -42,12 +46,6 @@ async def work_off(redis_url: str, queue: str) -> list[str]:
         deliveries = [each for _ in range(2) for each in await consumer.read(100, NOW)]
         await consumer.ack([each.entry for each in deliveries])
     return [str(each.order_id) for each in deliveries]
-
-
-async def pass_time(redis: Redis, queue: str) -> None:
-    """Let the change of a shared partition be further back than any producer's last reading of the record."""
-    opened_at = int(await redis.hget(Keys.of(queue).clock, "opened_at") or 0)
-    await redis.hset(Keys.of(queue).clock, "opened_at", str(opened_at - 11_000))
 
 
 async def test_a_change_is_complete_when_the_former_queue_is_processed(
@@ -143,20 +141,17 @@ async def test_orders_from_before_are_waited_for_in_a_partition_that_both_layout
 ) -> None:
     await repartitioning.begin(2)
     await repartitioning.drain()
-    first, second = partition_queue(queue_name, 0, 2), partition_queue(queue_name, 1, 2)
+    first = partition_queue(queue_name, 0, 2)
     await redis.xadd(Keys.of(first).stream, {"order_id": "a"}, id="1-1")
     await dead_letter(redis, first, *(each for each in ORDERS if crc32(each.encode()) % 2 == 0))
 
     layout = await repartitioning.begin(3)
-    in_use = await repartitioning.drain()
-    for queue in (first, second):
-        await pass_time(redis, queue)
     before = await repartitioning.drain()
     assert await work_off(redis_url, first) == ["a"]
     await redis.xadd(Keys.of(first).stream, {"order_id": "new"}, id=f"{2**42}-0")
     ended = await repartitioning.drain()
 
-    assert [[*each.waiting_for] for each in (in_use, before)] == [[first, second], [first]]
+    assert before.waiting_for == [first]
     assert ended.layout == Layout(queue_name, 3, (), layout.generation + 1)
     for queue in layout.current:
         assert {layout.queue_of_order(each) for each in await dead_orders(redis, queue)} <= {queue}
@@ -252,3 +247,20 @@ async def test_a_document_is_later_than_those_of_the_former_partition(
     layout = await repartitioning.begin(3)
 
     assert [(await redis.get(Keys.of(queue).pushed) or b"").decode() for queue in layout.current] == [latest] * 3
+
+
+async def test_a_producer_is_rejected_by_a_partition_that_both_layouts_have(
+    redis: Redis, repartitioning: Repartitioning
+) -> None:
+    await repartitioning.begin(2)
+    layout = await repartitioning.begin(3)
+    options = ProducerOptions(0, Durability.MEMORY, 1, 3_600.0, lambda _: None)
+    former, current = (QueueProducer(redis, layout.current[0], number, options) for number in (2, 3))
+
+    with pytest.raises(QueueClosed):
+        await former.submit(submissions("a", None, 500), express=False, waits=True)
+    await current.submit(submissions("a", None, 500), express=False, waits=True)
+
+    assert await redis.xlen(Keys.of(layout.current[0]).stream) == 1
+    for producer in (former, current):
+        await producer.close()

@@ -2,15 +2,15 @@
 -- Accepts one batch of a producer: all of it or none, and never twice.
 -- KEYS: stream, the producer's record, clock, pushed; then for each submission that is not plain: its idempotency record, if it has a key, and
 --   if it is coalesced, the waiting record of each of its orders without a document
--- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders are plain,
---   those orders; then for each other submission: its digest (empty: no key), for how long its orders are coalesced (ms; 0: not),
+-- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many partitions
+--   the producer has divided its orders by, how many orders are plain, those orders; then for each other submission: its digest (empty: no key), for how long its orders are coalesced (ms; 0: not),
 --   how many orders it has, its orders
 -- An order is its ID, if that begins with an ASCII character, or a MessagePack array of its fields' names and values.
 -- returns: how many orders were added, and for each submission that is not plain how many of its orders were added, now or when
 --   it was sent before (-1: none, because its key belongs to other orders; -2 less that number: it was sent before, under its key).
 --   If the batch would exceed the limit: -1, how many orders there is room for, and for each submission that is not plain how many
---   it would add. If the queue is closed, because orders belong to other partitions now: -2
-local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])
+--   it would add. If the queue is closed, or orders are divided by another number of partitions now: -2
+local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[6])
 
 -- When a document is accepted, in microseconds by the queue's clock, and later than all documents before it. Of two documents without
 -- their own version the later one wins, even in different lanes. Entry IDs would not do: each lane counts its own, and they stand
@@ -53,7 +53,7 @@ end
 -- Everything is read before anything is written, so that an error leaves nothing half done.
 local others = {}
 local has_unkeyed = plain > 0
-local at, next_key = 6 + plain, 5
+local at, next_key = 7 + plain, 5
 while ARGV[at] do
   local other = {digest = ARGV[at], coalesce = tonumber(ARGV[at + 1]), first = at + 3, waiting = {}, adds = {}}
   other.last = at + 2 + tonumber(ARGV[at + 2])
@@ -122,8 +122,11 @@ for _, other in ipairs(others) do
   end
 end
 -- A batch that was added before the queue was closed is still confirmed.
-if needed > 0 and redis.call('HMGET', KEYS[3], 'closed')[1] then
-  return {-2}
+if needed > 0 then
+  local closed, divided_by = unpack(redis.call('HMGET', KEYS[3], 'closed', 'divided_by'))
+  if closed or (divided_by and divided_by ~= ARGV[5]) then
+    return {-2}
+  end
 end
 if limit > 0 and needed > 0 then
   local room = limit - redis.call('XLEN', KEYS[1])
@@ -148,7 +151,7 @@ local function is_nearly_full()
 end
 
 local function takes_memory()
-  for i = 6, 5 + plain do
+  for i = 7, 6 + plain do
     if not is_id(ARGV[i]) and not is_added then
       return true
     end
@@ -170,7 +173,7 @@ local function add(order)
   return redis.call('XADD', KEYS[1], '*', fields(order))
 end
 
-for i = 6, is_added and 0 or 5 + plain do
+for i = 7, is_added and 0 or 6 + plain do
   add(ARGV[i])
 end
 for _, other in ipairs(others) do

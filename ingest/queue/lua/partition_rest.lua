@@ -2,24 +2,23 @@
 -- needs: lists
 -- How many orders of a former layout the queue of a partition contains, in one step, because they move between its keys.
 -- KEYS: clock, stream, express; for each group: retry, retry announced
--- ARGV: 1 if the partition belongs to the current layout as well, so that only orders from before count; for how long (ms) after the change
---   producers may have used the former layout
+-- ARGV: the current number of partitions if the queue is one of them, so that only orders from before count; otherwise 0
 -- returns: entries of the lanes, retries, 1 if there are orders of the former layout, 1 if producers can add further ones
 local MOST_EXAMINED = 1000
-local closed, opened_at = unpack(redis.call('HMGET', KEYS[1], 'closed', 'opened_at'))
+local closed, divided_by, divided_at = unpack(redis.call('HMGET', KEYS[1], 'closed', 'divided_by', 'divided_at'))
 local entries, retries = redis.call('XLEN', KEYS[2]) + redis.call('XLEN', KEYS[3]), 0
 for i = 4, #KEYS, 2 do
   retries = retries + redis.call('ZCARD', KEYS[i])
 end
-if ARGV[1] ~= '1' then
+if ARGV[1] == '0' then
   return {entries, retries, entries + retries > 0 and 1 or 0, closed and 0 or 1}
 end
 
-local time = redis.call('TIME')
-local limit = (tonumber(opened_at) or 0) + tonumber(ARGV[2])
-local is_open = time[1] * 1000 < limit or not opened_at
+if divided_by ~= ARGV[1] then
+  return {entries, retries, 1, 1}
+end
 local function is_before(at)
-  return at and tonumber(at) and tonumber(at) < limit
+  return at and tonumber(at) and tonumber(at) <= tonumber(divided_at)
 end
 
 local function has_before()
@@ -52,4 +51,4 @@ local function has_before()
   end
   return false
 end
-return {entries, retries, has_before() and 1 or 0, is_open and 1 or 0}
+return {entries, retries, has_before() and 1 or 0, 0}

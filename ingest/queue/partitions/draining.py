@@ -23,8 +23,6 @@ _EVERYTHING = Selection(everything=True)
 _ERASED_PAGE = 1_000
 # Dead letters that are moved by one round trip each way.
 _MOVED_TOGETHER = 50
-# How long after a change a producer may enqueue by the former layout: it reads the record every five seconds.
-_FOLLOWED_WITHIN = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class Draining:
             of_group = Keys.of(queue, group)
             names += [of_group.retry, of_group.retry_announced]
         with translated():
-            arguments = [int(is_current), int(_FOLLOWED_WITHIN * 1000)]
+            arguments = [layout.partitions if is_current else 0]
             entries, retries, has_orders, is_open = await self._rest(names, arguments)
         counts = (0, 0) if is_current else (int(entries), int(retries))
         return Rest(*counts, is_open=bool(is_open), is_empty=not (has_orders or is_open))

@@ -28,21 +28,21 @@ class PartitionGates:
         await self._open_all(layout.current, latest)
 
     async def settle(self, layout: Layout) -> None:
-        """Close the former partitions of a recorded layout, and reject producers that have divided their orders by an earlier one."""
+        """Close the former partitions of a recorded layout, and reject producers that have divided their orders by another number."""
         former = [queue for queue in layout.queues if queue not in layout.current]
         latest = 0
         for queue in former:
             keys = Keys.of(queue)
             with translated():
                 latest = max(latest, int(await self._close([keys.clock, keys.pushed], [layout.generation])))
-        await self._open_all(layout.current, latest, layout.generation)
+        await self._open_all(layout.current, latest, layout.generation, layout.partitions)
 
     async def _latest_document(self, queue: str) -> int:
         with translated():
             return int(await self._client.get(Keys.of(queue).pushed) or 0)
 
-    async def _open_all(self, queues: Sequence[str], latest: int, *generation: int) -> None:
+    async def _open_all(self, queues: Sequence[str], latest: int, *recorded: int) -> None:
         for queue in queues:
             keys = Keys.of(queue)
             with translated():
-                await self._open([keys.clock, keys.pushed], [latest, *generation])
+                await self._open([keys.clock, keys.pushed], [latest, *recorded])

@@ -121,7 +121,7 @@ class Repartitioning:
             if is_drained:
                 drained.append(number)
         if is_open:
-            # A failover has lost it, or the former layout may be in use for a few more seconds.
+            # A failover has lost it.
             await self._gates.settle(layout)
         if drained:
             layout = await self._drop(layout, drained)

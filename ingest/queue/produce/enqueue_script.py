@@ -73,12 +73,14 @@ class Destination:
     Attributes:
         limit: the backlog limit, or 0 for none.
         lifetime: seconds for which an idempotency key is remembered.
+        partitions: by how many partitions orders are divided.
     """
 
     keys: Keys
     lane: LaneKeys
     limit: int
     lifetime: float
+    partitions: int
 
 
 class EnqueueScript:
@@ -106,7 +108,7 @@ class EnqueueScript:
         others, to = _others(batch), self._to
         keys = [to.lane.stream, f"{to.keys.records}{self._producer}", to.keys.clock, to.keys.pushed]
         orders = [order for submission in batch if submission.is_plain for order in submission.orders]
-        arguments = [self._to.limit, self._producer, number, self._lifetime, len(orders), *orders]
+        arguments = [self._to.limit, self._producer, number, self._lifetime, to.partitions, len(orders), *orders]
         for index in others:
             keys += self._keys(batch[index])
             arguments += [batch[index].digest, batch[index].coalesce, len(batch[index].orders), *batch[index].orders]

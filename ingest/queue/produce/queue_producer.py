@@ -42,7 +42,7 @@ class QueueProducer:
     Args:
         client: a connection to Redis.
         queue: name of the partition's queue.
-        partitions: how many partitions share the backlog limit.
+        partitions: by how many partitions orders are divided, which share the backlog limit.
         options: of the producer.
 
     Attributes:
@@ -53,6 +53,7 @@ class QueueProducer:
         self._client = client
         self._keys = Keys.of(queue)
         self._options = options
+        self._partitions = partitions
         self._limit = -(-options.backlog_limit // partitions)
         # Part of the error of a full backlog.
         self._of = f" of {queue}" if partitions > 1 else ""
@@ -65,7 +66,7 @@ class QueueProducer:
         self._express = self._lane(express, f"{name}:express")
 
     def _lane(self, lane: LaneKeys, name: str) -> GroupCommit:
-        to = Destination(self._keys, lane, self._limit, self._options.idempotency_lifetime)
+        to = Destination(self._keys, lane, self._limit, self._options.idempotency_lifetime, self._partitions)
         backlog = Backlog(self._client, lane.stream)
         commit: dict[str, Any] = {
             "most": self.most,
