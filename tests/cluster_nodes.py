@@ -40,16 +40,13 @@ class ClusterServer(HostedServer):
         watchdog: Watchdog,
     ) -> None:
         super().__init__(folder, kind, password, {**_OPTIONS, "masterauth": password, **options}, network, watchdog)
-        self.bus = self.tls_port = 0
+        self.bus = 0
 
     def _local_command(self, port: int) -> Sequence[str | Path]:
         if self._port is None:
             # Other than the default of 10,000 above the port, it is not used for outgoing connections either.
             self.bus = free_port()
             self._options = {**self._options, "cluster-port": str(self.bus)}
-            if "tls-cluster" in self._options:
-                self.tls_port = free_port()
-                self._options = {**self._options, "tls-port": str(self.tls_port)}
         return super()._local_command(port)
 
 

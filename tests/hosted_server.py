@@ -7,6 +7,7 @@ from node_network import NodeNetwork
 from servers.kinds import Kind
 
 from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
 from ingest.lab.watchdog import Watchdog
 
 
@@ -34,6 +35,15 @@ class HostedServer(ValkeyServer):
         bind, self._there = network.add() if network else ("127.0.0.1", list)
         super().__init__(folder, binary=kind.binary, options={"bind": bind, **options}, watchdog=watchdog)
         self.password = password
+        # Besides the port without TLS, if the options contain certificates.
+        self.tls_port = free_port() if "tls-cert-file" in options else 0
+        if self.tls_port:
+            self._options = {**self._options, "tls-port": str(self.tls_port)}
+
+    @property
+    def tls_options(self) -> Mapping[str, str]:
+        """The lines of its configuration that another server with the same certificate needs."""
+        return {name: value for name, value in self._options.items() if name.startswith("tls-") and name != "tls-port"}
 
     @property
     def address(self) -> str:

@@ -36,7 +36,7 @@ class SentinelServer(HostedServer):
         network: NodeNetwork | None,
         down_after: int,
     ) -> None:
-        super().__init__(folder, kind, password, {}, network)
+        super().__init__(folder, kind, password, watched.tls_options, network)
         self._watched = watched
         self._down_after = down_after
 
@@ -48,11 +48,12 @@ class SentinelServer(HostedServer):
                 f"bind {self.host}",
                 f"requirepass {self.password}",
                 f"sentinel sentinel-pass {self.password}",
-                f"sentinel monitor {SERVICE} {self._watched.host} {self._watched.port} {_QUORUM}",
+                f"sentinel monitor {SERVICE} {self._watched.host} {self._watched.tls_port or self._watched.port} {_QUORUM}",
                 f"sentinel auth-pass {SERVICE} {self._watched.password}",
                 f"sentinel down-after-milliseconds {SERVICE} {self._down_after}",
                 f"sentinel failover-timeout {SERVICE} 3000",
                 f"port {port}",
+                *(f"{name} {value}" for name, value in self._options.items() if name.startswith("tls-")),
             ]
             configuration.touch(mode=0o600)
             configuration.write_text("\n".join(lines) + "\n")
@@ -83,7 +84,8 @@ class SentinelSet:
             folder: for the servers' folders.
             network: gives each server a host that can be cut off.
             down_after: milliseconds after which the primary counts as down.
-            options: lines of the configuration of the primary and the replica, with `_` for `-`.
+            options: lines of the configuration of the primary and the replica, with `_` for `-`. Those of TLS are for the Sentinels
+                as well.
         """
         password, sentinel_password = secrets.token_urlsafe(18), secrets.token_urlsafe(18)
         given = {name.replace("_", "-"): value for name, value in options.items()}
@@ -114,7 +116,7 @@ class SentinelSet:
         """Make the second server the replica of the first, and wait until all are complete."""
         # A restarted server has no such line in its configuration, because it may have been promoted.
         first, second = self.servers
-        await _ask(second, "REPLICAOF", first.host, first.port)
+        await _ask(second, "REPLICAOF", first.host, first.tls_port or first.port)
         await self.become_complete()
 
     async def become_complete(self) -> None:
@@ -128,7 +130,7 @@ class SentinelSet:
         """The server that most Sentinels report as the primary."""
         ports = [(await _state(sentinel))["port"] for sentinel in self.sentinels if sentinel.is_running()]
         port = max(set(ports), key=ports.count)
-        return next(server for server in self.servers if server.port == port)
+        return next(server for server in self.servers if port in {server.port, server.tls_port})
 
     async def fail_over(self) -> None:
         """Let a Sentinel exchange the roles, as an operator does."""
@@ -147,14 +149,14 @@ class SentinelSet:
 
         await eventually(is_accepted, every=_OFTEN)
 
-    async def await_other_than(self, before: ValkeyServer) -> None:
+    async def await_other_than(self, before: HostedServer) -> None:
         """Wait until all Sentinels report another primary, which accepts writes."""
 
         async def is_replaced() -> bool:
             with suppress(RedisError, OSError):
                 states = [await _state(sentinel) for sentinel in self.sentinels if sentinel.is_running()]
                 after = await self.primary()
-                return all(state["port"] != before.port for state in states) and (
+                return all(state["port"] not in {before.port, before.tls_port} for state in states) and (
                     (await _ask(after, "ROLE"))[0] == b"master"
                 )
             return False

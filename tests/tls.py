@@ -42,6 +42,16 @@ class Certificates:
         if (user := unprivileged_user()) is not None:
             shutil.chown(self.server_key, user.uid, user.gid)
 
+    def server_options(self) -> dict[str, str]:
+        """The options of a Redis that uses TLS for its clients, and for other servers."""
+        return {
+            "tls_replication": "yes",
+            "tls_auth_clients": "no",
+            "tls_cert_file": str(self.server),
+            "tls_key_file": str(self.server_key),
+            "tls_ca_cert_file": str(self.ca),
+        }
+
     def server_context(self, *, asks_clients: bool = False) -> ssl.SSLContext:
         """The TLS settings of a server. With `asks_clients`, it requires a client certificate of the CA."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -290,12 +290,8 @@ async def test_nodes_may_speak_tls_and_report_their_names(kind: Kind) -> None:
         os.chmod(folder, 0o755)  # noqa: PTH101  the servers' user reads the certificates
         certificates = Certificates(Path(folder) / "certificates")
         options = {
+            **certificates.server_options(),
             "tls_cluster": "yes",
-            "tls_replication": "yes",
-            "tls_auth_clients": "no",
-            "tls_cert_file": str(certificates.server),
-            "tls_key_file": str(certificates.server_key),
-            "tls_ca_cert_file": str(certificates.ca),
             "cluster_announce_hostname": "localhost",
             "cluster_preferred_endpoint_type": "hostname",
         }

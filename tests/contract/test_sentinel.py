@@ -14,7 +14,7 @@ from consumers import Consumer
 from proxy import Proxy
 from redis.asyncio import Redis
 from sentinel_set import SentinelSet
-from servers.kinds import Kind
+from servers.kinds import KINDS, Kind
 from tls import Certificates, behind_tls
 
 from ingest.domain.deliveries.accepted import Durability
@@ -29,6 +29,7 @@ from ingest.queue.redis.topology.found_connections import PrimaryTcp
 from ingest.queue.redis.topology.sentinel import PrimaryAddress
 
 QUEUE = "orders"
+SPEAK_TLS = [kind for kind in KINDS if kind.speaks_tls]
 # Seconds from a failure until commands succeed again.
 RESUMED_WITHIN = 15
 BEFORE = [f"before-{number}" for number in range(20)]
@@ -191,6 +192,25 @@ async def test_over_tls_sentinels_and_primary_are_verified(watched: SentinelSet,
         async with control_client(url) as client:
             with pytest.raises(QueueUnavailable, match="certificate verify failed"), translated():
                 await client.ping()
+
+
+@pytest.mark.parametrize("kind", SPEAK_TLS, ids=[kind.name for kind in SPEAK_TLS])
+async def test_sentinels_and_servers_that_speak_tls_fail_over(kind: Kind) -> None:
+    with TemporaryDirectory(prefix="ingest-") as folder:
+        os.chmod(folder, 0o755)  # noqa: PTH101  the servers' user reads the certificates
+        certificates = Certificates(Path(folder) / "certificates")
+        with SentinelSet.open(kind, Path(folder), **certificates.server_options()) as watched:
+            await watched.become_ready()
+            hosts = ",".join(f"localhost:{sentinel.tls_port}" for sentinel in watched.sentinels)
+            # They report addresses, and the certificate contains the name.
+            names = [f"&nat=127.0.0.1:{each.tls_port},localhost:{each.tls_port}" for each in watched.servers]
+            url = watched.url(hosts=hosts, options=f"&ssl_ca_certs={certificates.ca}{''.join(names)}")
+            async with Producer.connect(url.replace("redis+", "rediss+"), QUEUE) as producer:
+                await producer.enqueue(["before"])
+
+                await watched.fail_over()
+                async with asyncio.timeout(RESUMED_WITHIN):
+                    await producer.enqueue(["after"])
 
 
 async def test_a_replica_that_sentinels_still_report_is_waited_for(watched: SentinelSet) -> None:

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from integration.scene import Scene, ids
-from servers.kinds import KINDS, Kind
+from servers.kinds import KINDS
 from servers.managed import Managed
 from support import Cli, eventually
 
@@ -18,10 +18,13 @@ pytestmark = pytest.mark.long
 MOST_ARGUMENTS = 3_999
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+ENDPOINTS = [*((kind, "redis") for kind in KINDS), (KINDS[0], "redis+cluster")]
+
+
+@pytest.fixture(params=ENDPOINTS, ids=[f"{kind.name}-{scheme}" for kind, scheme in ENDPOINTS])
 def managed(request: pytest.FixtureRequest) -> Iterator[Managed]:
-    kind: Kind = request.param
-    with TemporaryDirectory(prefix="ingest-") as folder, Managed.open(kind, Path(folder) / "server") as running:
+    kind, scheme = request.param
+    with TemporaryDirectory(prefix="ingest-") as folder, Managed.open(kind, Path(folder) / "server", scheme) as running:
         yield running
 
 

@@ -38,23 +38,24 @@ class Managed:
         most: the maximum number of arguments of a command, including commands of scripts, and the command's beginning.
     """
 
-    def __init__(self, server: ValkeyServer) -> None:
+    def __init__(self, server: ValkeyServer, scheme: str) -> None:
         self.server = server
+        self._scheme = scheme
         self.most: tuple[int, str] = (0, "")
         self._admin = redis.Redis.from_url(server.url)
 
     @property
     def url(self) -> str:
         """Where the service connects."""
-        return f"redis://{USER}:{PASSWORD}@127.0.0.1:{self.server.port}/0"
+        return f"{self._scheme}://{USER}:{PASSWORD}@127.0.0.1:{self.server.port}/0"
 
     @classmethod
     @contextmanager
-    def open(cls, kind: Kind, folder: Path) -> Iterator[Self]:
-        """Start one."""
+    def open(cls, kind: Kind, folder: Path, scheme: str = "redis") -> Iterator[Self]:
+        """Start one, for clients of a single Redis or, with `redis+cluster`, of a cluster."""
         options = {"cluster_enabled": "yes", "cluster_port": str(free_port()), "maxmemory": "200mb"}
         with kind.server(folder, maxmemory_policy="volatile-lru", **options) as server:
-            managed = cls(server)
+            managed = cls(server, scheme)
             managed._make_managed()
             watching = Thread(target=managed._watch, name="monitor", daemon=True)
             watching.start()
@@ -71,6 +72,8 @@ class Managed:
         for name in _DENIED:
             with suppress(redis.ResponseError):  # not known to this server
                 self._admin.execute_command("ACL", "SETUSER", USER, f"-{name}")
+        # By which clients of a cluster find its nodes.
+        self._admin.execute_command("ACL", "SETUSER", USER, "+cluster|slots")
 
     def _watch(self) -> None:
         connection = redis.Connection(port=self.server.port, password=self.server.password, socket_timeout=None)

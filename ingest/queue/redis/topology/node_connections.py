@@ -59,6 +59,13 @@ class _Node(_Base):
             raise
         self._node.confirm()
 
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*arguments, **options)
+        except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
+            self._node.suspect()
+            raise
+
     async def rejected(self, error: redis_errors.ResponseError) -> redis_errors.RedisError:
         if isinstance(error, redis_errors.AskError):
             # MOVED and ASK concern one slot, so the connection remains. Without a host, it is the host of this node.
