@@ -74,7 +74,7 @@ kubernetes-apiserver: .venv/ready  ## apply deploy/kubernetes to a real API serv
 	@tools=$$(tests/deploy/kubernetes/get.sh apiserver) && PATH="$$tools:$$PATH" .venv/bin/python tests/deploy/kubernetes/apply.py
 
 .PHONY: kubernetes-rules
-kubernetes-rules: .venv/ready  ## generate the PrometheusRule of deploy/kubernetes from deploy/prometheus/rules
+kubernetes-rules: .venv/ready  ## generate the PrometheusRule and the files of Redis in deploy/kubernetes from those of Docker Compose
 	@.venv/bin/python deploy/kubernetes/generate.py
 
 .PHONY: servers

@@ -1,6 +1,7 @@
-"""Writes components/prometheus-operator/rules.yaml from the rule files that Docker Compose has: `python deploy/kubernetes/generate.py`.
+"""Writes files that Docker Compose has, too: `python deploy/kubernetes/generate.py`.
 
-With `--check` it writes nothing, and fails if the file is not current.
+These are the rules in components/prometheus-operator/rules.yaml, and copies of deploy/redis in components/redis-cluster/files, because
+kustomize reads no files outside of a component. With `--check` it writes nothing, and fails if a file is not current.
 """
 
 import sys
@@ -11,6 +12,9 @@ import yaml
 HERE = Path(__file__).parent
 RULES = HERE.parent / "prometheus" / "rules"
 TARGET = HERE / "components" / "prometheus-operator" / "rules.yaml"
+REDIS = HERE.parent / "redis"
+COPIES = HERE / "components" / "redis-cluster" / "files"
+_NOT_COPIED = {"cluster.env"}
 _HEADER = "# Made by `make kubernetes-rules` from deploy/prometheus/rules, where the comments are: do not edit.\n"
 
 
@@ -28,15 +32,22 @@ def prometheus_rule() -> str:
     return _HEADER + yaml.safe_dump(resource, sort_keys=False, allow_unicode=True, width=130)
 
 
+def wanted() -> dict[Path, str]:
+    """The content of each file."""
+    copies = {
+        COPIES / path.name: path.read_text(encoding="utf-8") for path in REDIS.iterdir() if path.name not in _NOT_COPIED
+    }
+    return {TARGET: prometheus_rule()} | copies
+
+
 def main(arguments: list[str]) -> int:
-    """The exit code is 1 if the file was to be checked and is not current."""
-    made = prometheus_rule()
-    if arguments == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != made:
-            sys.stderr.write(f"{TARGET} is not current: run `make kubernetes-rules`\n")
+    """The exit code is 1 if the files were to be checked and are not current."""
+    for path, content in wanted().items():
+        if arguments != ["--check"]:
+            path.write_text(content, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != content:
+            sys.stderr.write(f"{path} is not current: run `make kubernetes-rules`\n")
             return 1
-        return 0
-    TARGET.write_text(made, encoding="utf-8")
     return 0
 
 

@@ -20,7 +20,7 @@ from deploy.stage import Stage
 
 _HERE = Path(__file__).parent
 # In this order, because each begins with the state after the previous one.
-_CHAPTERS = ("image", "up", "accounts", "commands", "api", "faults", "watching", "down")
+_CHAPTERS = ("image", "up", "accounts", "commands", "api", "faults", "watching", "cluster", "down")
 
 
 def main() -> int:

@@ -9,7 +9,6 @@ import socket
 import urllib.request
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +112,7 @@ class Project:
         self.ports = _free_ports()
         ports = {name: str(port) for name, port in self.ports.items()}
         self._env = {**docker.env, **ports, "DEMO_ORDERS": str(DEMO_ORDERS), "DEMO_RATE": str(DEMO_RATE)}
+        self._profiles = ["demo"]
 
     # -- Compose --------------------------------------------------------------------------------------------------
 
@@ -125,13 +125,20 @@ class Project:
         return attempt(*self._command(arguments), stdin=stdin, env=self._env, cwd=self.tree)
 
     def _command(self, arguments: Sequence[str]) -> list[str | Path]:
-        return [COMPOSE, "--progress", "quiet", "--profile", "demo", *arguments]
+        profiles = [option for name in self._profiles for option in ("--profile", name)]
+        return [COMPOSE, "--progress", "quiet", *profiles, *arguments]
 
-    @cached_property
+    @property
     def services(self) -> dict[str, Any]:
         """The services in Compose's resolved file, without the excluded ones."""
         services: dict[str, Any] = json.loads(self.compose("config", "--format", "json"))["services"]
         return {name: facts for name, facts in services.items() if name != LEFT_OUT}
+
+    def use_cluster(self) -> None:
+        """Use the cluster from the next `up` on."""
+        lines = (self.tree / "deploy/redis/cluster.env").read_text().splitlines()
+        self._env |= dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+        self._profiles.append(self._env.pop("COMPOSE_PROFILES"))
 
     def up(self) -> None:
         """Bring the system up, and wait until all of it is healthy."""

@@ -21,6 +21,7 @@ from support import connected
 from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers.postgres import PostgresServer
+from ingest.lab.usage import cpu_seconds
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderFilter, OrderReader
 from ingest.store.orders.order_store import OrderStore
@@ -69,8 +70,9 @@ def say(text: str) -> None:
 class Measurement:
     """Measures one form of the table."""
 
-    def __init__(self, dsn: str, orders: int, seconds: float) -> None:
-        self._dsn = dsn
+    def __init__(self, server: PostgresServer, orders: int, seconds: float) -> None:
+        self._dsn = server.dsn
+        self._server = server
         self._orders = orders
         self._seconds = seconds
         self._random = random.Random(1)
@@ -103,24 +105,28 @@ class Measurement:
             say(f"vacuum of {name} after these changes: {time.monotonic() - started:.1f} s")
 
     async def _rate(self, what: str, act: Callable[[], Awaitable[object]]) -> None:
-        await act()
-        started, rounds = time.monotonic(), 0
-        while time.monotonic() < started + self._seconds:
-            await act()
-            rounds += 1
-        say(f"{what}: {rounds * 100 / (time.monotonic() - started):,.0f} orders/s in batches of 100")
+        took, cpu = await self._repeated(act, self._seconds)
+        rate, each = len(took) * 100 / sum(took), cpu / len(took) / 100 * 1e6
+        say(f"{what}: {rate:,.0f} orders/s in batches of 100, {each:.1f} µs of the server's CPU each")
 
     async def _time(self, what: str, act: Callable[[], Awaitable[object]]) -> None:
-        took = []
-        ends = time.monotonic() + self._seconds / 2
+        took, cpu = await self._repeated(act, self._seconds / 2)
+        median, p99 = statistics.median(took), statistics.quantiles(took, n=100)[98]
+        say(
+            f"{what}: median {median * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms,"
+            f" {cpu / len(took) * 1000:.2f} ms of the server's CPU, {len(took):,} times"
+        )
+
+    async def _repeated(self, act: Callable[[], Awaitable[object]], seconds: float) -> tuple[list[float], float]:
+        """Return the seconds of each call, and the CPU seconds of the server for all of them."""
+        await act()
+        took: list[float] = []
+        before, ends = cpu_seconds(self._server.pid), time.monotonic() + seconds
         while time.monotonic() < ends:
             started = time.perf_counter()
             await act()
             took.append(time.perf_counter() - started)
-        quantiles = statistics.quantiles(took, n=100)
-        say(
-            f"{what}: median {statistics.median(took) * 1000:.2f} ms, p99 {quantiles[98] * 1000:.2f} ms, {len(took):,} times"
-        )
+        return took, cpu_seconds(self._server.pid) - before
 
     def _rows(self, order_ids: list[str]) -> list[OrderRow]:
         self._fetched += timedelta(seconds=1)
@@ -141,7 +147,8 @@ class Measurement:
         await erase_rows(self._dsn, order_ids, operation=uuid4(), actor="bench", action="orders.erase")
 
 
-async def compare(dsn: str, orders: int, partitions: int, seconds: float) -> None:
+async def compare(server: PostgresServer, orders: int, partitions: int, seconds: float) -> None:
+    dsn = server.dsn
     await migrate(dsn, migrations())
     started = time.monotonic()
     async with connected(dsn) as sql:
@@ -150,16 +157,17 @@ async def compare(dsn: str, orders: int, partitions: int, seconds: float) -> Non
         say(f"{orders:,} orders in one table after {time.monotonic() - started:.0f} s")
         await sql.execute("VACUUM ANALYZE orders", timeout=7200)
         await sql.execute("CHECKPOINT", timeout=7200)
-    plain = Measurement(dsn, orders, seconds)
+    plain = Measurement(server, orders, seconds)
     await plain.run()
 
-    started = time.monotonic()
+    started, before = time.monotonic(), cpu_seconds(server.pid)
     await set_partitions(dsn, partitions)
-    say(f"divided into {partitions} partitions after {time.monotonic() - started:.0f} s")
+    took, cpu = time.monotonic() - started, cpu_seconds(server.pid) - before
+    say(f"divided into {partitions} partitions after {took:.0f} s, {cpu:.0f} s of the server's CPU")
     async with connected(dsn) as sql:
         await sql.execute("VACUUM orders", timeout=7200)
         await sql.execute("CHECKPOINT", timeout=7200)
-    await Measurement(dsn, plain.next_id - _FIRST, seconds).run()
+    await Measurement(server, plain.next_id - _FIRST, seconds).run()
 
 
 def main() -> None:
@@ -172,7 +180,7 @@ def main() -> None:
     with TemporaryDirectory(prefix="ingest-", dir=given.directory) as folder:
         Path(folder).chmod(0o711)
         with PostgresServer(Path(folder) / "server", settings=_SETTINGS) as server:
-            asyncio.run(compare(server.dsn, given.orders, given.partitions, given.seconds))
+            asyncio.run(compare(server, given.orders, given.partitions, given.seconds))
 
 
 if __name__ == "__main__":

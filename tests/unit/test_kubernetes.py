@@ -27,8 +27,9 @@ def resources(*kinds: str) -> list[dict[str, Any]]:
 
 
 def pods() -> dict[str, dict[str, Any]]:
-    """The pods of all Deployments and Jobs, by name."""
-    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in resources("Deployment", "Job")}
+    """The pods of all workloads, by name."""
+    workloads = resources("Deployment", "Job", "StatefulSet")
+    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in workloads}
 
 
 def settings_of(*files: str) -> dict[str, str]:
@@ -49,7 +50,7 @@ def workers_that_can_be_fed(latency: float) -> int:
     return math.ceil(in_flight / each)
 
 
-def test_the_prometheus_rule_is_made_of_the_rules_of_docker_compose() -> None:
+def test_the_rules_and_the_files_of_redis_are_those_of_docker_compose() -> None:
     generated = [sys.executable, str(KUBERNETES / "generate.py"), "--check"]
     checked = subprocess.run(generated, capture_output=True, text=True, check=False, timeout=60)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _STARTS_WITHIN = 120.0
-_WORKLOADS = {"Deployment", "Job"}
+_WORKLOADS = {"Deployment", "Job", "StatefulSet"}
 
 
 class Server:
@@ -92,13 +92,18 @@ def _apply(server: Server, overlay: Path) -> list[str]:
     problems = server.apply(overlay.name, *resources)
     # A controller creates it in each namespace.
     server.kubectl("create", "serviceaccount", "default", f"--namespace={overlay.name}")
-    pods = {
-        each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in resources if each["kind"] in _WORKLOADS
-    }
+    pods = {each["metadata"]["name"]: _pod(each["spec"]) for each in resources if each["kind"] in _WORKLOADS}
     for name, pod in pods.items():
         if reason := server.admits(overlay.name, name, {"restartPolicy": "Always", **pod}):
             problems.append(f"{overlay.name}: pod {name}: {reason}")
     return problems + _control(server, overlay.name, pods)
+
+
+def _pod(spec: dict[str, Any]) -> dict[str, Any]:
+    """The pod of a workload, with a volume for each claim that a StatefulSet would make."""
+    pod = dict(spec["template"]["spec"])
+    claims = [{"name": each["metadata"]["name"], "emptyDir": {}} for each in spec.get("volumeClaimTemplates", ())]
+    return pod | {"volumes": [*pod["volumes"], *claims]}
 
 
 def _control(server: Server, namespace: str, pods: dict[str, dict[str, Any]]) -> list[str]:
