@@ -27,6 +27,12 @@ def split_hosts(url: str) -> SplitResult:
     return SplitResult(scheme.lower(), netloc, path, query, fragment)
 
 
+def address_text(address: Address) -> str:
+    """Return an address as `host:6379` or `[::1]:6379`."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def addresses_of(hosts: str, default_port: int, wrong: str) -> tuple[Address, ...]:
     """Return the addresses in a list such as `host1,host2:7000,[::1]:7000`.
 

@@ -20,9 +20,11 @@ from ingest.domain.partitions import Layout
 from ingest.domain.source_name import queue_of
 from ingest.flow.availability import AvailabilityLog
 from ingest.probes.server import Response, serving_routes
+from ingest.queue.operate.inspection.servers import owners_of
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import read_layouts
 from ingest.queue.redis.connection import QueueRefused, control_client
+from ingest.queue.redis.topology import Topology, topology_of
 from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector, SharedMetricsCollector
 from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import bound_source
@@ -60,7 +62,8 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
         settings: of the process, for the servers and the names of the queues.
         sources: returns the current names of the sources.
     """
-    async with control_client(settings.redis_url.get_secret_value()) as client:
+    topology = topology_of(settings.redis_url.get_secret_value())
+    async with control_client(topology) as client:
         log, logs = AvailabilityLog("redis"), defaultdict[str, AvailabilityLog](partial(AvailabilityLog, "redis"))
 
         async def queues() -> Sequence[Collector]:
@@ -82,7 +85,7 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
                         logs[source].failed(problem)
                     else:
                         logs[source].succeeded()
-                        observed.append(_observed(source, layouts[stream], of_queues))
+                        observed.append(await _observed(source, layouts[stream], of_queues, topology))
             return [QueueCollector(observed)] if observed else []
 
         yield queues
@@ -101,12 +104,19 @@ async def _states(client: Redis, layouts: Iterable[Layout], group: str) -> Mappi
     return dict(zip(queues, await read_states(client, queues, group), strict=True))
 
 
-def _observed(source: str, layout: Layout, states: Mapping[str, Any]) -> ObservedQueue:
+async def _observed(source: str, layout: Layout, states: Mapping[str, Any], topology: Topology) -> ObservedQueue:
     total = total_of(states.values())
     if layout.queues == (layout.queue,):
         return ObservedQueue(source, layout.queue, total)
-    partitions = {queue.removeprefix(layout.queue).removeprefix(":"): state for queue, state in states.items()}
-    return ObservedQueue(source, layout.queue, total, partitions)
+    names = {queue: queue.removeprefix(layout.queue).removeprefix(":") for queue in states}
+    owners = await owners_of(topology, states)
+    return ObservedQueue(
+        source,
+        layout.queue,
+        total,
+        {names[queue]: state for queue, state in states.items()},
+        {names[queue]: address for queue, address in owners.items()},
+    )
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from ingest.mapping.transforms.process_pool import check_function
 from ingest.operations.doctor import upstream
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
 from ingest.operations.doctor.upstream import Api
-from ingest.queue.operate import inspection as queue_inspection
+from ingest.queue.operate.inspection.servers import inspect_servers
 from ingest.services.list_check import check_list
 from ingest.settings import Settings
 from ingest.settings.names import naming_keys_of, with_names_of
@@ -148,8 +148,8 @@ async def _queued(settings: Settings, within: float) -> str | None:
     url, quota = settings.redis_url.get_secret_value(), quota_name_of(settings)
     try:
         async with asyncio.timeout(within):
-            found = await queue_inspection.inspect(url, {settings.stream: quota}, settings.group)
-            return found.newest.get(settings.stream)
+            found = await inspect_servers(url, {settings.stream: quota}, settings.group)
+            return found.newest(settings.stream)
     except (Unavailable, UserError, TimeoutError):
         return None
 

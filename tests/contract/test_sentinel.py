@@ -19,6 +19,7 @@ from tls import Certificates, behind_tls
 
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.redis_addresses import address_text
 from ingest.domain.sentinel_url import parse_sentinel_url
 from ingest.lab.servers.server import free_port
 from ingest.queue.layout.keys import Keys
@@ -257,7 +258,7 @@ class Moving(PrimaryAddress):
 
 
 class At:
-    """An owner at such an address."""
+    """A server at such an address."""
 
     def __init__(self, address: PrimaryAddress, password: str) -> None:
         self._address = address
@@ -266,3 +267,6 @@ class At:
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         options = connection_options(f"redis://:{self._password}@nowhere/0", **defaults)
         return options | {"connection_class": PrimaryTcp, "address": self._address}
+
+    async def current_address(self) -> str:
+        return address_text(await self._address.find())

@@ -24,7 +24,8 @@ import ingest.queue
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.doctor.finding import Area, Finding, Level
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.inspection import PROBED, inspect
+from ingest.queue.operate.inspection.server import PROBED, inspect
+from ingest.queue.partitions.layout_record import layout_key
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +211,7 @@ async def test_a_server_of_a_cluster_is_a_fault(set_up: SetUp, tmp_path: Path) -
         (fault,) = faults_of(await set_up.examined(redis_url=server.url))
 
     assert "CLUSTERDOWN" in fault.what
-    assert fault.advice == "give the URL of a Redis without cluster mode"
+    assert fault.advice == "write redis+cluster://host:6379 in INGEST_REDIS_URL"
 
 
 async def test_too_few_connections_are_a_fault(set_up: SetUp, redis: Redis) -> None:
@@ -287,7 +288,7 @@ async def test_any_key_that_the_user_may_not_use_is_named(
     keys = Keys.of(queue_name)
     used = {
         f"{key}*" if key.endswith(":") else key for key in msgspec.structs.astuple(keys) if key != keys.retry_announced
-    }
+    } | {layout_key(queue_name)}
 
     async with user(redis, redis_url, "+@all", "~ingest:{quota:*}:*", *(f"~{key}" for key in used)) as limited:
         (fault,) = await set_up.faults(Area.REDIS, redis_url=limited)

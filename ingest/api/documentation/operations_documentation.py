@@ -139,7 +139,8 @@ SOURCES = Documentation(
 )
 QUEUE = Documentation(
     summary="The state of the queue",
-    response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane.",
+    response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane. If the queue has several"
+    " partitions, `partitions` contains the same for each.",
     schema=object_schema(),
     problems=MALFORMED,
 )

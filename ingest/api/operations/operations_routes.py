@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -14,6 +15,7 @@ from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import Changes, RetriesBody
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.source_name import UNNAMED
 from ingest.operations import retries as operations
@@ -49,9 +51,11 @@ class QueueRoutes:
         """Depth, pending entries, retries, dead letters, and the age of the oldest order."""
         Parameters(request, ())
         with as_problems():
-            state = await self.monitor.state()
-        lanes = {lane.value: as_object(each) for lane, each in state.lanes.items()}
-        return json_response(as_object(state) | {"lanes": lanes})
+            partitions = await self.monitor.partitions()
+        response = _state_as_object(total_of(partitions.values()))
+        if len(partitions) > 1:
+            response["partitions"] = {queue: _state_as_object(each) for queue, each in sorted(partitions.items())}
+        return json_response(response)
 
     async def consumers(self, request: web.Request, _: Caller) -> web.Response:
         """The consumers of the group, by name."""
@@ -118,6 +122,10 @@ class RetryRoutes:
 
         changes = Changes(self.audit_log, self.limits, RetriesBody, self.retries.survey)
         return await changes.respond(request, caller, action, apply)
+
+
+def _state_as_object(state: QueueState) -> dict[str, Any]:
+    return as_object(state) | {"lanes": {lane.value: as_object(each) for lane, each in state.lanes.items()}}
 
 
 def _position(cursor: tuple[str, str] | None) -> Position:

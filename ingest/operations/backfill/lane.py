@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from ingest.domain.deliveries.queue_state import Lane as LaneName
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.pace import BackfillPace
 from ingest.operations.list_pages import announced
-from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 
@@ -71,6 +73,11 @@ async def fill(
         await asyncio.sleep(_LOOK_EVERY)
 
 
+class _ReadsState(Protocol):
+    async def state(self) -> QueueState:
+        """Return the state of the queue."""
+
+
 class MainLane:
     """Implements `Lane`.
 
@@ -80,7 +87,7 @@ class MainLane:
         origin: kept in the entries for operators.
     """
 
-    def __init__(self, monitor: Monitor, producer: Producer, origin: str) -> None:
+    def __init__(self, monitor: _ReadsState, producer: Producer, origin: str) -> None:
         self._monitor = monitor
         self._producer = producer
         self._origin = origin
@@ -109,4 +116,5 @@ async def open_main_lane(servers: Backends, origin: str) -> AsyncIterator[MainLa
             replicas=servers.replicas,
         ) as producer,
     ):
-        yield MainLane(Monitor(client, servers.stream, servers.group), producer, origin)
+        layout = LayoutRecord(client, servers.stream, servers.partitions).recent
+        yield MainLane(PartitionedMonitor(client, layout, servers.group), producer, origin)

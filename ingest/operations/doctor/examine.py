@@ -11,13 +11,12 @@ from typing import Any, TypeVar
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.source_name import UNNAMED, names_in_outbox
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import circuits, outbox, postgres, redis, removed_sources, upstream
+from ingest.operations.doctor import circuits, outbox, postgres, removed_sources, servers, upstream
 from ingest.operations.doctor import settings as settings_checks
 from ingest.operations.doctor.finding import Finding
 from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
-from ingest.queue.operate import inspection as queue_inspection
-from ingest.queue.operate.inspection import RedisFacts
+from ingest.queue.operate.inspection.servers import ServersFacts, inspect_servers
 from ingest.queue.operate.removed_queues import removed_queues
 from ingest.settings import Settings
 from ingest.settings.names import with_names_of
@@ -76,15 +75,15 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     Raises:
         ConfigError: a setting is unusable.
     """
-    settings, servers = subject.settings, Backends.of(subject.settings)
-    outbox_dsn = servers.postgres_dsn if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value()
+    settings, backends = subject.settings, Backends.of(subject.settings)
+    outbox_dsn = backends.postgres_dsn if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value()
     queues = {each.settings.stream: each.quota for each in subject.sources}
     names = [each.settings.source for each in subject.sources]
     inspecting_redis = asyncio.create_task(
-        _facts(queue_inspection.inspect(servers.redis_url, queues, servers.group), within, QueueUnavailable)
+        _facts(inspect_servers(backends.redis_url, queues, backends.group), within, QueueUnavailable)
     )
     inspecting_postgres = asyncio.create_task(
-        _facts(store_inspection.inspect(servers.postgres_dsn, names), within, StoreUnavailable)
+        _facts(store_inspection.inspect(backends.postgres_dsn, names), within, StoreUnavailable)
     )
     inspecting_outbox = asyncio.create_task(
         _facts(
@@ -95,9 +94,12 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     )
 
     async def search_removed() -> list[Finding]:
-        store = await inspecting_postgres
+        store, queue = await asyncio.gather(inspecting_postgres, inspecting_redis)
         stored = store.stored_sources if isinstance(store, PostgresFacts) else ()
-        return await _removed_sources(subject, servers, stored, within)
+        layouts = queue.layouts.values() if isinstance(queue, ServersFacts) else ()
+        if UNNAMED in subject.configured and not any(layout.generation for layout in layouts):
+            return []
+        return await _removed_sources(subject, backends, stored, within)
 
     searching = asyncio.create_task(search_removed())
     limit = asyncio.Semaphore(_AT_ONCE)
@@ -105,7 +107,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     async def of_source(source: SourceSubject) -> list[Finding]:
         async def known_order() -> str | None:
             queue, store = await asyncio.gather(inspecting_redis, inspecting_postgres)
-            queued = queue.newest.get(source.settings.stream) if isinstance(queue, RedisFacts) else None
+            queued = queue.newest(source.settings.stream) if isinstance(queue, ServersFacts) else None
             stored = store.some_orders.get(source.settings.source) if isinstance(store, PostgresFacts) else None
             return queued or stored
 
@@ -118,7 +120,12 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     )
     has_quota = any(source.has_quota for source in subject.sources)
     return [
-        *redis.findings(inspecting_redis.result(), settings, has_quota=has_quota),
+        *servers.findings(
+            inspecting_redis.result(),
+            settings,
+            {each.settings.stream: each.settings.partitions for each in subject.sources},
+            has_quota=has_quota,
+        ),
         *searching.result(),
         *postgres.findings(
             inspecting_postgres.result(), settings.processes * min(len(subject.configured), MOST_CONNECTIONS)
@@ -151,9 +158,7 @@ async def _examine_source(
 async def _removed_sources(
     subject: Subject, servers: Backends, stored: Collection[str], within: float
 ) -> list[Finding]:
-    """Look for queues of sources that are not configured, if there is a sources file."""
-    if UNNAMED in subject.configured:
-        return []
+    """Look for queues that no worker reads."""
     searching = removed_queues(servers.redis_url, servers.stream, subject.configured, stored, servers.group)
     return [*removed_sources.findings(await _facts(searching, within, QueueUnavailable))]
 

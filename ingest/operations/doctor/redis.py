@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.queue.operate.inspection import RedisFacts
+from ingest.queue.operate.inspection.facts import RedisFacts
 from ingest.queue.redis.connection import QueueRefused
 from ingest.settings import Settings
 
@@ -86,7 +86,7 @@ def _no_writes(facts: RedisFacts) -> Finding:
     if facts.info.get("role") == "slave" or "read only replica" in words.lower():
         advice = "give INGEST_REDIS_URL an address that always leads to the primary"
     elif facts.info.get("cluster_enabled"):
-        advice = "give the URL of a Redis without cluster mode"
+        advice = "write redis+cluster://host:6379 in INGEST_REDIS_URL"
     elif "maxmemory" in words:
         advice = "give it more memory (maxmemory), or let workers process the backlog. Until then, producers wait"
     elif "RDB" in words or "AOF" in words or "disk" in words.lower():

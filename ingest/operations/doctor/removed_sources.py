@@ -15,7 +15,7 @@ def findings(found: Sequence[RemovedQueue] | QueueUnavailable) -> Iterator[Findi
         case QueueUnavailable():
             yield _OF.warning(f"queues of removed sources were not searched for: {found}", "check again later")
         case []:
-            yield _OF.ok("every queue with orders belongs to a source of the sources file")
+            yield _OF.ok("workers of the configured sources read every queue that contains orders")
         case _:
             yield from map(_remaining, found)
 

@@ -6,7 +6,7 @@ import msgspec
 from redis.crc import key_slot
 
 from ingest.domain.cluster_url import ClusterUrl
-from ingest.domain.redis_addresses import Address
+from ingest.domain.redis_addresses import Address, address_text
 from ingest.queue.redis.checked_connections import CheckedTls, connection_options
 from ingest.queue.redis.topology.node_connections import NodeTcp, NodeTls
 from ingest.queue.redis.topology.slot_map import SlotMap
@@ -40,6 +40,10 @@ class ClusterTopology:
             NoQueueThere: the nodes deny access, or form no cluster.
         """
         return self.node_at(await self.slots.find(slot))
+
+    async def server_of(self, key: str) -> "ClusterNode":
+        """Return the node that owns a key. It raises as `node_of` does."""
+        return await self.node_of(slot_of(key))
 
     def node_at(self, address: Address) -> "ClusterNode":
         """Return the node with an address. It is always the same object."""
@@ -77,6 +81,10 @@ class ClusterNode:
         host, port = self.address
         options["connection_class"] = NodeTls if issubclass(options["connection_class"], CheckedTls) else NodeTcp
         return options | {"host": host, "port": port, "node": self}
+
+    async def current_address(self) -> str:
+        """Return the address."""
+        return address_text(self.address)
 
     def confirm(self) -> None:
         """Note that the node accepts connections and is a primary."""

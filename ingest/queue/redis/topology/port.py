@@ -22,12 +22,18 @@ class Server(Protocol):
         by a replica, is closed, so that the next command finds the server again. Its errors are redis-py's.
         """
 
+    async def current_address(self) -> str:
+        """Return where the server is reached at the moment, such as `host:6379`. Its errors are redis-py's."""
+
 
 class Topology(Protocol):
     """The servers at one URL."""
 
     def owner_of(self, key: str) -> Owner:
         """Return the owner of a key, without waiting for a server. In a cluster, keys of one slot have equal owners."""
+
+    async def server_of(self, key: str) -> Server:
+        """Return the server that owns a key at the moment. Its errors are redis-py's."""
 
     async def primaries(self) -> Sequence[Server]:
         """Return all servers that own keys, for commands that concern a whole server, such as `SCAN` and `INFO`."""

@@ -13,7 +13,7 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, Redis
 
-from ingest.domain.redis_addresses import Address
+from ingest.domain.redis_addresses import Address, address_text
 from ingest.domain.sentinel_url import SentinelUrl
 from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
 from ingest.queue.redis.topology.found_connections import (
@@ -38,6 +38,15 @@ class SentinelTopology:
         self._primary = PrimaryAddress(url)
 
     def owner_of(self, key: str) -> "SentinelTopology":
+        """Return the primary, whichever it is."""
+        del key
+        return self
+
+    async def current_address(self) -> str:
+        """Return the address of the primary."""
+        return address_text(self._primary.confirmed or await self._primary.find())
+
+    async def server_of(self, key: str) -> "SentinelTopology":
         """Return the primary, whichever it is."""
         del key
         return self
@@ -74,6 +83,11 @@ class PrimaryAddress:
         self._found: Address | redis_errors.RedisError | None = None
         self._unconfirmed = 0
         self._primary: Address | None = None
+
+    @property
+    def confirmed(self) -> Address | None:
+        """Where the primary accepted a connection last."""
+        return self._primary
 
     async def find(self) -> Address:
         """Return where to connect.
@@ -128,25 +142,31 @@ class PrimaryAddress:
 
     async def _ask(self, host: str, port: int) -> Address:
         """Return the address that a Sentinel reports."""
-        options = connection_options(self._url.redis_url)
-        is_tls = issubclass(options["connection_class"], CheckedTls)
-        # Certificates, and how connections are made, but not the user of Redis.
-        options = {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
-        options |= {
-            "host": host,
-            "port": port,
-            "username": self._url.username,
-            "password": self._url.password,
-            "connection_class": SentinelTls if is_tls else SentinelTcp,
-            "socket_timeout": _SENTINEL_TIMEOUT,
-            "socket_connect_timeout": _SENTINEL_TIMEOUT,
-        }
-        async with Redis.from_pool(ConnectionPool(**options)) as sentinel:
+        async with sentinel_client(self._url, (host, port), _SENTINEL_TIMEOUT) as sentinel:
             reply: Any = await sentinel.sentinel_get_master_addr_by_name(self._url.service, return_responses=True)
         if reply is None:
             raise NoQueueThere(f"does not watch a service {self._url.service!r}")
         name, number = reply
         return name.decode() if isinstance(name, bytes) else str(name), int(number)
+
+
+def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis:
+    """Return a client of one Sentinel, whose connections and commands take at most `timeout` seconds."""
+    options = connection_options(url.redis_url)
+    is_tls = issubclass(options["connection_class"], CheckedTls)
+    # Certificates, and how connections are made, but not the user of Redis.
+    options = {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
+    host, port = address
+    options |= {
+        "host": host,
+        "port": port,
+        "username": url.username,
+        "password": url.password,
+        "connection_class": SentinelTls if is_tls else SentinelTcp,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+    }
+    return Redis.from_pool(ConnectionPool(**options))
 
 
 def _summary(failures: list[tuple[str, Exception]]) -> redis_errors.RedisError:

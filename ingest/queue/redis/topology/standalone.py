@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ingest.domain.redis_addresses import address_text
 from ingest.queue.redis.checked_connections import connection_options
 
 
@@ -24,6 +25,16 @@ class StandaloneTopology:
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of the URL."""
         return connection_options(self._url, **defaults)
+
+    async def current_address(self) -> str:
+        """Return the address in the URL."""
+        options = connection_options(self._url)
+        return options.get("path") or address_text((options.get("host", "localhost"), options.get("port", 6379)))
+
+    async def server_of(self, key: str) -> "StandaloneTopology":
+        """Return this server."""
+        del key
+        return self
 
     async def primaries(self) -> "tuple[StandaloneTopology]":
         """Return this server."""

@@ -5,8 +5,7 @@ Commands are tried on a key that does not exist, in a form that does not create 
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -16,6 +15,7 @@ from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.queue.consume.quota import quota_key
 from ingest.queue.layout.entries import valid_order_id
 from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.inspection.facts import RedisFacts
 from ingest.queue.redis.checked_connections import code_of
 from ingest.queue.redis.connection import (
     QueueRefused,
@@ -26,6 +26,8 @@ from ingest.queue.redis.connection import (
     translated,
 )
 from ingest.queue.redis.scripts import has_xnack
+from ingest.queue.redis.topology import Server
+from ingest.queue.redis.topology.node_connections import Redirected
 
 _PINGS = 5
 _NO_SCRIPT = "("  # does not compile, so it is not kept
@@ -86,53 +88,37 @@ _NO_WRITES = {"READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLU
 _UNKNOWN = ("unknown command", "unknown subcommand")
 
 
-@dataclass(slots=True, kw_only=True)
-class RedisFacts:
-    """The properties of a server, and our rights there.
+async def inspect(
+    at: str | Server, queues: Mapping[str, str], group: str, records: Collection[str] = (), *, is_node: bool = False
+) -> RedisFacts:
+    """Look at a server.
 
-    Attributes:
-        info: the reply to INFO, or empty if the user may not send it.
-        round_trip: seconds, the shortest of a few.
-        clock_ahead: seconds by which its clock is ahead of this machine's, or None if the user may not read it.
-        refused: commands that the user may not send.
-        unknown: commands that the server does not have.
-        closed_keys: keys that the user may not read and write.
-        other_types: keys that hold something else than ours do.
-        no_writes: why the server takes no writes, in its words.
-        has_xnack: whether XNACK can be used, or None if it could not be tried.
-        newest: by queue, the order announced last that is still queued.
-    """
-
-    info: Mapping[str, Any] = field(default_factory=dict)
-    round_trip: float = 0.0
-    clock_ahead: float | None = None
-    refused: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    closed_keys: list[str] = field(default_factory=list)
-    other_types: list[str] = field(default_factory=list)
-    no_writes: str = ""
-    has_xnack: bool | None = None
-    newest: dict[str, str | None] = field(default_factory=dict)
-
-
-async def inspect(url: str, queues: Mapping[str, str], group: str) -> RedisFacts:
-    """Look at the server of these queues, each with the name of its quota.
+    Args:
+        at: the server, or its URL.
+        queues: on this server, each with the name of its quota. Without any, commands are not tried.
+        group: the consumer group.
+        records: keys of hashes with partitions of queues.
+        is_node: whether it is a node of a cluster.
 
     Raises:
         QueueUnavailable: if it cannot be reached.
         QueueRefused: if it denies access, or is not Redis.
     """
     facts = RedisFacts()
-    probe = Keys.of(next(iter(queues)), group).probe
-    async with control_client(url) as client:
+    async with control_client(at) as client:
         await _measure(client, facts)
         facts.info = await _info(client)
+        if is_node:
+            facts.cluster = await _cluster(client)
+        if not queues:
+            return facts
+        probe = Keys.of(next(iter(queues)), group).probe
         # A cluster node that has never served our keys is a different error from one that has handed them over. Only a new
         # connection distinguishes them.
         await close_idle(client)
         with translated():
             for queue, quota in queues.items():
-                await _look_at_keys(client, queue, Keys.of(queue, group), quota_key(quota), facts)
+                await _look_at_keys(client, queue, Keys.of(queue, group), [quota_key(quota), *records], facts)
             await _try_commands(client, probe, facts)
         if not facts.no_writes and not facts.closed_keys:
             facts.has_xnack = await has_xnack(client, probe)
@@ -148,6 +134,16 @@ async def _info(client: Redis) -> Mapping[str, Any]:
             return {}
         raise
     return found
+
+
+async def _cluster(client: Redis) -> Mapping[str, str]:
+    try:
+        with translated():
+            reply: Any = await client.execute_command("CLUSTER", "INFO")  # type: ignore[no-untyped-call]  # redis-py leaves it so
+            lines = reply.decode().splitlines()
+    except QueueRefused:
+        return {}
+    return {name: value for name, _, value in (line.partition(":") for line in lines)}
 
 
 async def _measure(client: Redis, facts: RedisFacts) -> None:
@@ -170,10 +166,10 @@ async def _measure(client: Redis, facts: RedisFacts) -> None:
     facts.round_trip = best
 
 
-async def _look_at_keys(client: Redis, queue: str, keys: Keys, quota: str, facts: RedisFacts) -> None:
+async def _look_at_keys(client: Redis, queue: str, keys: Keys, others: Sequence[str], facts: RedisFacts) -> None:
     """Whether we may read and write the keys, and their types are right."""
     calls = [(command, key, *rest) for key, looks in _looks(keys) for command, *rest in looks]
-    errors = await _errors(client, [*calls, ("EXISTS", quota)])
+    errors = await _errors(client, [*calls, *(("EXISTS", key) for key in others)])
     facts.closed_keys += dict.fromkeys(call[1] for call, error in errors if is_about_keys(error))
     facts.other_types += dict.fromkeys(call[1] for call, error in errors if str(error).startswith("WRONGTYPE"))
     if not facts.closed_keys and not facts.other_types:
@@ -239,6 +235,8 @@ async def _errors(client: Redis, calls: Sequence[tuple[Any, ...]]) -> list[tuple
 def _note(command: str, error: ResponseError, facts: RedisFacts) -> None:
     """The meaning of an error reply. Most mean that the key or group is missing, so that the command is accepted."""
     text = str(error)
+    if isinstance(error, Redirected):
+        return  # the slot is moving to another node, which is inspected as well
     if code_of(error) in _NO_WRITES or is_out_of_memory(error):
         # redis-py cuts the code from some of them.
         code = code_of(error)

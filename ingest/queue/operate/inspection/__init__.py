@@ -1,0 +1,1 @@
+"""Inspects the servers of a queue for `ingest doctor`. Changes nothing."""

@@ -1,0 +1,122 @@
+"""`ingest doctor` on a cluster and on a Sentinel set, in order and with a fault."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from cluster_set import ClusterSet
+from redis.asyncio import Redis
+from sentinel_set import SentinelSet
+from servers.kinds import KINDS
+from set_ups import SetUp, database
+from support import eventually
+
+from ingest.domain.partitions import Layout
+from ingest.domain.sentinel_url import parse_sentinel_url
+from ingest.lab.servers import EmbeddedServers
+from ingest.operations.doctor.finding import Area, Finding, Level
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.inspection.sentinels import inspect_sentinels
+from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.redis.connection import control_client
+
+
+@pytest.fixture(scope="module")
+def dsn(own_servers: EmbeddedServers) -> Iterator[str]:
+    with database(own_servers) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSet]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with ClusterSet.open(KINDS[0], folder, replicas=0, appendonly="yes") as cluster:
+        asyncio.run(cluster.become_ready())
+        yield cluster
+
+
+@pytest.fixture
+async def set_up(cluster: ClusterSet, dsn: str, queue_name: str) -> AsyncIterator[SetUp]:
+    async with SetUp.sound(cluster.url(), dsn, queue_name) as set_up:
+        yield set_up
+
+
+def problems(found: list[Finding]) -> list[str]:
+    """The errors and warnings about Redis."""
+    return [finding.what for finding in found if finding.area is Area.REDIS and finding.level is not Level.OK]
+
+
+async def test_each_node_of_a_cluster_is_examined(cluster: ClusterSet, set_up: SetUp, queue_name: str) -> None:
+    async with control_client(cluster.url()) as client:
+        await LayoutRecord(client, queue_name, 6).read()
+
+    found = await set_up.examined(partitions=6)
+
+    texts = [finding.what for finding in found]
+    for node in cluster.nodes:
+        assert f"node {node.address}: all commands of a worker are permitted" in texts
+        assert f"node {node.address}: has no replica. If it fails, its partitions wait until it returns" in texts
+    assert "3 primaries serve all 16,384 slots" in texts
+    assert any(text.startswith(f"the queue {queue_name} has 6 partitions: ") for text in texts)
+    assert len(problems(found)) == 3, problems(found)
+
+
+async def test_a_fault_of_one_node_is_reported_for_that_node(
+    cluster: ClusterSet, set_up: SetUp, queue_name: str
+) -> None:
+    node = await cluster.owner(Keys.of(queue_name).stream)
+    async with Redis(host=node.host, port=node.port, password=node.password) as client:
+        await client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            errors = [finding.what for finding in await set_up.examined() if finding.level is Level.ERROR]
+        finally:
+            await client.config_set("maxmemory-policy", "noeviction")
+
+    assert errors == [f"node {node.address}: maxmemory-policy is allkeys-lru: Redis may delete the queue itself"]
+
+
+async def test_a_change_of_partitions_another_setting_and_a_partition_that_is_not_recorded_are_reported(
+    cluster: ClusterSet, set_up: SetUp, queue_name: str
+) -> None:
+    async with control_client(cluster.url()) as client:
+        record = LayoutRecord(client, queue_name, 3)
+        await record.read()
+        await record.write(Layout(queue_name, 2, (3,), 2))
+        await client.xadd(Keys.of(f"{queue_name}:5").stream, {"order_id": "a"})
+
+        found = await set_up.examined(partitions=4)
+        await client.delete(Keys.of(f"{queue_name}:5").stream)
+
+    left = [text for text in problems(found) if "replica" not in text]
+    assert left[:-1] == [
+        f"the queue {queue_name} still changes from 3 to 2 partitions",
+        f"the queue {queue_name} has 2 partitions, and the setting is 4, which is ignored",
+    ]
+    assert left[-1].startswith(f"the partition {queue_name}:5 is not recorded, so that no worker reads it")
+    assert left[-1].endswith("1 waiting, 0 pending, 0 retries and 0 dead letters")
+
+
+async def test_a_sentinel_that_does_not_respond_and_a_missing_quorum_are_reported(
+    tmp_path: Path, dsn: str, queue_name: str
+) -> None:
+    with SentinelSet.open(KINDS[0], tmp_path, appendonly="yes") as servers:
+        await servers.become_ready()
+        async with SetUp.sound(servers.url(), dsn, queue_name) as set_up:
+            in_order = await set_up.examined()
+            first, second, _ = servers.sentinels
+            first.kill()
+            second.kill()
+            await eventually(lambda: has_no_quorum(servers))
+
+            found = await set_up.examined()
+
+    assert problems(in_order) == []
+    assert "3 of 3 Sentinels respond, and the quorum of 2 is reached" in [finding.what for finding in in_order]
+    silent = [text for text in problems(found) if text.startswith("Sentinel ")]
+    assert len(silent) == 2, problems(found)
+    assert any(text.startswith("the Sentinels cannot replace the primary: NOQUORUM") for text in problems(found))
+
+
+async def has_no_quorum(servers: SentinelSet) -> bool:
+    return any(each.no_quorum for each in await inspect_sentinels(parse_sentinel_url(servers.url())))
