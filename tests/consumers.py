@@ -25,8 +25,7 @@ class Consumer:
         self.parts = parts
         # Releases and acks by the methods that a test may override.
         self._reading = QueueReading(parts.access, self)
-        self.streams, self.lanes_call = self._reading.streams, self._reading.lanes_call
-        self.received, self.from_lanes = self._reading.received, self._reading.from_lanes
+        self.streams, self.received = self._reading.streams, self._reading.received
         self.access = parts.access
         self.name = parts.access.name
         self.keeps_results = parts.settling.keeps_results
@@ -58,6 +57,10 @@ class Consumer:
     ) -> AsyncIterator[Self]:
         async with PortsOfConsumer.open(url, queue, group, name, block, results_age) as parts:
             yield cls(parts)
+
+    @property
+    def express_has_more(self) -> bool:
+        return self._reading.express_has_more
 
     async def ensure_group(self) -> bool:
         return await self.access.ensure_group()

@@ -11,7 +11,6 @@ from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import NoGroup, translated, translating
-from ingest.queue.redis.script_call import ScriptCall
 
 # Entries that one script returns with their content, few enough that Redis responds to others within milliseconds.
 _MOST_FROM_SCRIPT = 100
@@ -49,6 +48,10 @@ class QueueReading:
     One command reads both lanes, up to the count of each, while the express lane is empty, which it nearly always is: then this
     costs as much as reading one. When it was full, a script reads both, by shares, until it is empty.
 
+    Attributes:
+        streams: of both lanes, in the order in which they are read.
+        express_has_more: whether the express lane may have a backlog.
+
     Args:
         access: the group.
         settling: releases what exceeds the room, and finishes entries that are meant for another group.
@@ -58,9 +61,8 @@ class QueueReading:
         self._access = access
         self._settling = settling
         self._main_share = MainShare()
-        self._express_has_more = False
+        self.express_has_more = False
         self._waiting = WaitingRead(access.reading, access.group, access.name, access.commands)
-        # Of both lanes, in the order in which they are read.
         self.streams = [lane.stream for lane in access.lanes]
 
     @translating
@@ -75,7 +77,7 @@ class QueueReading:
         try:
             if not block and self._access.shared is not None:
                 return await self._read_by_shares(count)
-            taken = await self._read_by_shares(count) if self._express_has_more else []
+            taken = await self._read_by_shares(count) if self.express_has_more else []
             return taken or await self._read_both(count, block)
         except NoGroup:
             await self._access.restore_group()
@@ -93,7 +95,7 @@ class QueueReading:
         express_lane, main_lane = self._access.lanes
         main = _read(main_lane, entries.get(main_lane.stream.encode(), ()))
         express = await self._ours(_read(express_lane, entries.get(express_lane.stream.encode(), ())))
-        self._express_has_more = len(express) >= count
+        self.express_has_more = len(express) >= count
         return await self._within(room, express, await self._ours(main))
 
     async def _within(self, count: int, express: list[Delivery], main: list[Delivery]) -> list[Delivery]:
@@ -108,28 +110,17 @@ class QueueReading:
     async def _read_by_shares(self, count: int) -> list[Delivery]:
         count = min(count, _MOST_FROM_SCRIPT)
         share = self._main_share.next(count)
-        call = self._lanes_call(count, share)
-        if self._access.shared is not None:
-            reply = await self._access.call_together("read_lanes", call.keys, [count, share])
+        access = self._access
+        if access.shared is not None:
+            express, main = await access.call_together("read_lanes", self.streams, [count, share])
         else:
             with translated():
-                reply = await self._access.reading.run(call.script, call.keys, call.arguments)
-        self._express_has_more = len(reply[0]) >= count - share
-        return await self.from_lanes(reply)
-
-    def lanes_call(self, count: int) -> ScriptCall:
-        """Return the call that reads up to `count` new entries of both lanes, at most a hundred, without waiting."""
-        count = min(count, _MOST_FROM_SCRIPT)
-        return self._lanes_call(count, self._main_share.next(count))
-
-    async def from_lanes(self, reply: Sequence[Any]) -> list[Delivery]:
-        """Return the deliveries in the reply of `lanes_call`."""
-        express, main = (_read(lane, entries) for lane, entries in zip(self._access.lanes, reply, strict=True))
-        return await self._ours([*express, *main])
-
-    def _lanes_call(self, count: int, share: int) -> ScriptCall:
-        access = self._access
-        return ScriptCall(access.script("read_lanes"), self.streams, [access.group, access.name, count, share])
+                express, main = await access.reading.run(
+                    access.script("read_lanes"), self.streams, [access.group, access.name, count, share]
+                )
+        self.express_has_more = len(express) >= count - share
+        taken = [_read(lane, entries) for lane, entries in zip(access.lanes, (express, main), strict=True)]
+        return await self._ours([*taken[0], *taken[1]])
 
     @translating
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:

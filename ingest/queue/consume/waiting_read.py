@@ -44,11 +44,8 @@ class WaitingRead:
         return await self._read_unless_idle(shared.reads, streams, count)
 
     async def _read_alone(self, streams: Sequence[str], count: int, block: float) -> Mapping[bytes, Any]:
-        command: list[str | int] = ["XREADGROUP", "GROUP", self._group, self._name, "COUNT", count]
-        if block:
-            command += ["BLOCK", max(1, int(block * 1000))]
         with translated():
-            return by_stream(await self._connection.call(*command, "STREAMS", *streams, *[">"] * len(streams)))
+            return by_stream(await self._connection.call(*read_command(self._group, self._name, streams, count, block)))
 
     async def _read_unless_idle(self, reads: IdleReads, streams: Sequence[str], count: int) -> Mapping[bytes, Any]:
         """Read together with others if nothing has come for a while, and otherwise alone, until the same instant."""
@@ -65,3 +62,11 @@ class WaitingRead:
             entries = await self._read_alone(streams, count, reads.seconds_left())
         self._idle_from = clock() + reads.longest if entries or idle_from == math.inf else idle_from
         return entries
+
+
+def read_command(group: str, name: str, streams: Sequence[str], count: int, block: float = 0.0) -> list[str | int]:
+    """Return the command that reads up to `count` new entries of each stream, waiting up to `block` seconds."""
+    command: list[str | int] = ["XREADGROUP", "GROUP", group, name, "COUNT", count]
+    if block:
+        command += ["BLOCK", max(1, int(block * 1000))]
+    return [*command, "STREAMS", *streams, *[">"] * len(streams)]

@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError, NoScriptError, ResponseError  # no
 
 from ingest.queue.redis.checked_connections import CheckedConnection
 from ingest.queue.redis.connection import COMMAND_TIMEOUT
-from ingest.queue.redis.script_call import ScriptCall
+from ingest.queue.redis.script_call import ScriptCall, run_scripts
 from ingest.queue.redis.topology import Server
 
 _Part = str | bytes | memoryview | int
@@ -96,9 +96,4 @@ class DirectConnection:
 
     async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run scripts in one write, and return their replies. An error reply is an exception among them."""
-        found = await self.call_all([call.by_hash() for call in calls])
-        if missing := [number for number, reply in enumerate(found) if isinstance(reply, NoScriptError)]:
-            sent = await self.call_all([calls[number].by_text() for number in missing])
-            for number, reply in zip(missing, sent, strict=True):
-                found[number] = reply
-        return found
+        return await run_scripts(self.call_all, calls)

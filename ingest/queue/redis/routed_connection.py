@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError, NoScriptError, RedisError  # noqa:
 
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.routing import MOST_REDIRECTIONS, first_key
-from ingest.queue.redis.script_call import ScriptCall
+from ingest.queue.redis.script_call import ScriptCall, run_scripts
 from ingest.queue.redis.topology import Owner, Server, Topology, topology_of
 from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, SlotOwner, slot_of
 from ingest.queue.redis.topology.node_connections import Redirected
@@ -38,10 +38,7 @@ class RoutedConnection:
 
     async def call(self, *parts: str | bytes | memoryview | int) -> Any:
         """Send a command to the node that owns its keys, and return its reply, as Redis gives it."""
-        key = first_key(parts)
-        slot = self._home if key is None else slot_of(key)
-        if slot is None:
-            raise ValueError(f"{parts[0]!r} names no key")
+        slot = self._slot(parts)
         for _ in range(MOST_REDIRECTIONS):
             node = await self._topology.node_of(slot)
             try:
@@ -54,6 +51,31 @@ class RoutedConnection:
                 raise
         raise ConnectionError("the keys move between the nodes of the cluster")
 
+    async def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands in one write to each node, concurrently, and return their replies in order.
+
+        The error of a command, or of its node, is an exception among them, so that a node that fails does not concern the others.
+        """
+        found: list[Any] = [None] * len(commands)
+        by_node: dict[ClusterNode, list[int]] = {}
+        for number, command in enumerate(commands):
+            try:
+                node = await self._topology.node_of(self._slot(command))
+            except RedisError as error:
+                found[number] = error
+            else:
+                by_node.setdefault(node, []).append(number)
+
+        async def send_to(node: ClusterNode, numbers: list[int]) -> None:
+            for number, reply in zip(numbers, await self._at(node, [commands[each] for each in numbers]), strict=True):
+                found[number] = reply
+
+        await asyncio.gather(*(send_to(node, numbers) for node, numbers in by_node.items()))
+        for number, reply in enumerate(found):
+            if isinstance(reply, Redirected):
+                found[number] = await self._again(commands[number])
+        return found
+
     async def run(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
         """Run a script. A node is sent its text only if it does not have it."""
         call = ScriptCall(script, keys, arguments)
@@ -63,29 +85,8 @@ class RoutedConnection:
             return await self.call(*call.by_text())
 
     async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run scripts in one write to each node, concurrently, and return their replies in order.
-
-        The error of a call, or of its node, is an exception among them, so that a node that fails does not concern the others.
-        """
-        found: list[Any] = [None] * len(calls)
-        by_node: dict[ClusterNode, list[int]] = {}
-        for number, call in enumerate(calls):
-            try:
-                node = await self._topology.node_of(slot_of(call.keys[0]))
-            except RedisError as error:
-                found[number] = error
-            else:
-                by_node.setdefault(node, []).append(number)
-
-        async def run_at(node: ClusterNode, numbers: list[int]) -> None:
-            for number, reply in zip(numbers, await self._at(node, [calls[each] for each in numbers]), strict=True):
-                found[number] = reply
-
-        await asyncio.gather(*(run_at(node, numbers) for node, numbers in by_node.items()))
-        for number, reply in enumerate(found):
-            if isinstance(reply, Redirected):
-                found[number] = await self._again(calls[number])
-        return found
+        """Run scripts as `call_all` sends commands."""
+        return await run_scripts(self.call_all, calls)
 
     async def close_if_idle(self) -> None:
         """Close the connections that no command uses. The next commands open them again."""
@@ -97,17 +98,24 @@ class RoutedConnection:
         for line in list(self._lines.values()):
             await line.disconnect()
 
-    async def _at(self, node: ClusterNode, calls: Sequence[ScriptCall]) -> list[Any]:
+    def _slot(self, command: Sequence[Any]) -> int:
+        key = first_key(command)
+        slot = self._home if key is None else slot_of(key)
+        if slot is None:
+            raise ValueError(f"{command[0]!r} names no key")
+        return slot
+
+    async def _at(self, node: ClusterNode, commands: Sequence[Sequence[Any]]) -> list[Any]:
         try:
-            return await (await self._line(node)).run_all(calls)
+            return await (await self._line(node)).call_all(commands)
         except (RedisError, OSError) as error:
             if isinstance(error, ConnectionError | OSError):
                 node.suspect()
-            return [error] * len(calls)
+            return [error] * len(commands)
 
-    async def _again(self, call: ScriptCall) -> Any:
+    async def _again(self, command: Sequence[Any]) -> Any:
         try:
-            return await self.run(call.script, call.keys, call.arguments)
+            return await self.call(*command)
         except (RedisError, OSError) as error:
             return error
 

@@ -1,10 +1,11 @@
 """A call of a script, as one of several."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 from redis.commands.core import AsyncScript
+from redis.exceptions import NoScriptError
 
 
 class ScriptCall(msgspec.Struct, frozen=True):
@@ -21,3 +22,20 @@ class ScriptCall(msgspec.Struct, frozen=True):
     def by_text(self) -> tuple[Any, ...]:
         """Return the command for a server that does not have the script."""
         return "EVAL", self.script.script, len(self.keys), *self.keys, *self.arguments
+
+
+async def run_scripts(
+    call_all: Callable[[Sequence[Sequence[Any]]], Awaitable[list[Any]]], calls: Sequence[ScriptCall]
+) -> list[Any]:
+    """Run scripts, and return their replies. An error reply is an exception among them.
+
+    Args:
+        call_all: sends commands, and returns their replies in the same form.
+        calls: the scripts. A server is sent the text of a script only if it does not have it.
+    """
+    found = await call_all([call.by_hash() for call in calls])
+    if missing := [number for number, reply in enumerate(found) if isinstance(reply, NoScriptError)]:
+        sent = await call_all([calls[number].by_text() for number in missing])
+        for number, reply in zip(missing, sent, strict=True):
+            found[number] = reply
+    return found

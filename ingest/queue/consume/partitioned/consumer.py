@@ -96,7 +96,7 @@ class PartitionedConsumer:
             async def opened(queue: str) -> Consumer:
                 return await stack.enter_async_context(open_consumer(queue, own))
 
-            reading = PartitionedReading(partitions, settling, waiting, connections.looking)
+            reading = PartitionedReading(partitions, waiting, connections.looking, group, name)
             consumer = cls(partitions, reading, settling, opened, record, lifetime)
             layout = await record.read()
             await consumer.follow(layout)

@@ -4,6 +4,7 @@ Only this process uses the set. If the process dies, nothing of it is lost, beca
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -46,7 +47,6 @@ class PartitionSet:
         self.have_one_owner = True
         self._read: tuple[Partition, ...] = ()
         self._by_stream: dict[str, Partition] = {}
-        self._turn = 0
         self.consumers = 1
         self.generation = 0
         self.changed = asyncio.Event()
@@ -62,13 +62,13 @@ class PartitionSet:
         return self._read[0].consumer if len(self._read) == 1 else None
 
     def rotated(self) -> tuple[Partition, ...]:
-        """Return the partitions, each time beginning with another one."""
-        self._turn = (self._turn + 1) % len(self._read)
-        return self._read[self._turn :] + self._read[: self._turn]
+        """Return the partitions, beginning with a random one, so that none is always the last."""
+        first = random.randrange(len(self._read))  # noqa: S311  no secret
+        return self._read[first:] + self._read[:first]
 
     def replace(self, partitions: Sequence[Partition], generation: int) -> None:
         """Read the partitions of a layout from now on. Entries of the others are still settled."""
-        self._read, self._turn, self.generation = tuple(partitions), 0, generation
+        self._read, self.generation = tuple(partitions), generation
         streams = {stream: each for each in partitions for stream in each.consumer.reading.streams}
         self._by_stream |= streams
         self.have_one_owner = self._have_one_owner(streams)

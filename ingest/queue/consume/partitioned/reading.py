@@ -1,8 +1,9 @@
 """The source of deliveries of all partitions of a queue.
 
-First, partitions with a backlog are read, with the room divided among them. If there is none, a read waits for the first entry: with one
-command if all partitions are on one server that takes such a command, and otherwise by looking again and again. The pause between two looks
-grows with the number of processes, so that the looks of all processes at one partition are about constant.
+While some partitions have a backlog, these are read, a few with each read. Every few milliseconds, and when they are empty, all partitions
+are read. If all are empty, a read waits for the first entry: with one command if all partitions are on one server that takes such a
+command, and otherwise by looking again and again. The pause between two looks grows with the number of processes, so that the looks of all
+processes at one partition are about constant.
 """
 
 import asyncio
@@ -11,13 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
+from ingest.queue.consume.idle_reads import by_stream
 from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
-from ingest.queue.consume.partitioned.settling import PartitionedSettling
-from ingest.queue.consume.partitioned.together import Share, take_in_rounds, together
-from ingest.queue.consume.waiting_read import WaitingRead
+from ingest.queue.consume.partitioned.together import Share, divide, take_in_rounds, together
+from ingest.queue.consume.waiting_read import WaitingRead, read_command
 from ingest.queue.redis.connection import NoGroup, translated, translating
 from ingest.queue.redis.routed_connection import QueueConnection
 
+# Entries of one partition that are worth a command.
+_WORTH = 50
 # Seconds between two looks of all processes at a partition while entries come.
 _PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -30,27 +33,32 @@ class PartitionedReading:
 
     Args:
         partitions: the partitions that are read.
-        settling: releases what exceeds the room.
         waiting: waits for entries of all partitions with one command.
         looking: for reads that do not wait.
+        group: the consumer group.
+        name: the consumer.
         uniform: returns a random number between two others.
     """
 
     def __init__(
         self,
         partitions: PartitionSet,
-        settling: PartitionedSettling,
         waiting: WaitingRead,
         looking: QueueConnection,
+        group: str,
+        name: str,
         *,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._partitions = partitions
-        self._settling = settling
         self._waiting = waiting
         self._looking = looking
+        self._group = group
+        self._name = name
         self._uniform = uniform
         self._pause = 0.0
+        # When all partitions are read next although some have a backlog.
+        self._all_at = 0.0
 
     @translating
     async def read(self, count: int, block: float) -> list[Delivery]:
@@ -62,79 +70,97 @@ class PartitionedReading:
         if (only := self._partitions.only) is not None:
             return await only.reading.read(count, block)
         partitions = self._partitions.rotated()
-        if any(partition.has_backlog for partition in partitions):
-            # A partition without a known backlog is read with those that have one, if there is room for all, and otherwise in turn.
-            busy = [
-                partition
-                for place, partition in enumerate(partitions)
-                if partition.has_backlog or place == 0 or count >= len(partitions)
-            ]
-            if taken := await self._read_in_rounds(busy, count):
-                return taken
-        if not block:
+        found = await self._read_backlog(partitions, count)
+        if found:
+            return found
+        may_wait = block > 0 and self._partitions.have_one_owner
+        if not may_wait or count < len(partitions):
+            found = await self._look(partitions, count)
+        if found or not block:
+            return found
+        return await (self._wait(partitions, count, block) if may_wait else self._look_until(partitions, count, block))
+
+    async def _read_backlog(self, partitions: Sequence[Partition], count: int) -> list[Delivery]:
+        """Read partitions that have a backlog, or all of them if that is due."""
+        backlog = [partition for partition in partitions if partition.has_backlog]
+        if backlog and asyncio.get_running_loop().time() >= self._all_at:
             return await self._look(partitions, count)
-        if self._partitions.have_one_owner:
-            return await self._wait(partitions, count, block)
-        return await self._look_until(partitions, count, block)
-
-    async def _read_in_rounds(self, partitions: Sequence[Partition], count: int) -> list[Delivery]:
         found: list[Delivery] = []
+        while backlog and len(found) < count:
+            room = count - len(found)
+            asked = backlog[: max(1, room // _WORTH)]
+            taken = await self._read_shares(divide(room, asked))
+            found += [delivery for deliveries in taken for delivery in deliveries]
+            backlog = [partition for partition in backlog if partition.has_backlog]
+        return found
 
-        async def take(shares: Sequence[Share]) -> list[int]:
+    async def _look(self, partitions: Sequence[Partition], count: int) -> list[Delivery]:
+        """Read all partitions once, until some have given entries, and then those that may have more."""
+        self._all_at = asyncio.get_running_loop().time() + self._shortest_pause()
+        found: list[Delivery] = []
+        left = partitions
+        while left and len(found) < count:
+            shares = divide(count - len(found), left)
             taken = await self._read_shares(shares)
-            found.extend(delivery for deliveries in taken for delivery in deliveries)
-            return [len(deliveries) for deliveries in taken]
-
-        await take_in_rounds(partitions, count, take)
+            found += [delivery for deliveries in taken for delivery in deliveries]
+            more = [partition for partition, _ in shares if partition.has_backlog]
+            left = more if found else left[len(shares) :]
+        if found:
+            self._pause = 0.0
         return found
 
     async def _read_shares(self, shares: Sequence[Share]) -> list[list[Delivery]]:
         """Read up to a number of entries of each partition, with one write to each server. Does not wait."""
-        calls = [partition.consumer.reading.lanes_call(share) for partition, share in shares]
+        commands = [
+            read_command(self._group, self._name, partition.consumer.reading.streams, share)
+            for partition, share in shares
+            if not partition.consumer.reading.express_has_more
+        ]
         with translated():
-            replies = await self._looking.run_all(calls)
+            replies = iter(await self._looking.call_all(commands) if commands else ())
         return await together(
-            self._from_lanes(partition, share, reply) for (partition, share), reply in zip(shares, replies, strict=True)
+            [
+                self._by_lanes(partition, share)
+                if partition.consumer.reading.express_has_more
+                else self._received(partition, share, next(replies))
+                for partition, share in shares
+            ]
         )
 
-    async def _from_lanes(self, partition: Partition, share: int, reply: Any) -> list[Delivery]:
+    async def _by_lanes(self, partition: Partition, share: int) -> list[Delivery]:
+        taken = await partition.consumer.reading.read(share, 0.0)
+        partition.has_backlog = len(taken) >= share
+        return taken
+
+    async def _received(self, partition: Partition, share: int, reply: Any) -> list[Delivery]:
         try:
             with translated():
                 if isinstance(reply, Exception):
                     raise reply
         except NoGroup:
+            partition.has_backlog = False
             await partition.consumer.access.restore_group()
             return []
-        taken = await partition.consumer.reading.from_lanes(reply)
+        taken = await partition.consumer.reading.received(by_stream(reply), share, share)
         partition.has_backlog = len(taken) >= share
         return taken
 
-    async def _look(self, partitions: Sequence[Partition], count: int) -> list[Delivery]:
-        """Read entries of all partitions, and immediately release entries that exceed the room, which is seldom."""
-        share = max(1, count // len(partitions))
-        taken = await self._read_shares([(partition, share) for partition in partitions])
-        found = [delivery for deliveries in taken for delivery in deliveries]
-        if found[count:]:
-            await self._settling.release(found[count:])
-        return found[:count]
-
     async def _look_until(self, partitions: Sequence[Partition], count: int, seconds: float) -> list[Delivery]:
-        """Look again and again for up to `seconds`."""
+        """Look again and again for up to `seconds`, after a look that has found nothing."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
-        while not (found := await self._look(partitions, count)):
-            pause = max(self._pause, min(_LONGEST_PAUSE, _PAUSE * self._partitions.consumers))
-            self._pause = min(_LONGEST_PAUSE, _GROWTH * pause)
-            pause *= self._uniform(0.5, 1.5)
-            left = until - clock()
+        while True:
+            mean = max(self._pause, self._shortest_pause())
+            self._pause = min(_LONGEST_PAUSE, _GROWTH * mean)
+            pause, left = mean * self._uniform(0.5, 1.5), until - clock()
             await asyncio.sleep(min(pause, left))
             if pause >= left:
                 return []
-        self._pause = 0.0
-        return found
+            if found := await self._look(partitions, count):
+                return found
 
     async def _wait(self, partitions: Sequence[Partition], count: int, block: float) -> list[Delivery]:
-        """Read entries of all partitions with one command. Entries that exceed the room are released immediately."""
+        """Read entries of all partitions with one command. Entries that exceed the room are released immediately, which is seldom."""
         share = max(1, count // len(partitions))
         streams = [stream for partition in partitions for stream in partition.consumer.reading.streams]
         try:
@@ -148,6 +174,9 @@ class PartitionedReading:
             partition.has_backlog = len(taken) >= share
             found += taken
         return found
+
+    def _shortest_pause(self) -> float:
+        return min(_LONGEST_PAUSE, _PAUSE * self._partitions.consumers)
 
     @translating
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
