@@ -103,6 +103,11 @@ chaos: .venv/ready  ## chaos testing for MINUTES=1: random faults, and no order 
 crash: .venv/ready servers  ## kill announcing processes, and Redis with what its disk has not, 1,000 times; ARGS="-k redis-8"
 	@INGEST_TEST_KILLS=1000 exec .venv/bin/python -m pytest -q -s tests/crash/test_confirmed.py $(ARGS)
 
+.PHONY: faults
+faults: .venv/ready servers  ## failures of a Redis Cluster and of Sentinels at 1,000 orders/s; root on Linux, 20 minutes; ARGS="-k valkey"
+	@INGEST_TEST_FAULTS=full exec .venv/bin/python -m pytest -q -s -n 0 tests/acceptance/test_cluster_faults.py \
+		tests/acceptance/test_sentinel_faults.py $(ARGS)
+
 .PHONY: scale
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)

@@ -235,13 +235,15 @@ class ClusterSet:
 
     async def _is_in_step(self) -> bool:
         with suppress(RedisError, OSError, KeyError):
-            found = {node.port: await replication_of(node) for node in self.running}
+            before = {node.port: await replication_of(node) for node in self.running}
+            # Read after them, because a primary with clients is always a little ahead.
+            after = {node.port: await replication_of(node) for node in self.running}
             return all(
                 each["role"] == "master"
                 or (
                     each["master_link_status"] == "up"
-                    and each["slave_repl_offset"] >= found[each["master_port"]]["master_repl_offset"]
+                    and each["slave_repl_offset"] >= before[each["master_port"]]["master_repl_offset"]
                 )
-                for each in found.values()
+                for each in after.values()
             )
         return False

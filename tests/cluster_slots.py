@@ -1,14 +1,16 @@
 """Moves slots of a cluster between nodes: in single steps that a test can stop between, or whole ranges."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from cluster_nodes import ClusterServer, ask, members
 from cluster_set import ClusterSet
 from redis.asyncio import Redis
 
 _KEYS = 100  # of one MIGRATE
+_TOGETHER = 500
+_IN_A_WRITE = 20
 _TIMEOUT_MS = 5_000
 
 
@@ -41,20 +43,22 @@ class MovingSlot:
 
     async def move(self, keys: Iterable[bytes]) -> None:
         """Move these keys."""
-        account = ("AUTH", self.source.password)
-        where = (self.target.host, self.target.port)
-        await ask(self.source, "MIGRATE", *where, "", 0, _TIMEOUT_MS, *account, "KEYS", *keys)
+        await ask(self.source, *_migrate(self.source, self.target, keys))
 
     async def finish(self) -> None:
         """Move the remaining keys and make the target the owner."""
         while keys := await self.keys():
             await self.move(keys)
-        await _assign(self._cluster, range(self.slot, self.slot + 1), self.source, self.target)
+        owner = await ask(self.target, "CLUSTER", "MYID")
+        # The target first: a crash between leaves an owner.
+        for node in (self.target, self.source):
+            await ask(node, "CLUSTER", "SETSLOT", self.slot, "NODE", owner)
+        await _announce(self._cluster, range(self.slot, self.slot + 1), self.source, self.target)
         await self._cluster.settle()
 
 
 async def move_slots(cluster: ClusterSet, slots: range, target: ClusterServer, *, pause: float = 0.0) -> None:
-    """Move a range with one owner.
+    """Move a range with one owner, a slot with keys after the other, as `redis-cli --cluster reshard` does.
 
     Args:
         cluster: the running cluster.
@@ -65,24 +69,23 @@ async def move_slots(cluster: ClusterSet, slots: range, target: ClusterServer, *
     source = await cluster.owner_of_slot(slots.start)
     if source is target:
         return
-    async with _clients(source, target) as (there, here):
-        for client, node, state in ((here, source, "IMPORTING"), (there, target, "MIGRATING")):
-            other = await ask(node, "CLUSTER", "MYID")
-            pipeline = client.pipeline(transaction=False)
-            for slot in slots:
-                pipeline.execute_command("CLUSTER", "SETSLOT", slot, state, other)
-            await pipeline.execute()
-        counts = there.pipeline(transaction=False)
-        for slot in slots:
-            counts.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot)
-        counted = await counts.execute()
-    # Keys that are created from now on are created at the target.
-    for slot, count in zip(slots, counted, strict=True):
-        moving = MovingSlot(cluster, slot, source, target)
-        while count and (keys := await moving.keys()):
-            await moving.move(keys[:1] if pause else keys)
-            await asyncio.sleep(pause)
-    await _assign(cluster, slots, source, target)
+    async with Redis.from_url(source.url) as there, Redis.from_url(target.url) as here:
+        for start in range(slots.start, slots.stop, _TOGETHER):
+            some = range(start, min(start + _TOGETHER, slots.stop))
+            counts = await _each(there, some, "COUNTKEYSINSLOT")
+            used = [slot for slot, count in zip(some, counts, strict=True) if count]
+            # Commands with several keys fail while their slot is open, so that a slot with keys is opened alone.
+            for opened in (*([slot] for slot in used), [slot for slot in some if slot not in used]):
+                await _each(here, opened, "SETSLOT", "IMPORTING", await ask(source, "CLUSTER", "MYID"))
+                await _each(there, opened, "SETSLOT", "MIGRATING", await ask(target, "CLUSTER", "MYID"))
+                for slot, count in zip(opened, await _each(there, opened, "COUNTKEYSINSLOT"), strict=True):
+                    moving = MovingSlot(cluster, slot, source, target)
+                    while count and (keys := await moving.keys()):
+                        await moving.move(keys[:1] if pause else keys)
+                        await asyncio.sleep(pause)
+                for client in (here, there):
+                    await _each(client, opened, "SETSLOT", "NODE", await ask(target, "CLUSTER", "MYID"))
+    await _announce(cluster, slots, source, target)
     await cluster.settle()
 
 
@@ -115,23 +118,28 @@ async def remove(cluster: ClusterSet, node: ClusterServer, *, pause: float = 0.0
         await cluster.forget(each)
 
 
-async def _assign(cluster: ClusterSet, slots: range, source: ClusterServer, target: ClusterServer) -> None:
-    """Let all primaries accept the new owner, and itself first: a crash between leaves an owner."""
+async def _announce(cluster: ClusterSet, slots: Sequence[int], source: ClusterServer, target: ClusterServer) -> None:
+    """Let the other primaries accept the new owner."""
     owner = await ask(target, "CLUSTER", "MYID")
-    others = [node for node in await cluster.primaries() if node not in (source, target)]
-    for node in (target, source, *others):
-        async with Redis.from_url(node.url) as client:
-            pipeline = client.pipeline(transaction=False)
-            for slot in slots:
-                pipeline.execute_command("CLUSTER", "SETSLOT", slot, "NODE", owner)
-            await pipeline.execute()
+    for node in await cluster.primaries():
+        if node not in (source, target):
+            async with Redis.from_url(node.url) as client:
+                await _each(client, slots, "SETSLOT", "NODE", owner)
 
 
-@asynccontextmanager
-async def _clients(*nodes: ClusterServer) -> AsyncIterator[tuple[Redis, ...]]:
-    clients = tuple(Redis.from_url(node.url) for node in nodes)
-    try:
-        yield clients
-    finally:
-        for client in clients:
-            await client.aclose()
+async def _each(client: Redis, slots: Sequence[int], command: str, *arguments: str | bytes) -> list[Any]:
+    """Send a command about each slot, on several connections, because Valkey replies after its replicas."""
+
+    async def send(some: Sequence[int]) -> list[Any]:
+        pipeline = client.pipeline(transaction=False)
+        for slot in some:
+            pipeline.execute_command("CLUSTER", command, slot, *arguments)
+        return list(await pipeline.execute())
+
+    parts = [slots[start : start + _IN_A_WRITE] for start in range(0, len(slots), _IN_A_WRITE)]
+    return [reply for replies in await asyncio.gather(*map(send, parts)) for reply in replies]
+
+
+def _migrate(source: ClusterServer, target: ClusterServer, keys: Iterable[bytes]) -> list[str | bytes | int]:
+    where = (target.host, target.port, "", 0, _TIMEOUT_MS)
+    return ["MIGRATE", *where, "AUTH", source.password, "KEYS", *keys]

@@ -176,10 +176,13 @@ class SentinelSet:
 
     async def _is_in_step(self) -> bool:
         with suppress(RedisError, OSError, KeyError):
-            found = {each["role"]: each for each in [await _replication(server) for server in self.servers]}
-            primary, replica = found["master"], found["slave"]
+            before, after = [
+                {each["role"]: each for each in [await _replication(server) for server in self.servers]} for _ in "ab"
+            ]
+            # Read after the primary, which is always a little ahead while it has clients.
             return bool(
-                replica["master_link_status"] == "up" and replica["slave_repl_offset"] >= primary["master_repl_offset"]
+                after["slave"]["master_link_status"] == "up"
+                and after["slave"]["slave_repl_offset"] >= before["master"]["master_repl_offset"]
             )
         return False
 
