@@ -1,18 +1,23 @@
 """The producer of a queue with several partitions, on a real server: each order reaches its partition once, also while their number changes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 from cluster_set import ClusterSet
+from listener import listening
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
 from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.partitions import Layout
 from ingest.lab.servers import ValkeyServer
+from ingest.operations.backends import Backends
+from ingest.operations.backfill.lane import open_main_lane
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import Begun, Done, IdempotentCalls, Running
@@ -20,6 +25,7 @@ from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
 from ingest.queue.redis.connection import control_client
 
+pytestmark = pytest.mark.topologies
 IDS = [f"order-{number}" for number in range(6 * BATCH)]
 
 
@@ -28,25 +34,9 @@ def six(queue_name: str) -> Layout:
     return Layout(queue_name, 6, (), 1)
 
 
-@pytest.fixture(params=["standalone", "cluster"])
-def url(
-    request: pytest.FixtureRequest,
-    kind: Kind,
-    shared_server: Callable[[Kind], ValkeyServer],
-    shared_cluster: Callable[[Kind], ClusterSet],
-) -> str:
-    return shared_server(kind).url if request.param == "standalone" else shared_cluster(kind).url()
-
-
 @pytest.fixture
-async def redis(url: str) -> AsyncIterator[Redis]:
-    async with control_client(url) as client:
-        yield client
-
-
-@pytest.fixture
-async def producer(url: str, queue_name: str) -> AsyncIterator[Producer]:
-    async with Producer.connect(url, queue_name, partitions=6) as producer:
+async def producer(redis_url: str, queue_name: str) -> AsyncIterator[Producer]:
+    async with Producer.connect(redis_url, queue_name, partitions=6) as producer:
         yield producer
 
 
@@ -88,9 +78,9 @@ async def test_each_order_is_in_its_partition_in_the_order_of_the_call(
 
 
 async def test_orders_follow_a_change_of_partitions_and_none_is_lost_or_queued_twice(
-    redis: Redis, url: str, queue_name: str
+    redis: Redis, redis_url: str, queue_name: str
 ) -> None:
-    async with Producer.connect(url, queue_name) as producer:
+    async with Producer.connect(redis_url, queue_name) as producer:
         await producer.enqueue("before")
         four = await change(redis, Layout(queue_name), 4)
         running = [asyncio.create_task(producer.enqueue(order_id)) for order_id in IDS[:300]]
@@ -149,9 +139,9 @@ async def test_a_repeated_call_over_several_partitions_adds_nothing_and_other_or
 
 
 async def test_a_repeated_call_completes_the_one_that_only_some_partitions_have_accepted(
-    redis: Redis, url: str, queue_name: str, six: Layout
+    redis: Redis, redis_url: str, queue_name: str, six: Layout
 ) -> None:
-    async with Producer.connect(url, queue_name, partitions=6, backlog_limit=600) as producer:
+    async with Producer.connect(redis_url, queue_name, partitions=6, backlog_limit=600) as producer:
         full = six.queue_of_order(IDS[0])
         await redis.xadd(Keys.of(full).stream, {"order_id": "x"})
         others = [order_id for order_id in IDS if six.queue_of_order(order_id) == full]
@@ -222,18 +212,44 @@ async def test_the_first_calls_share_one_reading_of_the_record_and_later_ones_ne
 
 
 async def test_orders_of_all_partitions_are_confirmed_by_the_replicas_of_their_nodes(
-    kind: Kind, shared_cluster: Callable[[Kind], ClusterSet], queue_name: str
+    kind: Kind, tmp_path: Path, six: Layout, queue_name: str
 ) -> None:
-    cluster, six = shared_cluster(kind), Layout(queue_name, 6, (), 1)
-    async with (
-        Producer.connect(cluster.url(), queue_name, partitions=6, durability=Durability.REPLICATED) as producer,
-        cluster.client() as client,
-    ):
-        await producer.check_durability()
-        await cluster.replicate()
-        await producer.enqueue(IDS[:300])
-        await asyncio.gather(*(producer.enqueue(order_id) for order_id in IDS[300:600]))
-
-        lengths = [await client.xlen(Keys.of(queue).stream) for queue in six.current]
+    with ClusterSet.open(kind, tmp_path) as cluster:
+        await cluster.become_ready()
+        durability = Durability.REPLICATED
+        async with Producer.connect(cluster.url(), queue_name, partitions=6, durability=durability) as producer:
+            await producer.check_durability()
+            await producer.enqueue(IDS[:300])
+            await asyncio.gather(*(producer.enqueue(order_id) for order_id in IDS[300:600]))
+        async with cluster.client() as client:
+            lengths = [await client.xlen(Keys.of(queue).stream) for queue in six.current]
 
     assert lengths == [len(ids) for _, ids in sorted(divided(six, IDS[:600]).items())]
+
+
+async def test_a_backfill_counts_the_entries_of_all_partitions(redis: Redis, redis_url: str, six: Layout) -> None:
+    servers = Backends(redis_url, "", six.queue, partitions=6)
+    async with open_main_lane(servers, "backfill") as lane:
+        await lane.enqueue([ListedOrder(order_id) for order_id in IDS[:50]])
+
+        assert await lane.occupied() == 50
+    assert await queued_in(redis, six.queues) == divided(six, IDS[:50])
+
+
+async def test_calls_that_wait_for_the_first_reading_end_when_the_producer_is_closed(queue_name: str) -> None:
+    is_asked = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        is_asked.set()
+        await reader.read()
+
+    async with listening(silent) as port, control_client(f"redis://127.0.0.1:{port}/0") as client:
+        producer = Producer(client, queue_name)
+        calls = [asyncio.create_task(call("a")) for call in (producer.enqueue, producer.try_enqueue)]
+        await is_asked.wait()
+        await producer.close()
+
+        for call in [*calls, asyncio.create_task(producer.enqueue("later"))]:
+            with pytest.raises(QueueUnavailable, match="the producer is closed"):
+                await call

@@ -11,9 +11,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.domain.partitions import Layout
 from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.produce.group_commit import for_one_caller
+from ingest.queue.produce.producer_errors import CLOSED
 
 # Seconds after which the layout is read again, if orders are enqueued.
 _INTERVAL = 5.0
@@ -32,8 +34,14 @@ class FollowedLayout:
     def __init__(self, client: Redis, queue: str, initial: int = 1) -> None:
         self._record = LayoutRecord(client, queue, initial)
         self._is_known = False
+        self._is_closed = False
         self._due_at = 0.0
         self._reading: asyncio.Task[Layout] | None = None
+
+    @property
+    def ready(self) -> Layout | None:
+        """The layout, if it was read a few seconds ago."""
+        return self._record.layout if self._is_known and time.monotonic() < self._due_at else None
 
     async def current(self) -> Layout:
         """Return the layout, which may have changed a few seconds ago. Only the first call waits for Redis.
@@ -41,10 +49,11 @@ class FollowedLayout:
         Raises:
             QueueUnavailable: Redis cannot be used right now, and the layout is unknown.
         """
-        if not self._is_known:
-            return await asyncio.shield(self._begin(self._record.recent))
-        if time.monotonic() >= self._due_at:
-            self._begin(self._record.recent)
+        reading = self._reading
+        if self.ready is None:
+            reading = self._begin(self._record.recent)
+        if not self._is_known and reading is not None:
+            await self._wait(reading)
         return self._record.layout
 
     async def other_than(self, known: Layout) -> Layout:
@@ -56,7 +65,7 @@ class FollowedLayout:
         # A reading that has begun before may have missed the change.
         for _ in range(2):
             if self._record.layout == known:
-                await asyncio.shield(self._begin(self._record.read))
+                await self._wait(self._begin(self._record.read))
         if self._record.layout == known:
             raise QueueUnavailable(
                 f"a partition of {known.queue} is closed, and the record of its partitions is not newer"
@@ -64,12 +73,23 @@ class FollowedLayout:
         return self._record.layout
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading. Calls that wait for a reading raise `QueueUnavailable`."""
+        self._is_closed = True
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
 
+    async def _wait(self, reading: "asyncio.Task[Layout]") -> None:
+        await asyncio.wait([reading])
+        if reading.cancelled():
+            raise QueueUnavailable(CLOSED)
+        if isinstance(error := reading.exception(), Unavailable):
+            raise for_one_caller(error)
+        reading.result()
+
     def _begin(self, read: Callable[[], Coroutine[Any, Any, Layout]]) -> "asyncio.Task[Layout]":
+        if self._is_closed:
+            raise QueueUnavailable(CLOSED)
         if self._reading is None:
             self._reading = asyncio.create_task(read())
             self._reading.add_done_callback(self._end)

@@ -17,13 +17,12 @@ from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.produce.drain_rate import spread
 from ingest.queue.produce.enqueue_script import Added, Closed, NoRoom
 from ingest.queue.produce.pending_calls import PendingCall, PendingCalls
-from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused, QueueClosed
+from ingest.queue.produce.producer_errors import CLOSED, BacklogFull, IdempotencyKeyReused, QueueClosed
 from ingest.queue.produce.submission import Submission
 from ingest.queue.redis.connection import QueueFull, QueueRefused, reason_to_wait
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
-_CLOSED = "the producer is closed"
 
 
 # Adds a batch under a number, or returns for how many orders there is room: see `EnqueueScript.add`.
@@ -91,7 +90,7 @@ class GroupCommit:
         """
         now = asyncio.get_running_loop().time()
         if self._waits_for is not None and now < self._resumes_at:
-            raise _for_one_caller(self._waits_for, max(self._resumes_at - now, _FIRST_PAUSE))
+            raise for_one_caller(self._waits_for, max(self._resumes_at - now, _FIRST_PAUSE))
         if self._pending.is_full:
             raise QueueUnavailable("too many orders are waiting to be sent")
         return await self._answer_to(submission, waits=False)
@@ -103,11 +102,11 @@ class GroupCommit:
             self._sending.cancel()
             await asyncio.wait([self._sending])
             # Once more, because a task that is cancelled before it has begun does not run its own code.
-            self._end(QueueUnavailable(_CLOSED))
+            self._end(QueueUnavailable(CLOSED))
 
     async def _answer_to(self, submission: Submission, *, waits: bool) -> int:
         if self._is_closed:
-            raise QueueUnavailable(_CLOSED)
+            raise QueueUnavailable(CLOSED)
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pending.add(PendingCall(submission, waits, answer))
         if self._sending is None:
@@ -141,7 +140,7 @@ class GroupCommit:
                     await reply.confirmed
             except QueueRefused as refusal:
                 for call in batch:
-                    call.fail(_for_one_caller(refusal))
+                    call.fail(for_one_caller(refusal))
                 return
             except QueueUnavailable as error:
                 may_be_added = True
@@ -172,7 +171,7 @@ class GroupCommit:
         error = self._full(full)
         for call in waiting:
             if not call.waits:
-                call.fail(_for_one_caller(error))
+                call.fail(for_one_caller(error))
         self._pending.put_back([call for call in waiting if call.is_open])
         slot.batch = ()
         if fitting:
@@ -190,7 +189,7 @@ class GroupCommit:
         ]
         for call in told:
             if not call.waits:
-                call.fail(_for_one_caller(error, longest))
+                call.fail(for_one_caller(error, longest))
         if not any(call.waits and call.is_open for call in (*batch, *self._pending)):
             return
         if (reason := reason_to_wait(error)) != self._reason:
@@ -218,10 +217,10 @@ class GroupCommit:
 def ending() -> Exception:
     """The result for callers that still wait at the end of a sending task. A bug reaches all callers."""
     error = sys.exception()
-    return error if isinstance(error, Exception) else QueueUnavailable(_CLOSED)
+    return error if isinstance(error, Exception) else QueueUnavailable(CLOSED)
 
 
-def _for_one_caller(error: Unavailable, retry_after: float | None = None) -> Unavailable:
+def for_one_caller(error: Unavailable, retry_after: float | None = None) -> Unavailable:
     """The error as its caller's own: one exception raised in several tasks would collect the tracebacks of all."""
     copy = type(error)(*error.args)
     copy.__cause__ = error.__cause__

@@ -16,8 +16,8 @@ from ingest.backoff import call_until_available
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.partitions import Layout
 from ingest.queue.produce.followed_layout import FollowedLayout
-from ingest.queue.produce.partitioned_orders import Listed, Share, claim_of, moved_key, shares_of
-from ingest.queue.produce.producer_errors import BacklogFull, QueueClosed
+from ingest.queue.produce.partitioned_orders import Listed, claim_of, moved_key, shares_of
+from ingest.queue.produce.producer_errors import CLOSED, BacklogFull, QueueClosed
 from ingest.queue.produce.queue_producer import ProducerOptions, QueueProducer
 from ingest.queue.produce.submission import submissions
 from ingest.queue.redis.connection import reason_to_wait
@@ -57,6 +57,7 @@ class PartitionedQueue:
         self._options = options
         # By name of the queue, and number of partitions.
         self._producers: dict[tuple[str, int], QueueProducer] = {}
+        self._is_closed = False
 
     async def submit(self, orders: Listed, call: CallOptions) -> int:
         """Return how many of the orders needed no entry, when Redis has them all.
@@ -65,7 +66,8 @@ class PartitionedQueue:
             IdempotencyKeyReused, QueueRefused: see `GroupCommit.submit`.
             BacklogFull, QueueUnavailable: if the call does not wait. Some of the orders may be in the queue.
         """
-        return await self._submit(await self._found(self._layout.current, call), orders, call)
+        layout = self._layout.ready or await self._found(self._layout.current, call)
+        return await self._submit(layout, orders, call)
 
     async def check_durability(self) -> None:
         """See `Producer.check_durability`."""
@@ -74,37 +76,44 @@ class PartitionedQueue:
 
     async def close(self) -> None:
         """Stop. Calls that still wait raise `QueueUnavailable`."""
+        self._is_closed = True
         await self._layout.close()
         for producer in self._producers.values():
             await producer.close()
 
     async def _submit(self, layout: Layout, orders: Listed, call: CallOptions) -> int:
+        if layout.partitions == 1:
+            return await self._submit_to(layout, layout.queue, orders, call)
         shares = shares_of(layout, orders, call.key)
-        if len(shares) == 1:
-            return await self._submit_share(layout, shares[0], call)
-        if call.key is not None:
+        if call.key is not None and len(shares) > 1:
             queue, claim = claim_of(layout, orders, call.key)
             try:
                 await self._producer(layout, queue).submit([claim], express=call.express, waits=call.waits)
             except QueueClosed:
                 return await self._submit(await self._layout_after(layout, call), orders, call)
-        return sum(await _all([self._submit_share(layout, share, call) for share in shares]))
+        calls = [
+            self._submit_to(layout, share.queue, share.orders, msgspec.structs.replace(call, key=share.key))
+            for share in shares
+        ]
+        return await calls[0] if len(calls) == 1 else sum(await _all(calls))
 
-    async def _submit_share(self, layout: Layout, share: Share, call: CallOptions) -> int:
-        producer = self._producer(layout, share.queue)
-        parts = submissions(share.orders, share.key, producer.most, call.coalesce, counts_repeats=call.counts_repeats)
+    async def _submit_to(self, layout: Layout, queue: str, orders: Listed, call: CallOptions) -> int:
+        producer = self._producer(layout, queue)
+        parts = submissions(orders, call.key, producer.most, call.coalesce, counts_repeats=call.counts_repeats)
         try:
             return await producer.submit(parts, express=call.express, waits=call.waits)
         except QueueClosed as closed:
             later = await self._layout_after(layout, call)
-            moved = msgspec.structs.replace(call, key=moved_key(share.key))
+            moved = msgspec.structs.replace(call, key=moved_key(call.key))
             return closed.duplicates + await self._submit(later, closed.orders, moved)
 
     def _producer(self, layout: Layout, queue: str) -> QueueProducer:
+        if self._is_closed:
+            raise QueueUnavailable(CLOSED)
         place = (queue, layout.partitions)
-        if place not in self._producers:
-            self._producers[place] = QueueProducer(self._client, queue, layout.partitions, self._options)
-        return self._producers[place]
+        if (producer := self._producers.get(place)) is None:
+            producer = self._producers[place] = QueueProducer(self._client, queue, layout.partitions, self._options)
+        return producer
 
     async def _layout_after(self, layout: Layout, call: CallOptions) -> Layout:
         return await self._found(partial(self._layout.other_than, layout), call)
@@ -119,7 +128,10 @@ class PartitionedQueue:
                 reasons.add(reason)
                 self._options.on_wait(reason)
 
-        return await call_until_available(find, passes=_passes, on_failure=on_failure)
+        def passes(error: BaseException) -> bool:
+            return _passes(error) and not self._is_closed
+
+        return await call_until_available(find, passes=passes, on_failure=on_failure)
 
 
 def _passes(error: BaseException) -> bool:

@@ -6,6 +6,8 @@ from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.redis.connection import QueueRefused
 
+CLOSED = "the producer is closed"
+
 
 class BacklogFull(Unavailable):
     """The backlog is at its limit. Workers will make room. None of the rejected orders is in the queue.

@@ -97,6 +97,12 @@ class QueueProducer:
             QueueClosed: if the queue is that of a former partition.
         """
         lane = self._express if express else self._main
+        if len(parts) == 1:
+            [part] = parts
+            try:
+                return await (lane.submit(part) if waits else lane.try_submit(part))
+            except QueueClosed:
+                raise QueueClosed(part.given) from None
         closed: set[int] = set()
 
         async def submit(part: Submission) -> int:
