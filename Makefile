@@ -124,6 +124,10 @@ nodes: .venv/ready  ## throughput of a Redis Cluster with 1, 2 and 4 nodes of eq
 rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"
 	@cd tests && exec ../.venv/bin/python -m scale.rolling $(ARGS)
 
+.PHONY: lost-tail
+lost-tail: .venv/ready servers  ## confirmed orders that a failover loses, by durability; root on Linux, 15 minutes; ARGS="--topology cluster"
+	@cd tests && exec ../.venv/bin/python -m scale.lost_tail $(ARGS)
+
 .PHONY: partitioned-orders
 partitioned-orders: .venv/ready  ## a large table of orders beside the same in partitions; 40 GB of disk; ARGS="--orders 50000000"
 	@cd tests && exec ../.venv/bin/python -m scale.partitioned_orders $(ARGS)
