@@ -58,6 +58,8 @@ _POSTGRES_ORDER = 18e-6
 _QUEUED_BYTES, _PENDING_BYTES = 34, 200
 _REDIS_BYTES = 8_000_000
 _REDIS_CONNECTIONS = 6
+# docs/how-to/partitions.md, "Choose a number".
+_PARTITIONS_OF_A_NODE = 2
 _POSTGRES_CONNECTION_BYTES = 12_000_000
 # PostgreSQL compresses larger rows (TOAST). Measured with documents of 0.5 to 20 KB.
 _COMPRESSED = 1_900
@@ -80,6 +82,7 @@ class PlannedDemand:
         outage: seconds of an outage for which Redis can hold all new orders.
         processes_per_host: worker processes of one host.
         postgres_connections: connections that workers may open.
+        redis_nodes: primaries of a Redis Cluster, over which the partitions of the queue are spread evenly.
         speed: speed of this machine, relative to the machine of the measurements.
     """
 
@@ -95,6 +98,7 @@ class PlannedDemand:
     outage: float = 3_600.0
     processes_per_host: int = 2
     postgres_connections: int = 90
+    redis_nodes: int = 1
     speed: float = 1.0
 
 
@@ -124,8 +128,10 @@ class CapacityPlan:
         api_connections: concurrent connections to the external API.
         open_files: of one process.
         host_memory: of one host's worker.
-        redis_cores: of its single thread.
-        redis_memory: with all orders of the outage queued.
+        partitions: INGEST_PARTITIONS.
+        redis_connections: to each node.
+        redis_cores: of the single thread of each node.
+        redis_memory: of each node, with all orders of the outage queued.
         postgres_bytes_a_day: size of the orders of one day.
         limits: sorted, the lowest first.
     """
@@ -138,6 +144,7 @@ class CapacityPlan:
     timeout: float
     hosts: int
     api_connections: int
+    partitions: int
     redis_connections: int
     postgres_connections: int
     open_files: int
@@ -173,13 +180,14 @@ def plan(demand: PlannedDemand) -> CapacityPlan:
         timeout=timeout_for(demand.latency, demand.latency_p99),
         hosts=math.ceil(processes / demand.processes_per_host),
         api_connections=math.ceil(processes * concurrency / demand.bulk),
+        partitions=_PARTITIONS_OF_A_NODE * demand.redis_nodes if demand.redis_nodes > 1 else 1,
         redis_connections=processes * _REDIS_CONNECTIONS,
         postgres_connections=processes,
         open_files=concurrency + _OTHER_FILES,
         worker_cores=rate * CLIENTS[demand.client].of(rate / processes / demand.speed) / demand.speed,
         host_memory=worker_memory(in_host, in_host * concurrency, demand.order_bytes),
-        redis_cores=rate * _redis_order(demand),
-        redis_memory=round(_REDIS_BYTES + backlog * _QUEUED_BYTES + slots * _PENDING_BYTES),
+        redis_cores=rate * _redis_order(demand) / demand.redis_nodes,
+        redis_memory=round(_REDIS_BYTES + (backlog * _QUEUED_BYTES + slots * _PENDING_BYTES) / demand.redis_nodes),
         postgres_cores=rate * _POSTGRES_ORDER / demand.speed,
         postgres_memory=processes * _POSTGRES_CONNECTION_BYTES,
         postgres_bytes_a_day=round(rate * _DAY * stored_bytes(demand.order_bytes)),
@@ -218,10 +226,11 @@ def _redis_order(demand: PlannedDemand) -> float:
 
 def _limits(demand: PlannedDemand) -> list[Limit]:
     grouping = f"in lists of {demand.announced:,}" if demand.announced > 1 else "one by one"
+    redis = f"the cores of {demand.redis_nodes:,} Redis nodes" if demand.redis_nodes > 1 else "Redis' core"
     # By Little's law, or by its share of a core.
     of_a_process = min(_MOST_IN_FLIGHT / demand.latency, process_rate(demand.client, demand.speed))
     limits = [
-        Limit(f"Redis' core, with orders enqueued {grouping}", _BUSY / _redis_order(demand)),
+        Limit(f"{redis}, with orders enqueued {grouping}", demand.redis_nodes * _BUSY / _redis_order(demand)),
         Limit(
             f"{demand.postgres_connections:,} connections to PostgreSQL, one for each process",
             demand.postgres_connections * of_a_process,

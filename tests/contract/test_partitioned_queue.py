@@ -22,6 +22,8 @@ from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.operate.retries import Position
 from ingest.queue.operate.scanner import Location
 
+pytestmark = pytest.mark.topologies
+
 GROUP = "ingest"
 ORDERS = [f"order-{number}" for number in range(30)]
 EVERYTHING = Selection(everything=True)

@@ -21,6 +21,18 @@ def test_a_rate_takes_as_many_orders_in_flight_as_arrive_within_the_latency_and_
     assert found.open_files == found.concurrency + 128
 
 
+def test_the_nodes_of_a_cluster_share_the_work_of_redis() -> None:
+    one = plan(PlannedDemand(rate=3000, latency=0.2))
+    three = plan(PlannedDemand(rate=3000, latency=0.2, redis_nodes=3))
+
+    assert (one.partitions, three.partitions) == (1, 6)
+    assert three.redis_cores == pytest.approx(one.redis_cores / 3)
+    assert three.redis_connections == one.redis_connections
+    assert three.redis_memory < one.redis_memory
+    assert plan(PlannedDemand(rate=12_000, latency=0.2, redis_nodes=3)).rate == 12_000
+    assert plan(PlannedDemand(rate=12_000, latency=0.2)).rate < 6_000
+
+
 @pytest.mark.parametrize(("client", "rate", "measured"), [
     ("aiohttp", 200, 640e-6), ("aiohttp", 1550, 251e-6), ("aiohttp", 9670, 113e-6), ("native", 400, 348e-6),
 ])  # fmt: skip

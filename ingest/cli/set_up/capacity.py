@@ -68,6 +68,10 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     postgres_connections: Annotated[
         int, typer.Option(help="Connections to PostgreSQL that workers may open.", min=1)
     ] = 90,
+    redis_nodes: Annotated[
+        int,
+        typer.Option(help="Primaries of a Redis Cluster, which share the partitions.", metavar=_NUMBER, min=1, max=32),
+    ] = 1,
     speed: Annotated[
         float,
         typer.Option(
@@ -91,6 +95,8 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 
     `ingest capacity --source shop-de=200/0.1 --source warehouse=50/0.6` plans for several sources in the same workers, and
     the share of each.
+
+    `ingest capacity --rate 12000 --latency 0.2 --redis-nodes 3` plans for a Redis Cluster with three primaries.
 
     `ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` is for scripts.
 
@@ -162,6 +168,8 @@ def _facts(
     yield "", ""
     yield "INGEST_PROCESSES", f"{min(found.processes, demand.processes_per_host)} on each host"
     yield "INGEST_CONCURRENCY", f"{found.concurrency:,}"
+    if demand.redis_nodes > 1:
+        yield "INGEST_PARTITIONS", f"{found.partitions:,}"
     if not shares:
         yield "INGEST_UPSTREAM_TIMEOUT", f"{found.timeout:g}"
     for name, share in shares.items():
@@ -173,7 +181,8 @@ def _facts(
     yield "external API", counted(found.api_connections, "connection")
     redis, sql = counted(found.redis_connections, "connection"), counted(found.postgres_connections, "connection")
     held = f"{_bytes(found.redis_memory)} with the orders of {demand.outage:,.0f} s; maxmemory twice that"
-    yield "Redis", f"{redis}, {found.redis_cores:.2g} of its core, {held}"
+    each = "each Redis node" if demand.redis_nodes > 1 else "Redis"
+    yield each, f"{redis}, {found.redis_cores:.2g} of its core, {held}"
     rows = f"{_bytes(found.postgres_bytes_a_day)} of new rows a day"
     yield "PostgreSQL", f"{sql} with {_bytes(found.postgres_memory)}, {found.postgres_cores:.2g} cores, {rows}"
     yield "", ""

@@ -27,7 +27,8 @@ def _remaining(queue: RemovedQueue) -> Finding:
     if queue.is_partition:
         return _OF.error(
             f"the partition {queue.queue} is not recorded, so that no worker reads it, and it still contains orders: {orders}",
-            "run `ingest partitions set` with a larger number, which reads it again, and then with the number that you need",
+            "run `ingest partitions set` with a number that includes it, and then with the number that you need. For the queue with"
+            " the plain name, run it with the current number",
         )
     if not queue.source:
         return _OF.warning(
