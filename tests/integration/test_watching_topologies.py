@@ -1,4 +1,4 @@
-"""`ingest doctor` on a cluster and on a Sentinel set, in order and with a fault."""
+"""`ingest doctor` and the metrics on a cluster and on a Sentinel set, in order and with a fault."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from cluster_set import ClusterSet
+from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 from redis.asyncio import Redis
 from sentinel_set import SentinelSet
 from servers.kinds import KINDS
@@ -14,12 +16,15 @@ from support import eventually
 
 from ingest.domain.partitions import Layout
 from ingest.domain.sentinel_url import parse_sentinel_url
+from ingest.domain.source_name import UNNAMED
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.doctor.finding import Area, Finding, Level
+from ingest.probes.metrics_page import reading_queues
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection.sentinels import inspect_sentinels
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
+from ingest.settings import load_settings
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +100,35 @@ async def test_a_change_of_partitions_another_setting_and_a_partition_that_is_no
     ]
     assert left[-1].startswith(f"the partition {queue_name}:5 is not recorded, so that no worker reads it")
     assert left[-1].endswith("1 waiting, 0 pending, 0 retries and 0 dead letters")
+
+
+async def test_the_metrics_name_the_owner_and_the_backlog_of_each_partition(
+    cluster: ClusterSet, queue_name: str
+) -> None:
+    layout = Layout(queue_name, 6, (1,), 2)
+    settings = load_settings(redis_url=SecretStr(cluster.url()), stream=queue_name)
+    async with control_client(cluster.url()) as client, reading_queues(settings, lambda: [UNNAMED]) as queues:
+        record = LayoutRecord(client, queue_name, 6)
+        await record.read()
+        await record.write(layout)
+        for queue in layout.queues:
+            await client.xadd(Keys.of(queue).stream, {"order_id": "a"})
+        registry = CollectorRegistry()
+        for collector in await queues():
+            registry.register(collector)
+
+    owners = {
+        sample.labels["partition"]: sample.labels["node"]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "ingest_partition_owner"
+    }
+    names = {queue.removeprefix(queue_name).removeprefix(":"): queue for queue in layout.queues}
+    assert owners == {name: (await cluster.owner(Keys.of(queue).stream)).address for name, queue in names.items()}
+    assert len(set(owners.values())) > 1
+    depths = [registry.get_sample_value("ingest_partition_depth", {"source": "", "partition": name}) for name in names]
+    assert depths == [1.0] * 7
+    assert registry.get_sample_value("ingest_queue_depth", {"source": "", "stream": queue_name}) == 7.0
 
 
 async def test_a_sentinel_that_does_not_respond_and_a_missing_quorum_are_reported(
