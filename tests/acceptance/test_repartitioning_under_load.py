@@ -8,7 +8,9 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -16,9 +18,12 @@ import pytest
 from acceptance.commands import WorkerCommand, Workers, closing_workers
 from integration.scene import Scene, document
 from redis.asyncio import Redis
+from servers.kinds import KINDS
 from support import Cli, connected, eventually
+from topologies import Place, SharedServers
 
 from ingest.domain.partitions import Layout
+from ingest.lab.servers import EmbeddedServers
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.producer import Producer
@@ -80,6 +85,15 @@ class Load:
         return order_id
 
 
+@pytest.fixture(params=["standalone", "cluster"] if FULL else ["standalone"])
+def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
+    if request.param == "standalone":
+        yield servers.redis_url
+        return
+    with SharedServers.open() as own:
+        yield own.url(Place(KINDS[0], "cluster"))
+
+
 @pytest.fixture
 async def workers(cli: Cli, scene: Scene) -> AsyncIterator[Workers]:
     scene.api.behave(latency="0.05", error_rate=0.02)
@@ -131,7 +145,7 @@ async def test_no_order_is_lost_while_the_partitions_change_under_load(
 ) -> None:
     load, draw = Load(scene, seed=1), random.Random(2)
     running = [workers.start(processes=2) for _ in range(2 if FULL else 1)]
-    enqueueing = asyncio.create_task(load.run())
+    enqueueing, begun = asyncio.create_task(load.run()), time.monotonic()
     await scene.stored_at_least(RATE // 4)
     killing = asyncio.create_task(kill_workers(running, workers, draw))
 
@@ -140,6 +154,11 @@ async def test_no_order_is_lost_while_the_partitions_change_under_load(
         await asyncio.sleep(SECONDS)
 
     killing.cancel()
+    announced = sum((version - EPOCH) // timedelta(hours=1) for version in load.versions.values())
+    sys.stdout.write(
+        f"{len(load.versions):,} orders in {announced:,} versions, {len(load.broken):,} without a document,"
+        f" {time.monotonic() - begun:.0f} s of load\n"
+    )
     load.stopping.set()
     await enqueueing
     layout = await LayoutRecord(scene.redis, scene.queue).read()

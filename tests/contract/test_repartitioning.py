@@ -18,6 +18,8 @@ from ingest.queue.produce.producer_errors import QueueClosed
 from ingest.queue.produce.queue_producer import ProducerOptions, QueueProducer
 from ingest.queue.produce.submission import submissions
 
+pytestmark = pytest.mark.topologies
+
 ORDERS = [f"order-{number}" for number in range(40)]
 
 
