@@ -47,6 +47,12 @@ class Layout(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(partition_queue(self.queue, partition_of(order_id, n), n) for n in numbers))
 
     @property
+    def others(self) -> tuple[str, ...]:
+        """All queues outside of the layout that a program with another number of partitions may write to."""
+        names = (self.queue, *(partition_queue(self.queue, each, MOST_PARTITIONS) for each in range(MOST_PARTITIONS)))
+        return tuple(name for name in names if name not in self.queues)
+
+    @property
     def current(self) -> tuple[str, ...]:
         """The queues that producers write to."""
         return tuple(partition_queue(self.queue, each, self.partitions) for each in range(self.partitions))

@@ -98,8 +98,7 @@ async def read_partitions(sources: Sequence[Backends]) -> list[PartitionedQueue]
 
 
 async def _states(client: Redis, layout: Layout, group: str) -> list[PartitionState]:
-    # Programs that do not know the partitions write into the plain queue.
-    queues = list(dict.fromkeys((*layout.queues, layout.queue)))
+    queues = [*layout.queues, *layout.others]
     states = []
     for queue, state in zip(queues, await read_states(client, queues, group), strict=True):
         if isinstance(state, QueueUnavailable):

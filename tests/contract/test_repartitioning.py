@@ -211,17 +211,18 @@ async def test_a_closed_partition_that_a_failover_has_opened_is_closed_again(
     assert (await repartitioning.drain()).is_complete
 
 
-async def test_an_entry_of_a_program_that_knows_no_partitions_is_found_by_the_next_change(
-    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+@pytest.mark.parametrize(("written", "former"), [("", 1), (":4", 5)])
+async def test_an_entry_of_a_program_that_did_not_follow_is_found_by_the_next_change(
+    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning, written: str, former: int
 ) -> None:
     await repartitioning.begin(2)
     await repartitioning.drain()
-    await redis.xadd(Keys.of(queue_name).stream, {"order_id": "late"})
+    await redis.xadd(Keys.of(queue_name + written).stream, {"order_id": "late"})
 
     layout = await repartitioning.begin(2)
 
-    assert layout.former == (1,)
-    assert await work_off(redis_url, queue_name) == ["late"]
+    assert layout.former == (former,)
+    assert await work_off(redis_url, queue_name + written) == ["late"]
     assert (await repartitioning.drain()).is_complete
 
 

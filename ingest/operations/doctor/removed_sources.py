@@ -27,8 +27,7 @@ def _remaining(queue: RemovedQueue) -> Finding:
     if queue.is_partition:
         return _OF.error(
             f"the partition {queue.queue} is not recorded, so that no worker reads it, and it still contains orders: {orders}",
-            "run `ingest partitions set` with a number that includes it, and then with the number that you need. For the queue with"
-            " the plain name, run it with the current number",
+            "run `ingest partitions set` with the present number, so that workers read it again",
         )
     if not queue.source:
         return _OF.warning(

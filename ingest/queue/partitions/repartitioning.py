@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import UserError
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.draining import Draining
 from ingest.queue.partitions.groups import groups_of
 from ingest.queue.partitions.layout_record import LayoutRecord
@@ -129,21 +131,19 @@ class Repartitioning:
 
     async def _former_after(self, layout: Layout, partitions: int) -> tuple[int, ...]:
         """Return the former numbers with this number of partitions."""
-        numbers = [layout.partitions, *layout.former]
-        # A program that does not know the record may have written into the plain queue since.
-        if 1 not in numbers and await self._has_entries(layout.queue):
-            numbers.append(1)
-        return tuple(number for number in dict.fromkeys(numbers) if number != partitions)
+        numbers = dict.fromkeys((layout.partitions, *layout.former, *await self._left_behind(layout)))
+        return tuple(number for number in numbers if number != partitions)
 
-    async def _has_entries(self, queue: str) -> bool:
-        keys = Keys.of(queue, self._group)
-        with translated():
-            return bool(
-                await self._client.xlen(keys.stream)
-                or await self._client.xlen(keys.express)
-                or await self._client.zcard(keys.retry)
-                or await self._client.xlen(keys.dead)
-            )
+    async def _left_behind(self, layout: Layout) -> list[int]:
+        """Return the numbers of partitions whose queues contain orders that a program has written there too late."""
+        states = await read_states(self._client, layout.others, self._group)
+        found = [
+            queue
+            for queue, state in zip(layout.others, states, strict=True)
+            if isinstance(state, QueueState) and (state.depth or state.pending or state.retries or state.dead)
+        ]
+        last = max((int(queue.rpartition(":")[2]) + 1 for queue in found if queue != layout.queue), default=0)
+        return [*([1] if layout.queue in found else []), *([last] if last else [])]
 
     async def _drop(self, layout: Layout, drained: Collection[int]) -> Layout:
         left = tuple(number for number in layout.former if number not in drained)
