@@ -67,7 +67,7 @@ def test_three_primaries_and_three_replicas_serve_the_orders(cluster: Project) -
 
 
 def test_a_killed_primary_is_replaced_and_returns_as_a_replica(docker: Docker, cluster: Project) -> None:
-    owner = next(name for name in NODES if "master" in admin(cluster, name, "role"))
+    owner = next(name for name in NODES if "MOVED" not in admin(cluster, name, "xlen", "ingest:{orders}:stream"))
     killed = node_of(cluster, owner)
 
     docker("kill", killed.id)
