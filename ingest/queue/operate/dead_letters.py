@@ -26,7 +26,7 @@ from ingest.queue.operate.dead_letter_pages import (
     is_entry_id,
     together,
 )
-from ingest.queue.operate.patience import Patience
+from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.scripts import load
 
@@ -98,7 +98,7 @@ class DeadLetters:
         self._id_suffix = id_suffix
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
-        self._patience = Patience(on_wait)
+        self._repeated = RepeatedCalls(on_wait)
         self._pages = DeadLetterPages(client, self._keys.dead, id_suffix=id_suffix)
         self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting, id_suffix=id_suffix)
 
@@ -226,7 +226,7 @@ class DeadLetters:
         return change
 
     async def _waiting(self, call: Call, *arguments: Any) -> Any:
-        return await self._patience.call(call, *arguments)
+        return await self._repeated.call(call, *arguments)
 
 
 async def _run(script: AsyncScript, keys: Sequence[str], arguments: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """The partitions of a queue, as producers follow them while they run.
 
 Calls use the layout of the last reading, which a background task repeats. An order that reaches a former partition too late is not lost:
-its queue is closed, and the producer reads the record again before it sends the order anew.
+its queue is closed, and the producer reads the record again before it sends the order again.
 """
 
 import asyncio

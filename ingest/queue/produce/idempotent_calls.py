@@ -71,7 +71,7 @@ class IdempotentCalls:
     """The calls of one queue.
 
     A call may take `lease` seconds unless it is extended. Its answer is kept for `lifetime` seconds, in the partition to which
-    its name belongs. After a change of the number of partitions, a repeated call may be made anew.
+    its name belongs. After a change of the number of partitions, a repeated call may be made again.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.dead_letters import Change, DeadLetters
 from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
-from ingest.queue.operate.patience import Patience
+from ingest.queue.operate.repeated_calls import RepeatedCalls
 
 _NONE_YET = "0-0"
 
@@ -59,7 +59,7 @@ class PartitionedDeadLetters:
         group: str = DEFAULT_GROUP,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._waiting = Patience(on_wait).call
+        self._waiting = RepeatedCalls(on_wait).call
         self._parts = QueueParts(
             layout,
             lambda queue, suffix: DeadLetters(client, queue, group=group, on_wait=on_wait, id_suffix=suffix),

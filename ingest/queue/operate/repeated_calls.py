@@ -8,7 +8,7 @@ from ingest.domain.errors import Unavailable, UserError
 from ingest.queue.redis.connection import reason_to_wait
 
 
-class Patience:
+class RepeatedCalls:
     """Calls until Redis responds. `on_wait` is called once with each reason for waiting."""
 
     def __init__(self, on_wait: Callable[[str], None]) -> None:
