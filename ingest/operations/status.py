@@ -9,7 +9,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState, total_of
-from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.operations.backends import Backends
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
@@ -57,12 +57,14 @@ class SystemStatus:
 async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     """Read the state of each source. An unavailable server is reported, not raised."""
     errors: dict[str, str] = {}
-    queues: Mapping[str, tuple[Mapping[str, QueueState], list[ConsumerState]]] = {}
+    queues: Mapping[str, _FoundQueue] = {}
     orders: Overview | None = None
     try:
         async with control_client(sources[0].redis_url) as client:
             states = await asyncio.gather(*(_queue(client, each) for each in sources))
             queues = dict(zip((each.source for each in sources), states, strict=True))
+            if problem := next((each.problem for each in states if each.problem), None):
+                errors["redis"] = problem
     except (Unavailable, UserError) as error:
         errors["redis"] = str(error)
     try:
@@ -72,13 +74,10 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     found = []
     for each in sources:
-        partitions, consumers = queues.get(each.source, ({}, None))
-        queue = total_of(partitions.values()) if partitions else None
-        several = partitions if len(partitions) > 1 else {}
+        queue = queues.get(each.source) or _FoundQueue()
         of_source = None if orders is None else _orders(orders, each.source)
-        found.append(
-            SystemStatus(now, each.source, each.stream, each.group, queue, consumers, of_source, errors, several)
-        )
+        names = (now, each.source, each.stream, each.group)
+        found.append(SystemStatus(*names, queue.total, queue.consumers, of_source, errors, queue.partitions))
     return found
 
 
@@ -106,9 +105,33 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return total
 
 
-async def _queue(client: Redis, backends: Backends) -> tuple[Mapping[str, QueueState], list[ConsumerState]]:
+@dataclass(frozen=True, slots=True)
+class _FoundQueue:
+    """A queue, as far as its partitions can be read.
+
+    Attributes:
+        total: its state, or None if a partition cannot be read.
+        partitions: the state of those that can be read, if there are several.
+        problem: why one cannot be read.
+    """
+
+    total: QueueState | None = None
+    partitions: Mapping[str, QueueState] = field(default_factory=dict)
+    consumers: list[ConsumerState] | None = None
+    problem: str = ""
+
+
+async def _queue(client: Redis, backends: Backends) -> _FoundQueue:
     monitor = PartitionedMonitor(client, layout_reader(client, backends.stream), backends.group)
-    return await monitor.partitions(), await monitor.consumers()
+    states = await monitor.known_partitions()
+    known = {queue: state for queue, state in states.items() if isinstance(state, QueueState)}
+    several = known if len(states) > 1 else {}
+    for queue, state in states.items():
+        if isinstance(state, QueueUnavailable):
+            if len(states) == 1:
+                raise state
+            return _FoundQueue(None, several, await monitor.known_consumers(), f"{queue}: {state}")
+    return _FoundQueue(total_of(known.values()), several, await monitor.consumers())
 
 
 def _orders(found: Overview, source: str) -> OrdersStatus:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -78,14 +78,15 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
             log.succeeded()
             observed = []
             for source, stream in names.items():
-                of_queues = {queue: states[queue] for queue in layouts[stream].queues}
+                of_queues = [(queue, states[queue]) for queue in layouts[stream].queues]
+                known = {queue: state for queue, state in of_queues if isinstance(state, QueueState)}
                 with bound_source(source):
-                    problem = next((each for each in of_queues.values() if isinstance(each, QueueUnavailable)), None)
-                    if problem is not None:
+                    if problem := next((each for _, each in of_queues if isinstance(each, QueueUnavailable)), None):
                         logs[source].failed(problem)
                     else:
                         logs[source].succeeded()
-                        observed.append(await _observed(source, layouts[stream], of_queues, topology))
+                if known:
+                    observed.append(await _observed(source, layouts[stream], known, topology))
             return [QueueCollector(observed)] if observed else []
 
         yield queues
@@ -104,8 +105,9 @@ async def _states(client: Redis, layouts: Iterable[Layout], group: str) -> Mappi
     return dict(zip(queues, await read_states(client, queues, group), strict=True))
 
 
-async def _observed(source: str, layout: Layout, states: Mapping[str, Any], topology: Topology) -> ObservedQueue:
-    total = total_of(states.values())
+async def _observed(source: str, layout: Layout, states: Mapping[str, QueueState], topology: Topology) -> ObservedQueue:
+    """The queue with the partitions that can be read."""
+    total = total_of(states.values()) if len(states) == len(layout.queues) else None
     if layout.queues == (layout.queue,):
         return ObservedQueue(source, layout.queue, total)
     names = {queue: queue.removeprefix(layout.queue).removeprefix(":") for queue in states}

@@ -26,9 +26,8 @@ from ingest.process.lifecycle import (
 from ingest.process.supervisor import Supervisor
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import control_client
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.process_sources import ProcessSources
 from ingest.services.sources_reload import ReadAgain, SourcesReload
@@ -126,9 +125,8 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
             queues += layout.queues
         for queue in queues:
             await until_ready("redis", make_group, queue)
-    async with control_client(url) as client:
-        for trap in await until_ready("redis", Monitor(client, queues[0], settings.group).traps):
-            _log.warning("redis_configuration", problem=trap)
+    for trap in await until_ready("redis", traps_of_servers, url):
+        _log.warning("redis_configuration", problem=trap)
 
 
 def _worker_process(

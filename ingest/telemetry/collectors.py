@@ -78,6 +78,7 @@ class ObservedQueue(NamedTuple):
 
     Attributes:
         stream: the name of the queue.
+        state: None if a partition cannot be read.
         partitions: the state of each partition by its number, empty for the queue with the plain name. Without a value for a
             queue that has always had a single partition.
         owners: the address of the server of each partition, in the same way.
@@ -85,7 +86,7 @@ class ObservedQueue(NamedTuple):
 
     source: str
     stream: str
-    state: QueueState
+    state: QueueState | None
     partitions: Mapping[str, QueueState] = MappingProxyType({})
     owners: Mapping[str, str] = MappingProxyType({})
 
@@ -98,14 +99,15 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges of the groups, their lanes and partitions, without samples for unknown values."""
+        known = [(queue, queue.state) for queue in self._queues if queue.state is not None]
         for name, (text, value_of) in _TOTALS.items():
-            totals = (((queue.source, queue.stream), value_of(queue.state)) for queue in self._queues)
+            totals = (((queue.source, queue.stream), value_of(state)) for queue, state in known)
             yield _gauges(name, text, ["source", "stream"], totals)
         for name, (text, value_in) in _OF_LANES.items():
             lanes = (
                 ((queue.source, queue.stream, lane.value), value_in(part))
-                for queue in self._queues
-                for lane, part in queue.state.lanes.items()
+                for queue, state in known
+                for lane, part in state.lanes.items()
             )
             yield _gauges(name, text, ["source", "stream", "lane"], lanes)
         for name, (text, value_of) in _OF_PARTITIONS.items():

@@ -18,11 +18,13 @@ from ingest.domain.partitions import Layout
 from ingest.domain.sentinel_url import parse_sentinel_url
 from ingest.domain.source_name import UNNAMED
 from ingest.lab.servers import EmbeddedServers
+from ingest.operations.backends import Backends
 from ingest.operations.doctor.finding import Area, Finding, Level
+from ingest.operations.status import read_status
 from ingest.probes.metrics_page import reading_queues
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection.sentinels import inspect_sentinels
-from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.partitions.layout_record import LayoutRecord, layout_key
 from ingest.queue.redis.connection import control_client
 from ingest.settings import load_settings
 
@@ -129,6 +131,33 @@ async def test_the_metrics_name_the_owner_and_the_backlog_of_each_partition(
     depths = [registry.get_sample_value("ingest_partition_depth", {"source": "", "partition": name}) for name in names]
     assert depths == [1.0] * 7
     assert registry.get_sample_value("ingest_queue_depth", {"source": "", "stream": queue_name}) == 7.0
+
+
+async def test_the_status_shows_the_other_partitions_while_a_node_is_down(
+    tmp_path: Path, dsn: str, queue_name: str
+) -> None:
+    with ClusterSet.open(
+        KINDS[0], tmp_path, replicas=0, cluster_require_full_coverage="no", cluster_node_timeout="500"
+    ) as cluster:
+        await cluster.become_ready()
+        layout = Layout(queue_name, 6, (), 1)
+        async with control_client(cluster.url()) as client:
+            await LayoutRecord(client, queue_name, 6).read()
+            for queue in layout.queues:
+                await client.xadd(Keys.of(queue).stream, {"order_id": "a"})
+        record = await cluster.owner(layout_key(queue_name))
+        owners = {queue: await cluster.owner(Keys.of(queue).stream) for queue in layout.queues}
+        victim = next(node for node in cluster.nodes if node is not record and node in owners.values())
+        victim.kill()
+
+        [status] = await read_status([Backends(cluster.url(), dsn, queue_name)])
+
+    left = {queue for queue, node in owners.items() if node is not victim}
+    assert status.queue is None
+    assert status.errors.keys() == {"redis"}
+    assert status.errors["redis"].partition(": ")[0] in owners.keys() - left
+    assert {queue: state.depth for queue, state in status.partitions.items()} == dict.fromkeys(left, 1)
+    assert status.consumers == []
 
 
 async def test_a_sentinel_that_does_not_respond_and_a_missing_quorum_are_reported(

@@ -9,9 +9,10 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.liveness import read_report, report_key
-from ingest.queue.layout.keys import Keys
+from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.queue_states import read_states
-from ingest.queue.redis.connection import NoGroup, QueueRefused, replies, translated, translating
+from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, replies, translated, translating
+from ingest.queue.redis.topology import topology_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,23 @@ class Monitor:
                 pipe.get(report_key(self._keys, "").encode() + name)
             reports = [read_report(raw) for raw in await replies(pipe)]
         return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
+
+
+async def traps_of_servers(url: str) -> list[str]:
+    """The traps of each primary at a URL, see `Monitor.traps`. With several, each line begins with the address.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    lines: list[str] = []
+    with translated():
+        servers = await topology_of(url).primaries()
+        for server in servers:
+            async with control_client(server) as client:
+                traps = await Monitor(client, "", DEFAULT_GROUP).traps()
+            node = f"node {await server.current_address()}: " if len(servers) > 1 else ""
+            lines += [node + trap for trap in traps]
+    return lines
 
 
 def _queue_time(own: float, ahead: float, noted_at: float, latest: float) -> float:

@@ -32,13 +32,17 @@ class PartitionedMonitor:
 
     async def partitions(self) -> Mapping[str, QueueState]:
         """The state of each partition, by the name of its queue."""
-        queues = [*await self._parts.oldest_first()]
         found = {}
-        for queue, state in zip(queues, await read_states(self._client, queues, self._group), strict=True):
+        for queue, state in (await self.known_partitions()).items():
             if isinstance(state, QueueUnavailable):
                 raise state
             found[queue] = state
         return found
+
+    async def known_partitions(self) -> Mapping[str, QueueState | QueueUnavailable]:
+        """As `partitions`, with the error for a partition whose server cannot be used, or that Redis rejects."""
+        queues = [*await self._parts.oldest_first()]
+        return dict(zip(queues, await read_states(self._client, queues, self._group), strict=True))
 
     async def consumers(self) -> list[ConsumerState]:
         """Every consumer with a heartbeat or in the group of any partition, by name."""
@@ -47,6 +51,19 @@ class PartitionedMonitor:
             [part] = parts.values()
             return await part.consumers()
         return merged(await asyncio.gather(*(part.consumers() for part in parts.values())))
+
+    async def known_consumers(self) -> list[ConsumerState]:
+        """As `consumers`, without the partitions that cannot be read."""
+        parts = await self._parts.oldest_first()
+        found = await asyncio.gather(*(_unless_unavailable(part) for part in parts.values()))
+        return merged(each for each in found if each is not None)
+
+
+async def _unless_unavailable(part: Monitor) -> list[ConsumerState] | None:
+    try:
+        return await part.consumers()
+    except QueueUnavailable:
+        return None
 
 
 def merged(partitions: Iterable[Iterable[ConsumerState]]) -> list[ConsumerState]:
