@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio import Redis
-from support import eventually
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.partitions import Layout, partition_queue
@@ -81,22 +80,6 @@ async def test_a_change_that_a_failover_has_lost_is_recorded_again(redis: Redis,
 
     assert await record.read() == changed
     assert await LayoutRecord(redis, queue_name, 2).read() == changed
-
-
-async def test_a_process_follows_each_change(redis: Redis, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.queue.partitions.layout_record._INTERVAL", 0.02)
-    seen: list[int] = []
-
-    async def follow() -> None:
-        async for layout in LayoutRecord(redis, queue_name).changes():
-            seen.append(layout.partitions)  # noqa: PERF401  each as it comes
-
-    async with asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(follow())
-        await eventually(lambda: seen == [1])
-        await LayoutRecord(redis, queue_name).write(Layout(queue_name, 6, (1,), 1))
-        await eventually(lambda: seen == [1, 6])
-        following.cancel()
 
 
 async def test_a_recent_layout_costs_no_command(redis: Redis, queue_name: str) -> None:

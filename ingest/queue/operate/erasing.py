@@ -7,16 +7,15 @@ them.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from redis.asyncio import Redis
 
 from ingest.domain.orders.order_state import DeadEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.order_search import OrderSearch
-from ingest.queue.redis.connection import NoGroup, translated
+from ingest.queue.partitions.groups import groups_of
+from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
 
 _MOST_REMOVED = 200
@@ -47,7 +46,7 @@ class QueueEraser:
         """Mark orders as erased, remove their retries and dead letters, and return how many each order had."""
         await self._mark(order_ids)
         counts: Counter[tuple[str, type]] = Counter()
-        for group in await self._groups():
+        for group in await groups_of(self._client, self._queue, self._group):
             search = OrderSearch(self._client, self._queue, group)
             found = await search.find_retries_and_dead_letters(order_ids)
             await self._remove_all(Keys.of(self._queue, group), [entry for each in found.values() for entry in each])
@@ -69,18 +68,3 @@ class QueueEraser:
             seconds, micros = await self._client.time()
             at = seconds * 1000 + micros // 1000
             await self._client.zadd(Keys.of(self._queue).erased, dict.fromkeys(order_ids, at), nx=True)
-
-    async def _groups(self) -> list[str]:
-        """All groups that may have retries and dead letters."""
-        groups = {self._group}
-        for lane in Keys.of(self._queue).lanes:
-            try:
-                with translated():
-                    found: Any = await self._client.xinfo_groups(lane.stream)
-            except NoGroup:
-                continue
-            for group in found:
-                # No setting can name a group whose name is not UTF-8: it is another program's, and has neither.
-                with suppress(UnicodeDecodeError):
-                    groups.add(group["name"].decode())
-        return sorted(groups)

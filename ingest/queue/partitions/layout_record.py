@@ -4,16 +4,13 @@ The record is the authority, and the setting is only the number with which it is
 that they follow a change within seconds and without a restart. A process that dies here has written a whole record or none.
 """
 
-import asyncio
-import random
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.backoff import call_until_available
-from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.partition_gates import PartitionGates
@@ -23,7 +20,7 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
 _FIELDS = ("partitions", "former", "generation")
-# Seconds after which the record is read again. Processes spread their reads over half of it.
+# Seconds after which a reading is not recent any more.
 _INTERVAL = 5.0
 
 
@@ -90,21 +87,6 @@ class LayoutRecord:
                 raise
             self._read_at = time.monotonic()
             return self._layout
-
-    async def changes(self) -> AsyncIterator[Layout]:
-        """Yield the layout, and each later one. Waits while Redis is unavailable, and never ends.
-
-        Raises:
-            QueueRefused: Redis denies access.
-        """
-        last: Layout | None = None
-        while True:
-            found = await call_until_available(self.read, passes=_passes, on_failure=lambda _: None)
-            if found != last:
-                self.log(found, is_change=last is not None)
-                last = found
-                yield found
-            await asyncio.sleep(random.uniform(0.5, 1.0) * _INTERVAL)  # noqa: S311  spreads processes, and is no secret
 
     def log(self, layout: Layout, *, is_change: bool) -> None:
         """Log a change of the layout, and warn about a difference from the setting."""
@@ -181,7 +163,3 @@ def _parsed(queue: str, values: Sequence[Any]) -> Layout:
 
 def _arguments(layout: Layout) -> list[Any]:
     return [layout.partitions, ",".join(map(str, layout.former)), layout.generation]
-
-
-def _passes(error: BaseException) -> bool:
-    return isinstance(error, Unavailable) and not isinstance(error, UserError)

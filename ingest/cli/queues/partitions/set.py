@@ -66,13 +66,17 @@ async def _change(backends: "Backends", number: int) -> "Changed":
     from ingest.operations.partitions import change_partitions
 
     with ProgressDisplay("draining") as display:
-        most = 0
+        most, reported = 0, [""]
 
         def on_progress(progress: "Progress") -> None:
             nonlocal most
             left = progress.entries + progress.retries
             most = max(most, left)
             display.update(most - left, most)
+            queues = ", ".join(progress.waiting_for)
+            if queues and not left and queues != reported[-1]:
+                reported.append(queues)
+                display.say(f"waiting for orders that were enqueued in {queues} before the change")
 
         return await change_partitions(backends, number, on_progress=on_progress, on_wait=display.say)
 
