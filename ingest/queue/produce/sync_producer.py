@@ -32,6 +32,7 @@ class SyncProducer:
         queue: str = "orders",
         *,
         source: str = UNNAMED,
+        partitions: int = 1,
         backlog_limit: int = 0,
         durability: Durability = Durability.MEMORY,
         replicas: int = 1,
@@ -47,6 +48,7 @@ class SyncProducer:
             return Producer.connect(
                 url,
                 own_queue,
+                partitions=partitions,
                 backlog_limit=backlog_limit,
                 durability=durability,
                 replicas=replicas,
