@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import Any, Self
+
+from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
@@ -11,6 +13,8 @@ from ingest.queue.consume.consumer import Consumer as PortsOfConsumer
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.reading import QueueReading
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import client_for
 from ingest.queue.redis.routed_connection import QueueConnection
 
 
@@ -114,3 +118,8 @@ class Consumer:
 
     async def remove_stale(self, idle: float) -> int:
         return await self.parts.maintenance.remove_stale(idle)
+
+
+async def server_stats(redis: Redis, keys: Keys, section: str) -> dict[str, Any]:
+    """A section of `INFO` of the server with the queue, which is one of several in a cluster."""
+    return dict(await (await client_for(redis, keys.stream)).info(section))
