@@ -107,3 +107,18 @@ async def test_connections_that_look_for_a_node_at_the_same_time_share_a_lookup(
 
     assert all(isinstance(each, Exception) for each in failures)
     assert lookups == [0.05]
+
+
+async def test_a_node_that_has_failed_comes_last() -> None:
+    slots = SlotMap(NOWHERE)
+    nodes = [("127.0.0.1", 2), ("127.0.0.1", 3)]
+    for slot, node in enumerate(nodes):
+        slots.moved(slot, node)
+    assert await slots.find(0) == nodes[0]
+
+    slots.suspect(nodes[0])
+
+    # No node responds, so that the map stays as it is.
+    with pytest.raises(Exception, match=r"^node 127\.0\.0\.1:3"), translated():
+        await slots.find(0)
+    assert await slots.find(1) == nodes[1]

@@ -15,7 +15,7 @@ from ingest.domain.orders.order_state import DeadEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.order_search import OrderSearch
 from ingest.queue.partitions.groups import groups_of
-from ingest.queue.redis.connection import translated
+from ingest.queue.redis.connection import client_for, translated
 from ingest.queue.redis.scripts import load
 
 _MOST_REMOVED = 200
@@ -65,6 +65,9 @@ class QueueEraser:
 
     async def _mark(self, order_ids: Collection[str]) -> None:
         with translated():
-            seconds, micros = await self._client.time()
+            erased = Keys.of(self._queue).erased
+            # The server with the queue, whose clock also dates its entries.
+            server = await client_for(self._client, erased)
+            seconds, micros = await server.time()
             at = seconds * 1000 + micros // 1000
-            await self._client.zadd(Keys.of(self._queue).erased, dict.fromkeys(order_ids, at), nx=True)
+            await self._client.zadd(erased, dict.fromkeys(order_ids, at), nx=True)

@@ -29,7 +29,7 @@ class ClusterTopology:
         return SlotOwner(self, slot_of(key))
 
     async def primaries(self) -> "list[ClusterNode]":
-        """Return the nodes that own slots, ordered by address."""
+        """Return the nodes that own slots, ordered by address, with those that have failed at the end."""
         return [self.node_at(address) for address in await self.slots.primaries()]
 
     async def node_of(self, slot: int) -> "ClusterNode":

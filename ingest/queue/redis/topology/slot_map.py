@@ -67,10 +67,10 @@ class SlotMap:
         return owner
 
     async def primaries(self) -> list[Address]:
-        """Return where all owners of slots are reached, in order. It raises as `find` does."""
+        """Return where all owners of slots are reached, in order, with those that have failed at the end. It raises as `find` does."""
         if asyncio.get_running_loop().time() - self._read_at > _FRESH or self._suspects:
             await self._refresh()
-        return sorted(self._known())
+        return sorted(self._known(), key=lambda each: (each in self._suspects, each))
 
     def is_primary(self, address: Address) -> bool:
         """Whether a node owns slots."""
@@ -130,10 +130,13 @@ class SlotMap:
         return _summary(failures)
 
     def _candidates(self) -> list[Address]:
-        """The nodes to ask, in random order: known ones, without those that have failed, and those in the URL."""
+        """The nodes to ask, in random order: known ones, and those in the URL, with those that have failed at the end.
+
+        A node that is cut off from the others may still respond, and report itself as the owner of its former slots.
+        """
 
         def shuffled(addresses: set[Address]) -> list[Address]:
-            return sorted(addresses, key=lambda _: self._uniform(0, 1))
+            return sorted(addresses, key=lambda each: (each in self._suspects, self._uniform(0, 1)))
 
         known = shuffled(self._known() - self._suspects.keys())[:_MOST_ASKED]
         return list(dict.fromkeys([*known, *shuffled({*self._url.nodes})]))
