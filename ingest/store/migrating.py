@@ -17,6 +17,7 @@ _LOCK_PAUSE = 0.2
 # Writing workers wait behind a migration that waits for a table, so this is less than their own timeout for a locked table.
 LOCK_SECONDS = 1.0
 _LOCK_ATTEMPTS = 10
+_LONGEST_PAUSE = 5.0
 # An index of a large table takes long, and waits for every older transaction.
 _STATEMENT_SECONDS = 24 * 3600
 _CONCURRENTLY = re.compile(r"^(CREATE UNIQUE|CREATE|DROP) INDEX CONCURRENTLY ", re.MULTILINE)
@@ -52,10 +53,12 @@ async def migrating_alone(dsn: str) -> AsyncIterator[None]:
         yield
 
 
-async def run_in_transaction(connection: asyncpg.Connection, sql: str, lock_seconds: float) -> None:
+async def run_in_transaction(
+    connection: asyncpg.Connection, sql: str, lock_seconds: float, attempts: int = _LOCK_ATTEMPTS
+) -> None:
     """Run statements in one transaction, or a concurrent one on its own.
 
-    A wait for a lock is short, and is repeated after a pause in which writers continue.
+    A wait for a lock is short, and is repeated after a pause in which writers continue. After ten attempts, the pauses become longer.
 
     Raises:
         asyncpg.LockNotAvailableError: another transaction uses a table during all attempts.
@@ -63,15 +66,15 @@ async def run_in_transaction(connection: asyncpg.Connection, sql: str, lock_seco
     if _CONCURRENTLY.search(sql):
         await _run_concurrently(connection, sql, lock_seconds)
         return
-    for attempt in range(1, _LOCK_ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         try:
             async with connection.transaction(isolation="read_committed"):
                 await connection.execute(f"SET LOCAL lock_timeout = {int(lock_seconds * 1000)}")
                 await connection.execute(sql, timeout=_STATEMENT_SECONDS)
         except asyncpg.LockNotAvailableError:
-            if attempt == _LOCK_ATTEMPTS:
+            if attempt == attempts:
                 raise
-            await asyncio.sleep(_LOCK_PAUSE)
+            await asyncio.sleep(min(_LONGEST_PAUSE, _LOCK_PAUSE * 2 ** max(0, attempt - _LOCK_ATTEMPTS)))
         else:
             return
 

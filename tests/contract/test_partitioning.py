@@ -237,14 +237,28 @@ async def test_what_the_divided_table_would_lack_is_named_and_nothing_changes(ds
     assert await form(sql) == before
 
 
-async def test_a_table_that_is_in_use_is_not_divided_and_writers_do_not_wait_long(dsn: str, sql: Any) -> None:
-    async with connected(dsn) as reader, reader.transaction():
-        await reader.fetch("SELECT FROM orders")
+async def test_a_table_that_a_long_transaction_writes_is_not_divided(dsn: str, sql: Any) -> None:
+    before = await form(sql)
+    async with connected(dsn) as writer, writer.transaction():
+        await writer.execute(INSERT_ORDER, "a")
         with pytest.raises(PartitioningRefused, match="another transaction uses"):
             await set_partitions(dsn, 4, lock_seconds=0.05)
 
-    assert await set_partitions(dsn, 4)
-    assert len((await form(sql))[0]) == 5
+    assert await form(sql) == before
+
+
+async def test_a_complete_copy_waits_for_a_long_query_while_workers_store(dsn: str, sql: Any) -> None:
+    async with connected(dsn) as reader:
+        async with reader.transaction():
+            await reader.fetch("SELECT FROM orders")
+            dividing = asyncio.create_task(set_partitions(dsn, 4, lock_seconds=0.05))
+            waiting = "relation = 'orders'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted"
+            await eventually(lambda: sql.fetchval(f"SELECT count(*) = 1 FROM pg_locks WHERE {waiting}"))
+            async with OrderStore.open(dsn) as store:
+                assert await store.upsert([row("1"), row("2")]) == [Effect.INSERTED] * 2
+        assert await dividing
+
+    assert [tuple(each) for each in await sql.fetch("SELECT order_id FROM orders ORDER BY 1")] == [("1",), ("2",)]
 
 
 async def test_a_table_with_the_key_of_the_release_before_is_contracted_first(cli: Cli, empty_dsn: str) -> None:

@@ -1,6 +1,7 @@
 """Compares a large table of orders with the same table in partitions: storing, reading, erasing, and the division itself.
 
-Run it with `make partitioned-orders`. It needs disk space for two copies, about 0.75 GB for a million orders.
+Run it with `make partitioned-orders`. Both tables are filled first, and are then measured in turn, so that other load on the machine
+concerns both. It needs disk space for two copies, about 0.75 GB for a million orders.
 """
 
 import argparse
@@ -8,6 +9,7 @@ import asyncio
 import random
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,7 +18,7 @@ from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import msgspec
-from support import connected
+from support import connected, with_database
 
 from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
@@ -68,65 +70,59 @@ def say(text: str) -> None:
 
 
 class Measurement:
-    """Measures one form of the table."""
+    """Measures one form of the table, in several rounds."""
 
-    def __init__(self, server: PostgresServer, orders: int, seconds: float) -> None:
-        self._dsn = server.dsn
+    def __init__(self, name: str, dsn: str, server: PostgresServer, orders: int) -> None:
+        self.name = name
+        self.dsn = dsn
         self._server = server
         self._orders = orders
-        self._seconds = seconds
         self._random = random.Random(1)
         self._next = _FIRST + orders
         self._fetched = datetime.now(UTC)
+        # The seconds of each call, and the CPU seconds of the server for all of them.
+        self._took: defaultdict[str, list[float]] = defaultdict(list)
+        self._cpu: defaultdict[str, float] = defaultdict(float)
 
-    @property
-    def next_id(self) -> int:
-        """The first number that no order has."""
-        return self._next
-
-    async def run(self) -> None:
-        async with OrderStore.open(self._dsn) as store, Pool.open(self._dsn) as pool:
+    async def run(self, seconds: float) -> None:
+        """Measure each operation for some seconds."""
+        async with OrderStore.open(self.dsn) as store, Pool.open(self.dsn) as pool:
             reader = OrderReader(pool)
-            await self._rate("new orders", lambda: store.upsert(self._rows(self._new())))
-            await self._rate("changed orders", lambda: store.upsert(self._rows(self._some(100))))
-            await self._time("find an order", lambda: reader.find(self._some(1)))
-            await self._time("list 100 orders", lambda: reader.page(OrderFilter(), self._some(1)[0], 100))
-            await self._time("erase an order", lambda: self._erase(self._some(1)))
-        async with connected(self._dsn) as sql:
+            operations: dict[str, Callable[[], Awaitable[object]]] = {
+                "store 100 new orders": lambda: store.upsert(self._rows(self._new())),
+                "store 100 changed orders": lambda: store.upsert(self._rows(self._some(100))),
+                "find an order": lambda: reader.find(self._some(1)),
+                "list 100 orders": lambda: reader.page(OrderFilter(), self._some(1)[0], 100),
+                "erase an order": lambda: self._erase(self._some(1)),
+            }
+            for name, operation in operations.items():
+                await self._repeated(name, operation, seconds)
+
+    def report(self) -> None:
+        """Print the results of all rounds."""
+        for name, took in self._took.items():
+            median, cpu = statistics.median(took) * 1000, self._cpu[name] / len(took) * 1000
+            say(f"{self.name}: {name}: median {median:.2f} ms, CPU of the server {cpu:.2f} ms, {len(took):,} times")
+
+    async def tidy(self) -> None:
+        """Print the sizes, and vacuum one table."""
+        async with connected(self.dsn) as sql:
             largest, index, total, tables = await sql.fetchrow(_SIZES)
-            say(
-                f"{tables} tables, {total / _GB:.1f} GB: the largest {largest / _GB:.2f} GB, its index {index / _GB:.2f} GB"
-            )
-            [name] = await sql.fetchrow(
-                "SELECT CASE WHEN to_regclass('orders_0') IS NULL THEN 'orders' ELSE 'orders_0' END"
-            )
+            sizes = f"the largest {largest / _GB:.2f} GB, its index {index / _GB:.2f} GB"
+            say(f"{self.name}: {tables} tables, {total / _GB:.1f} GB: {sizes}")
+            table = await sql.fetchval("SELECT coalesce(to_regclass('orders_0'), 'orders'::regclass)::text")
             started = time.monotonic()
-            await sql.execute(f"VACUUM {name}", timeout=7200)
-            say(f"vacuum of {name} after these changes: {time.monotonic() - started:.1f} s")
+            await sql.execute(f"VACUUM {table}", timeout=7200)
+            say(f"{self.name}: vacuum of {table}: {time.monotonic() - started:.1f} s")
 
-    async def _rate(self, what: str, act: Callable[[], Awaitable[object]]) -> None:
-        took, cpu = await self._repeated(act, self._seconds)
-        rate, each = len(took) * 100 / sum(took), cpu / len(took) / 100 * 1e6
-        say(f"{what}: {rate:,.0f} orders/s in batches of 100, {each:.1f} µs of the server's CPU each")
-
-    async def _time(self, what: str, act: Callable[[], Awaitable[object]]) -> None:
-        took, cpu = await self._repeated(act, self._seconds / 2)
-        median, p99 = statistics.median(took), statistics.quantiles(took, n=100)[98]
-        say(
-            f"{what}: median {median * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms,"
-            f" {cpu / len(took) * 1000:.2f} ms of the server's CPU, {len(took):,} times"
-        )
-
-    async def _repeated(self, act: Callable[[], Awaitable[object]], seconds: float) -> tuple[list[float], float]:
-        """Return the seconds of each call, and the CPU seconds of the server for all of them."""
-        await act()
-        took: list[float] = []
+    async def _repeated(self, name: str, operation: Callable[[], Awaitable[object]], seconds: float) -> None:
+        await operation()
         before, ends = cpu_seconds(self._server.pid), time.monotonic() + seconds
         while time.monotonic() < ends:
             started = time.perf_counter()
-            await act()
-            took.append(time.perf_counter() - started)
-        return took, cpu_seconds(self._server.pid) - before
+            await operation()
+            self._took[name].append(time.perf_counter() - started)
+        self._cpu[name] += cpu_seconds(self._server.pid) - before
 
     def _rows(self, order_ids: list[str]) -> list[OrderRow]:
         self._fetched += timedelta(seconds=1)
@@ -144,43 +140,59 @@ class Measurement:
         return [str(_FIRST + self._random.randrange(self._orders)) for _ in range(count)]
 
     async def _erase(self, order_ids: list[str]) -> None:
-        await erase_rows(self._dsn, order_ids, operation=uuid4(), actor="bench", action="orders.erase")
+        await erase_rows(self.dsn, order_ids, operation=uuid4(), actor="bench", action="orders.erase")
 
 
-async def compare(server: PostgresServer, orders: int, partitions: int, seconds: float) -> None:
-    dsn = server.dsn
+async def filled(server: PostgresServer, name: str, orders: int, partitions: int) -> Measurement:
+    """Fill a new database."""
+    async with connected(server.dsn) as sql:
+        await sql.execute(f"CREATE DATABASE {name}")
+    dsn = with_database(server.dsn, name)
     await migrate(dsn, migrations())
+    await set_partitions(dsn, partitions)
     started = time.monotonic()
     async with connected(dsn) as sql:
         for first in range(_FIRST, _FIRST + orders, _CHUNK):
             await sql.execute(_FILL, first, min(first + _CHUNK, _FIRST + orders) - 1, timeout=3600)
-        say(f"{orders:,} orders in one table after {time.monotonic() - started:.0f} s")
         await sql.execute("VACUUM ANALYZE orders", timeout=7200)
-        await sql.execute("CHECKPOINT", timeout=7200)
-    plain = Measurement(server, orders, seconds)
-    await plain.run()
+    say(f"{name}: {orders:,} orders after {time.monotonic() - started:.0f} s")
+    return Measurement(name, dsn, server, orders)
 
-    started, before = time.monotonic(), cpu_seconds(server.pid)
-    await set_partitions(dsn, partitions)
-    took, cpu = time.monotonic() - started, cpu_seconds(server.pid) - before
-    say(f"divided into {partitions} partitions after {took:.0f} s, {cpu:.0f} s of the server's CPU")
-    async with connected(dsn) as sql:
-        await sql.execute("VACUUM orders", timeout=7200)
-        await sql.execute("CHECKPOINT", timeout=7200)
-    await Measurement(server, plain.next_id - _FIRST, seconds).run()
+
+async def compare(server: PostgresServer, given: argparse.Namespace) -> None:
+    forms = [
+        await filled(server, name, given.orders, partitions)
+        for name, partitions in (("plain", 1), ("divided", given.partitions))
+    ]
+    for number in range(given.rounds):
+        for form in forms if number % 2 else reversed(forms):
+            await form.run(given.seconds)
+    for form in forms:
+        form.report()
+        await form.tidy()
+    if given.divide:
+        plain, divided = forms
+        async with connected(server.dsn) as sql:
+            await sql.execute(f"DROP DATABASE {divided.name}", timeout=600)
+        started, before = time.monotonic(), cpu_seconds(server.pid)
+        await set_partitions(plain.dsn, given.partitions)
+        took, cpu = time.monotonic() - started, cpu_seconds(server.pid) - before
+        say(f"divided into {given.partitions} partitions after {took:.0f} s, CPU of the server {cpu:.0f} s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=50_000_000)
     parser.add_argument("--partitions", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=15, help="for each operation in each round")
+    parser.add_argument("--divide", action="store_true", help="divide the plain table at the end")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="where the disk space is")
     given = parser.parse_args()
     with TemporaryDirectory(prefix="ingest-", dir=given.directory) as folder:
         Path(folder).chmod(0o711)
         with PostgresServer(Path(folder) / "server", settings=_SETTINGS) as server:
-            asyncio.run(compare(server, given.orders, given.partitions, given.seconds))
+            asyncio.run(compare(server, given))
 
 
 if __name__ == "__main__":

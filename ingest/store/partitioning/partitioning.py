@@ -22,6 +22,8 @@ MOST_PARTITIONS = 256
 """A statement that reads all partitions locks each of them."""
 PARTITION_KEY = "HASH (source, order_id)"
 _BATCH = 5000
+# About half an hour, because copying again may take longer.
+_FINISHING_ATTEMPTS = 350
 _PARTITIONS = """
 SELECT CASE relkind WHEN 'r' THEN 1
        ELSE (SELECT count(*) FROM pg_inherits WHERE inhparent = pg_class.oid)::integer END
@@ -148,7 +150,7 @@ async def _set(
         await run_in_transaction(connection, _sql("begin").replace("{partitions}", str(wanted)), lock_seconds)
     await _copy(connection, on_progress)
     await run_in_transaction(connection, "ANALYZE orders_copy", lock_seconds)
-    await run_in_transaction(connection, _sql("finish"), lock_seconds)
+    await run_in_transaction(connection, _sql("finish"), lock_seconds, _FINISHING_ATTEMPTS)
     return True
 
 
