@@ -45,13 +45,12 @@ class Fleet:
         taken: number of orders that each process has taken, by its name.
     """
 
-    def __init__(self, url: str, queue: str, partitions: int, block: float, lifetime: float, room: int) -> None:
+    def __init__(self, url: str, queue: str, partitions: int, block: float, lifetime: float) -> None:
         self._url = url
         self._queue = queue
         self._partitions = partitions
         self._block = block
         self._lifetime = lifetime
-        self._room = room
         self._metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
         self._stop = Shutdown(LEASE)
         self.members: list[Member] = []
@@ -68,11 +67,10 @@ class Fleet:
         partitions: int = 1,
         block: float = BLOCK,
         lifetime: float = 600.0,
-        room: int = 100,
         prefix: str = "process",
     ) -> AsyncIterator["Fleet"]:
-        """A fleet that is connected, and does nothing yet. While it works, a process reads up to `room` orders."""
-        fleet = cls(url, queue, partitions, block, lifetime, room)
+        """A fleet that is connected, and does nothing yet."""
+        fleet = cls(url, queue, partitions, block, lifetime)
         async with AsyncExitStack() as stack:
             for number in range(processes):
                 await fleet._join(stack, f"{prefix}-{number}")
@@ -128,7 +126,7 @@ class Fleet:
 
         async def work(member: Member) -> None:
             while True:
-                if taken := (await member.reader.read(self._room, self._stop)).deliveries:
+                if taken := (await member.reader.read(100, self._stop)).deliveries:
                     task = asyncio.create_task(finish(member, taken))
                     finishing.add(task)
                     task.add_done_callback(finishing.discard)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,6 +33,7 @@ LIFETIME = 6.0
 LATENCY = 0.15
 PROGRAMS = 2
 WARM_UP = 8.0
+_HOUR = 3600.0
 
 
 def part_of_fleet(url: str, partitions: int, processes: int, number: int) -> None:
@@ -63,14 +65,16 @@ class Counts:
 
     Attributes:
         cpu: seconds of the processor that the thread which serves clients has used.
-        calls: of scripts and of reads.
+        scripts: calls of scripts.
+        reads: calls of XREADGROUP, including those of scripts.
         entries: that the streams have ever had.
         left: entries in the streams.
         connections: of clients, and how many of them wait in a read.
     """
 
     cpu: float
-    calls: int
+    scripts: int
+    reads: int
     entries: int
     left: int
     connections: int
@@ -83,7 +87,8 @@ class Counts:
         streams = [await redis.xinfo_stream(key) async for key in redis.scan_iter("ingest:*:stream", count=1000)]
         return cls(
             cpu=float(cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]),
-            calls=sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "xreadgroup")),
+            scripts=stats.get("cmdstat_evalsha", {}).get("calls", 0),
+            reads=stats.get("cmdstat_xreadgroup", {}).get("calls", 0),
             entries=sum(int(stream["entries-added"]) for stream in streams),
             left=sum(int(stream["length"]) for stream in streams),
             connections=int(clients["connected_clients"]),
@@ -100,12 +105,12 @@ async def measure(servers: Sequence[Redis], url: str, partitions: int, seconds: 
     after, span = [await Counts.of(redis) for redis in servers], time.monotonic() - began
     shares = [(now.cpu - then.cpu) / span for then, now in zip(before, after, strict=True)]
     each = f" (of each server: {min(shares):.1%} to {max(shares):.1%})" if len(servers) > 1 else ""
-    calls, orders = (
+    scripts, reads, orders = (
         sum(getattr(now, name) - getattr(then, name) for then, now in zip(before, after, strict=True)) / span
-        for name in ("calls", "entries")
+        for name in ("scripts", "reads", "entries")
     )
     print(  # noqa: T201  what it is for
-        f"  {sum(shares):6.1%} of a core{each}; {calls:,.0f} scripts and reads a second; {orders:,.0f} orders a second; "
+        f"  {sum(shares):6.1%} of a core{each}; {scripts:,.0f} scripts and {reads:,.0f} reads a second; {orders:,.0f} orders a second; "
         f"{sum(now.connections for now in after):,} connections, at most {max(now.connections for now in after):,} of a server, "
         f"{sum(now.blocked for now in after)} blocked; backlog {sum(now.left for now in after):,}"
     )
@@ -136,12 +141,19 @@ async def run(kind: Kind, options: argparse.Namespace) -> None:
                 await stack.enter_async_context(Redis.from_url(server.url, socket_timeout=60)) for server in servers
             ]
             watching = await stack.enter_async_context(control_client(url))
-            alive = Keys.of(Layout(QUEUE, partitions).current[-1]).alive
-            await becomes(lambda: watching.zcard(alive), processes, within=300.0)
+            for queue in Layout(QUEUE, partitions).current:
+                alive = Keys.of(queue).alive
+                await becomes(partial(watching.zcard, alive), processes, within=300.0)
+                further = {
+                    f"elsewhere-{number}": (time.time() + _HOUR) * 1000 for number in range(options.of - processes)
+                }
+                if further:
+                    await watching.zadd(alive, further)
             where = f"a cluster of {options.nodes} nodes" if options.nodes else "one server"
             for rate in options.rate or [0, 5000]:
                 print(  # noqa: T201  as above
-                    f"{kind.name}, {where}, {partitions} partitions, {processes:,} processes, {rate:,} orders/s:",
+                    f"{kind.name}, {where}, {partitions} partitions, {processes:,} of {max(processes, options.of):,} processes,"
+                    f" {rate:,} orders/s:",
                     flush=True,
                 )
                 await measure(clients, url, partitions, options.seconds, rate, options.at_once)
@@ -151,6 +163,9 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=1000)
+    parser.add_argument(
+        "--of", type=int, default=0, help="processes of the whole fleet, of which others only seem to be alive"
+    )
     parser.add_argument("--rate", type=int, action="append", help="orders per second; may be given again; 0 is idle")
     parser.add_argument("--at-once", type=int, default=20, help="orders of one announcement")
     parser.add_argument("--nodes", type=int, default=0, help="of a cluster; 0 is one server without a cluster (0)")

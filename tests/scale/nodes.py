@@ -10,7 +10,7 @@ import asyncio
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ import psutil
 import uvloop
 from scale.control_groups import MIB, ControlGroups, Limits, control_groups
 from scale.fleet import Fleet
-from scale.limited_servers import LimitedHosts, cluster, standalone
+from scale.limited_servers import LimitedHosts, Made, cluster, standalone
 from servers.kinds import KINDS, Kind
 from support import eventually
 
@@ -32,13 +32,29 @@ if TYPE_CHECKING:
 
 QUEUE = "nodes"
 WARM_UP = 6.0
-# Of each program.
-CALLERS = 24
-AT_ONCE = 200
-MEMBERS = 4
-ROOM = 1000
-# Announced and not acked orders of a program, so that neither side gets ahead.
-MOST_OPEN = 12_000
+AT_ONCE = 100
+# Of each program for each node, so that nodes wait for the same load, and few enough that no command times out.
+CALLERS = 4
+MEMBERS = 3
+# Announced and not acked orders, so that neither side gets ahead.
+MOST_OPEN = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The simulated processes.
+
+    Attributes:
+        partitions: of the queue.
+        nodes: for which there are processes.
+        rate: orders per second, or 0 for as many as possible.
+        programs: in which the processes run.
+    """
+
+    partitions: int
+    nodes: int
+    rate: float
+    programs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +77,24 @@ class Outcome:
         return sum(self.redis) / self.orders * 1e6
 
 
-def program(url: str, partitions: int, rate: float, number: int, done: "Synchronized[int]") -> None:
-    """Enqueue, read and ack until killed. A rate of 0 is as fast as possible."""
+def program(url: str, load: Load, number: int, done: "Synchronized[int]") -> None:
+    """Enqueue, read and ack until killed."""
 
     async def main() -> None:
-        announced = 0
+        announced, callers, rate = 0, CALLERS * load.nodes, load.rate / load.programs
         async with (
-            Fleet.open(url, QUEUE, MEMBERS, partitions=partitions, room=ROOM, prefix=f"program-{number}") as fleet,
-            Producer.connect(url, QUEUE, partitions=partitions) as producer,
+            Fleet.open(
+                url, QUEUE, MEMBERS * load.nodes, partitions=load.partitions, prefix=f"program-{number}"
+            ) as fleet,
+            Producer.connect(url, QUEUE, partitions=load.partitions) as producer,
         ):
 
             async def announce(caller: int) -> None:
                 nonlocal announced
                 began, sent = time.monotonic(), 0
                 while True:
-                    due = time.monotonic() - began >= sent * CALLERS / rate if rate else True
-                    if due and announced - fleet.taken.total() < MOST_OPEN:
+                    due = time.monotonic() - began >= sent * callers / rate if rate else True
+                    if due and announced - fleet.taken.total() < MOST_OPEN * load.nodes:
                         announced += AT_ONCE
                         await producer.enqueue([f"order-{number}-{caller}-{sent + each}" for each in range(AT_ONCE)])
                         sent += AT_ONCE
@@ -90,21 +108,19 @@ def program(url: str, partitions: int, rate: float, number: int, done: "Synchron
 
             async with fleet.working(0.0), asyncio.TaskGroup() as tasks:
                 tasks.create_task(count())
-                for caller in range(CALLERS):
+                for caller in range(callers):
                     tasks.create_task(announce(caller))
 
     uvloop.run(main())
 
 
 @contextmanager
-def programs(
-    url: str, partitions: int, rate: float, number: int
-) -> Iterator[tuple[list[int], list["Synchronized[int]"]]]:
-    """This number of programs, and their counters."""
+def programs(url: str, load: Load) -> Iterator[tuple[list[int], list["Synchronized[int]"]]]:
+    """The process IDs of all programs, and their counters."""
     context = multiprocessing.get_context("spawn")
-    counters = [context.Value("q", 0) for _ in range(number)]
+    counters = [context.Value("q", 0) for _ in range(load.programs)]
     started = [
-        context.Process(target=program, args=(url, partitions, rate / number, each, counter), daemon=True)
+        context.Process(target=program, args=(url, load, each, counter), daemon=True)
         for each, counter in enumerate(counters)
     ]
     for each in started:
@@ -123,11 +139,9 @@ def used(server: ValkeyServer) -> float:
     return times.user + times.system
 
 
-async def measure(
-    url: str, servers: Sequence[ValkeyServer], partitions: int, rate: float, seconds: float, number: int
-) -> Outcome:
+async def measure(url: str, servers: Sequence[ValkeyServer], load: Load, seconds: float) -> Outcome:
     """Run the load, and measure after a time to warm up."""
-    with programs(url, partitions, rate, number) as (pids, counters):
+    with programs(url, load) as (pids, counters):
 
         def acked() -> int:
             return sum(counter.value for counter in counters)
@@ -159,16 +173,27 @@ def described(outcome: Outcome) -> str:
     )
 
 
+def opened(kind: Kind, folder: str, nodes: int, hosts: LimitedHosts | None) -> AbstractAsyncContextManager[Made]:
+    """A cluster, or a standalone server as 0 nodes."""
+    return cluster(kind, Path(folder), nodes, hosts) if nodes else standalone(kind, Path(folder), hosts)
+
+
+def name_of(nodes: int) -> str:
+    return f"cluster of {nodes}" if nodes else "standalone"
+
+
 async def scale(kind: Kind, options: argparse.Namespace, groups: ControlGroups) -> None:
     """Measure each number of nodes with equal shares."""
     hosts = LimitedHosts(groups, Limits(options.share, 512 * MIB, options.period))
-    first = 0.0
-    for nodes in options.nodes:
+    of_one: dict[bool, float] = {}
+    for nodes in (0, *options.nodes):
+        servers = max(1, nodes)
+        load = Load(options.partitions or servers, servers, 0.0, options.programs)
         with TemporaryDirectory(prefix="ingest-") as folder:
-            async with cluster(kind, Path(folder), nodes, hosts) as (url, servers):
-                outcome = await measure(url, servers, options.partitions, 0.0, options.seconds, options.programs)
-        first = first or outcome.orders / nodes
-        say(f"cluster of {nodes}: {described(outcome)}; {outcome.orders / first / nodes:.2f} x linear")
+            async with opened(kind, folder, nodes, hosts) as made:
+                outcome = await measure(*made, load, options.seconds)
+        first = of_one.setdefault(bool(nodes), outcome.orders / servers)
+        say(f"{name_of(nodes)}: {described(outcome)}; {outcome.orders / first / servers:.2f} x linear")
 
 
 async def compare(kind: Kind, options: argparse.Namespace) -> None:
@@ -176,15 +201,12 @@ async def compare(kind: Kind, options: argparse.Namespace) -> None:
     costs: dict[str, list[float]] = {}
     for _ in range(options.rounds):
         for nodes in (0, *options.nodes):
-            name = f"cluster of {nodes}" if nodes else "standalone"
+            load = Load(options.partitions or max(1, nodes), max(options.nodes), options.rate, options.programs)
             with TemporaryDirectory(prefix="ingest-") as folder:
-                made = cluster(kind, Path(folder), nodes, None) if nodes else standalone(kind, Path(folder), None)
-                async with made as (url, servers):
-                    outcome = await measure(
-                        url, servers, options.partitions, options.rate, options.seconds, options.programs
-                    )
-            costs.setdefault(name, []).append(outcome.cost)
-            say(f"{name}: {described(outcome)}")
+                async with opened(kind, folder, nodes, None) as made:
+                    outcome = await measure(*made, load, options.seconds)
+            costs.setdefault(name_of(nodes), []).append(outcome.cost)
+            say(f"{name_of(nodes)}: {described(outcome)}")
     for name, each in costs.items():
         say(f"{name}: {min(each):.1f} µs an order at best, {min(each) / min(costs['standalone']) - 1:+.0%}")
 
@@ -193,18 +215,21 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="nodes", description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--share", type=float, default=0.05, help="of a core for each server")
-    parser.add_argument("--period", type=int, default=40_000, help="µs in which a server may use its share")
+    parser.add_argument("--partitions", type=int, default=8, help="of the queue; 0 is one for each node")
+    parser.add_argument(
+        "--share", type=float, default=0.03, help="of a core for each server; 0 leaves the first part out"
+    )
+    parser.add_argument("--period", type=int, default=50_000, help="µs in which a server may use its share")
     parser.add_argument("--rate", type=float, default=5000.0, help="orders per second for the comparison of costs")
-    parser.add_argument("--rounds", type=int, default=2, help="of the comparison; 0 leaves it out")
+    parser.add_argument("--rounds", type=int, default=2, help="of the comparison; 0 leaves the second part out")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--programs", type=int, default=2)
     parser.add_argument("--kind", choices=[kind.name for kind in KINDS], default=KINDS[0].name)
     options = parser.parse_args()
     kind = next(kind for kind in KINDS if kind.name == options.kind)
-    with control_groups() as groups:
-        uvloop.run(scale(kind, options, groups))
+    if options.share:
+        with control_groups() as groups:
+            uvloop.run(scale(kind, options, groups))
     if options.rounds:
         uvloop.run(compare(kind, options))
 
