@@ -38,6 +38,36 @@ async def is_finished(scene: Scene) -> bool:
     return False
 
 
+async def test_other_partitions_are_processed_while_a_node_is_down(dsn: str, queue_name: str) -> None:
+    order_ids, further = ids(200), ids(200, "further")
+    options = {"appendonly": "yes", "cluster-require-full-coverage": "no"}
+    with (
+        TemporaryDirectory(prefix="ingest-") as folder,
+        ClusterSet.open(KINDS[0], Path(folder), replicas=0, **options) as cluster,
+    ):
+        await cluster.become_ready()
+        layout = Layout(queue_name, PARTITIONS)
+        slow = Behaviour(any_id=True, latency="0.1-0.2")
+        async with Scene.open(cluster.url(), dsn, queue_name, slow) as scene, scene.worker(partitions=PARTITIONS):
+            await enqueue(scene, order_ids)
+            await scene.stored_at_least(20)
+            node = await cluster.owner(Keys.of(f"{queue_name}:0").stream)
+            owners = {queue: await cluster.owner(Keys.of(queue).stream) for queue in layout.queues}
+
+            node.kill()
+            elsewhere = [each for each in further if owners[layout.queue_of_order(each)] is not node]
+            await enqueue(scene, elsewhere)
+            await eventually(lambda: are_stored(scene, elsewhere))
+            await cluster.restart(node)
+
+            await eventually(lambda: is_finished(scene), within=60)
+            assert_right(await scene.rows(), [*order_ids, *elsewhere])
+
+
+async def are_stored(scene: Scene, order_ids: Sequence[str]) -> bool:
+    return set(order_ids) <= set(await scene.rows())
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_workers_store_every_order_although_a_primary_and_a_worker_are_killed(
     kind: Kind, dsn: str, queue_name: str

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Self
 
 from ingest.backoff import call_until_available
-from ingest.domain.errors import Unavailable
+from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.domain.partitions import Layout
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.partitioned.liveness import PartitionedLiveness
@@ -29,6 +29,8 @@ from ingest.queue.redis.routed_connection import QueueConnection
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
 _INTERVAL = 5.0
+# Seconds between two attempts to use a partition whose node is unavailable.
+_RETRY_EVERY = 0.5
 
 OpenConsumer = Callable[[str, QueueConnection], AbstractAsyncContextManager[Consumer]]
 """Opens a consumer of the queue with that name, with a connection for its reads."""
@@ -119,13 +121,34 @@ class PartitionedConsumer:
         self._partitions.replace(partitions, layout.generation)
 
     async def run(self) -> None:
-        """Follow changes of the partitions until cancelled."""
+        """Follow changes of the partitions, and use partitions again whose nodes were unavailable, until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._follow_changes())
+            parts.create_task(self._restore())
+
+    async def _follow_changes(self) -> None:
         while True:
             await self._until_due()
             await call_until_available(self._refresh, passes=_is_passing, on_failure=lambda _: None)
 
     def close(self) -> None:
         """Do nothing, because the entries of all partitions still have to be settled."""
+
+    async def _restore(self) -> None:
+        partitions = self._partitions
+        while True:
+            await partitions.any_down.wait()
+            await together(self._try(partition) for partition in partitions.all if partition.is_down)
+            await asyncio.sleep(random.uniform(0.5, 1.0) * _RETRY_EVERY)  # noqa: S311  spreads processes, and is no secret
+
+    async def _try(self, partition: Partition) -> None:
+        try:
+            # Heartbeats share commands, and would delay those of other partitions until the timeout of a node that does not respond.
+            await partition.consumer.access.ensure_group()
+            await partition.consumer.liveness.heartbeat(self._lifetime)
+        except QueueUnavailable:
+            return
+        self._partitions.restore(partition)
 
     async def _until_due(self) -> None:
         """Wait until the record may have changed."""
@@ -143,7 +166,7 @@ class PartitionedConsumer:
             self._record.log(layout, is_change=True)
 
     async def _open(self, queue: str) -> None:
-        self._opened[queue] = Partition(await self._open_consumer(queue))
+        self._opened[queue] = Partition(queue, await self._open_consumer(queue))
 
 
 def _is_passing(error: BaseException) -> bool:

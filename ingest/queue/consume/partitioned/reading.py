@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
+from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.idle_reads import by_stream
 from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
 from ingest.queue.consume.partitioned.together import Share, divide, take_in_rounds, together
@@ -69,6 +70,10 @@ class PartitionedReading:
         """
         if (only := self._partitions.only) is not None:
             return await only.reading.read(count, block)
+        if self._partitions.has_returned:
+            # The caller claims the entries of lost replies, and entries that were not acked in the meantime.
+            self._partitions.has_returned = False
+            raise QueueUnavailable("a partition is available again; its unfinished entries are claimed first")
         partitions = self._partitions.rotated()
         found = await self._read_backlog(partitions, count)
         if found:
@@ -120,9 +125,12 @@ class PartitionedReading:
             replies = iter(await self._looking.call_all(commands) if commands else ())
         return await together(
             [
-                self._by_lanes(partition, share)
-                if partition.consumer.reading.express_has_more
-                else self._received(partition, share, next(replies))
+                self._partitions.attempt(
+                    partition,
+                    self._by_lanes(partition, share)
+                    if partition.consumer.reading.express_has_more
+                    else self._received(partition, share, next(replies)),
+                )
                 for partition, share in shares
             ]
         )
@@ -182,7 +190,8 @@ class PartitionedReading:
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Claim up to `count` entries pending under this name, other than the `known`. See `QueueReading.claim_own`."""
         for partition in self._partitions.rotated():
-            if claimed := await partition.consumer.reading.claim_own(count, known, counted=counted):
+            claiming = partition.consumer.reading.claim_own(count, known, counted=counted)
+            if claimed := await self._partitions.attempt(partition, claiming):
                 return claimed
         return []
 
@@ -194,7 +203,10 @@ class PartitionedReading:
         found = Abandoned([], [])
 
         async def take(shares: Sequence[Share]) -> list[int]:
-            claimed = await together(partition.consumer.reading.claim_abandoned(share) for partition, share in shares)
+            claimed = await together(
+                self._partitions.attempt(partition, partition.consumer.reading.claim_abandoned(share))
+                for partition, share in shares
+            )
             for each in claimed:
                 found.released.extend(each.released)
                 found.dead.extend(each.dead)

@@ -11,6 +11,9 @@ from ingest.queue.consume.partitioned.together import together
 class PartitionedSettling:
     """Implements `ingest.flow.ports.Settling`.
 
+    While the node of a partition is unavailable, the entries there are neither acked nor released, so that other partitions do not wait. They
+    are pending, and are delivered again when the node is available.
+
     Args:
         partitions: the partitions that are read.
         keeps_results: whether results are kept.
