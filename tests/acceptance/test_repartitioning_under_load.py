@@ -11,21 +11,24 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from acceptance.commands import WorkerCommand, Workers, closing_workers
+from cluster_set import ClusterSet
 from integration.scene import Scene, document
 from redis.asyncio import Redis
 from servers.kinds import KINDS
 from support import Cli, connected, eventually
-from topologies import Place, SharedServers
 
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.partitions import Layout
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.layout.keys import Keys
-from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.partitions.layout_record import LayoutRecord, layout_key
 from ingest.queue.produce.producer import Producer
 
 FULL = os.environ.get("INGEST_TEST_PARTITIONS") == "full"
@@ -45,7 +48,8 @@ class Load:
         broken: orders without a usable document.
     """
 
-    def __init__(self, scene: Scene, seed: int) -> None:
+    def __init__(self, scene: Scene, durability: Durability, seed: int) -> None:
+        self._durability = durability
         self._scene = scene
         self._random = random.Random(seed)
         self.versions: dict[str, datetime] = {}
@@ -59,7 +63,7 @@ class Load:
                 tasks.create_task(self._produce(name))
 
     async def _produce(self, name: str) -> None:
-        async with Producer.connect(self._scene.redis_url, self._scene.queue) as producer:
+        async with Producer.connect(self._scene.redis_url, self._scene.queue, durability=self._durability) as producer:
             number = 0
             while not self.stopping.is_set():
                 due = asyncio.get_running_loop().time() + TICK
@@ -85,13 +89,21 @@ class Load:
         return order_id
 
 
-@pytest.fixture(params=["standalone", "cluster"] if FULL else ["standalone"])
-def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
+@pytest.fixture(params=["standalone", "cluster", "failover"] if FULL else ["standalone"])
+def servers_of_queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, ClusterSet | None]]:
+    """The name of the case, and a cluster unless the queue is on one server."""
     if request.param == "standalone":
-        yield servers.redis_url
+        yield request.param, None
         return
-    with SharedServers.open() as own:
-        yield own.url(Place(KINDS[0], "cluster"))
+    with ClusterSet.open(KINDS[0], tmp_path) as cluster, ThreadPoolExecutor(1) as executor:
+        executor.submit(asyncio.run, cluster.become_ready()).result()
+        yield request.param, cluster
+
+
+@pytest.fixture
+def redis_url(servers: EmbeddedServers, servers_of_queue: tuple[str, ClusterSet | None]) -> str:
+    _, cluster = servers_of_queue
+    return servers.redis_url if cluster is None else cluster.url()
 
 
 @pytest.fixture
@@ -115,7 +127,15 @@ async def kill_workers(running: list[WorkerCommand], workers: Workers, draw: ran
                 running[victim].ask_child(f"worker-{draw.randrange(2)}", signal.SIGKILL)
 
 
-async def change(cli: Cli, scene: Scene, partitions: int) -> None:
+async def fail_over(cluster: ClusterSet, key: str) -> None:
+    """Kill the primary that owns a key, and restart it when its replica was promoted."""
+    primary = await cluster.owner(key)
+    primary.kill()
+    await cluster.await_other_than(primary, key)
+    await cluster.restart(primary)
+
+
+async def change(cli: Cli, scene: Scene, partitions: int, failing: ClusterSet | None) -> None:
     """Change the partitions, with a command that is killed in between, and one that completes."""
     record = LayoutRecord(scene.redis, scene.queue)
     killed = cli.start("partitions", "set", str(partitions))
@@ -125,8 +145,12 @@ async def change(cli: Cli, scene: Scene, partitions: int) -> None:
 
     await eventually(is_recorded)
     killed.kill()
+    if failing is not None:
+        await fail_over(failing, layout_key(scene.queue))
     await asyncio.sleep(SECONDS)
     command = cli.start("partitions", "set", str(partitions))
+    if failing is not None:
+        await fail_over(failing, Keys.of(f"{scene.queue}:1").stream)
     await eventually(lambda: command.poll() is not None, within=60 if not FULL else 300)
     assert command.returncode == 0, command.communicate()
 
@@ -141,16 +165,20 @@ async def orders_in(redis: Redis, layout: Layout) -> dict[str, list[str]]:
 
 
 async def test_no_order_is_lost_while_the_partitions_change_under_load(
-    scene: Scene, cli: Cli, workers: Workers
+    scene: Scene, cli: Cli, workers: Workers, servers_of_queue: tuple[str, ClusterSet | None]
 ) -> None:
-    load, draw = Load(scene, seed=1), random.Random(2)
+    case, cluster = servers_of_queue
+    failing = cluster if case == "failover" else None
+    # A failover loses orders that are only in memory.
+    durability = Durability.MEMORY if failing is None else Durability.REPLICATED
+    load, draw = Load(scene, durability, seed=1), random.Random(2)
     running = [workers.start(processes=2) for _ in range(2 if FULL else 1)]
     enqueueing, begun = asyncio.create_task(load.run()), time.monotonic()
     await scene.stored_at_least(RATE // 4)
     killing = asyncio.create_task(kill_workers(running, workers, draw))
 
     for partitions in (6, 2):
-        await change(cli, scene, partitions)
+        await change(cli, scene, partitions, failing)
         await asyncio.sleep(SECONDS)
 
     killing.cancel()

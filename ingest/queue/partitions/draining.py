@@ -1,11 +1,13 @@
 """Moves the traces of orders out of former partitions, and reports the rest that workers have to process.
 
-Dead letters and the marks of erased orders move to the order's current partition. Both are written there before they are deleted here, so
-that a process that dies in between leaves them in both. Entries and retries stay until workers have processed them.
+Dead letters and the marks of erased orders move to the order's current partition. A dead letter is added there by one pass and deleted here
+by the next one, if it is still there. So it remains in at least one of them if this process dies, or if a failover loses the addition. Entries
+and retries stay until workers have processed them.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +23,10 @@ from ingest.queue.redis.scripts import load
 
 _EVERYTHING = Selection(everything=True)
 _ERASED_PAGE = 1_000
-# Dead letters that are moved by one round trip each way.
+# Dead letters that are read by one round trip.
 _MOVED_TOGETHER = 50
+# Dead letters that one pass adds, so that the next one comes before the records of their moves expire.
+_MOST_ADDED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,19 @@ class Rest:
     retries: int
     is_open: bool
     is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The result of one pass over the dead letters of a queue.
+
+    Attributes:
+        added: dead letters that were added to their current partition.
+        is_complete: whether no dead letter is left to move or to delete.
+    """
+
+    added: int
+    is_complete: bool
 
 
 class Draining:
@@ -64,16 +81,19 @@ class Draining:
         counts = (0, 0) if is_current else (int(entries), int(retries))
         return Rest(*counts, is_open=bool(is_open), is_empty=not (has_orders or is_open))
 
-    async def move_dead_letters(self, layout: Layout, queue: str) -> int:
-        """Move the dead letters of orders that belong to another partition now, and return how many."""
-        moved = 0
+    async def move_dead_letters(self, layout: Layout, queue: str) -> Moves:
+        """Add dead letters of orders that belong to another partition there, and delete those that an earlier call has added."""
+        added = 0
         for group in await groups_of(self._client, queue, self._group):
             pages = DeadLetterPages(self._client, Keys.of(queue, group).dead)
-            async for page in pages.oldest_first(_EVERYTHING):
-                rows = [row for row in page.rows if layout.queue_of_order(row[0].order_id or "") != queue]
-                for some in together(rows, _MOVED_TOGETHER):
-                    moved += await self._move(layout, queue, group, some)
-        return moved
+            async with aclosing(pages.oldest_first(_EVERYTHING)) as found:
+                async for page in found:
+                    rows = [row for row in page.rows if layout.queue_of_order(row[0].order_id or "") != queue]
+                    for some in together(rows, _MOVED_TOGETHER):
+                        added += await self._move(layout, queue, group, some)
+                    if added >= _MOST_ADDED:
+                        break
+        return Moves(added, is_complete=not added)
 
     async def copy_erased(self, layout: Layout, queue: str) -> None:
         """Mark the orders that are marked as erased here in their current partition as well."""
@@ -92,7 +112,7 @@ class Draining:
                 await self._client.zadd(Keys.of(target).erased, marks, nx=True)
 
     async def _move(self, layout: Layout, queue: str, group: str, rows: Sequence[Row]) -> int:
-        source, moved = Keys.of(queue, group).dead, 0
+        source, there = Keys.of(queue, group).dead, []
         with translated():
             async with self._client.pipeline(transaction=False) as pipe:
                 for entry, _ in rows:
@@ -103,10 +123,11 @@ class Draining:
                 target = Keys.of(layout.queue_of_order(order_ids[entry_id]), group)
                 record = f"{target.records}moved:{queue}:{entry_id.decode()}"
                 parts = [part for pair in fields.items() for part in pair]
-                moved += int(await self._adopt([target.dead, target.erased, record], parts))
-            if found:
-                await self._client.xdel(source, *(entry_id for entry_id, _ in found))
-        return moved
+                if not await self._adopt([target.dead, target.erased, record], parts):
+                    there.append(entry_id)
+            if there:
+                await self._client.xdel(source, *there)
+        return len(found) - len(there)
 
 
 def _by_partition(layout: Layout, queue: str, erased: Mapping[bytes, float]) -> Mapping[str, Mapping[bytes, float]]:

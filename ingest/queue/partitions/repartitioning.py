@@ -114,7 +114,8 @@ class Repartitioning:
                 # Those of a current partition are moved once no further ones come.
                 if rest.is_empty or queue not in layout.current:
                     await self._draining.copy_erased(layout, queue)
-                    moved += await self._draining.move_dead_letters(layout, queue)
+                    moves = await self._draining.move_dead_letters(layout, queue)
+                    moved, is_drained = moved + moves.added, is_drained and moves.is_complete
                 if not rest.is_empty:
                     is_drained, is_open = False, is_open or rest.is_open
                     if queue not in waiting:
