@@ -7,6 +7,9 @@ from typing import Any
 from cluster_nodes import ClusterServer, ask, members
 from cluster_set import ClusterSet
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+from servers.kinds import Kind
+from support import eventually
 
 _KEYS = 100  # of one MIGRATE
 _TOGETHER = 500
@@ -86,6 +89,28 @@ async def move_slots(cluster: ClusterSet, slots: range, target: ClusterServer, *
                 for client in (here, there):
                     await _each(client, opened, "SETSLOT", "NODE", await ask(target, "CLUSTER", "MYID"))
     await _announce(cluster, slots, source, target)
+    await cluster.settle()
+
+
+def can_move_atomically(kind: Kind) -> bool:
+    """Whether `move_slots_atomically` works with this server."""
+    return kind.product == "valkey" or kind.is_redis_since(8, 4)
+
+
+async def move_slots_atomically(cluster: ClusterSet, slots: range, target: ClusterServer) -> None:
+    """Move a range with one owner by the server's own migration, which exchanges the owner when all keys have been copied."""
+    source = await cluster.owner_of_slot(slots.start)
+    first, last = slots.start, slots.stop - 1
+    try:
+        node = await ask(target, "CLUSTER", "MYID")
+        await ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", node)
+    except ResponseError:  # not Valkey
+        await ask(target, "CLUSTER", "MIGRATION", "IMPORT", first, last)
+
+    async def is_moved() -> bool:
+        return await cluster.owner_of_slot(last) is target
+
+    await eventually(is_moved, every=0.05)
     await cluster.settle()
 
 

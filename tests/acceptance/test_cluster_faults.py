@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from acceptance.disturbed_queue import CURRENCIES, DisturbedQueue
-from cluster_nodes import members, role_of
+from cluster_nodes import ClusterServer, members, role_of
 from cluster_set import ClusterSet
-from cluster_slots import fill, move_slots, remove
+from cluster_slots import can_move_atomically, fill, move_slots, move_slots_atomically, remove
 from node_network import NodeNetwork
 from redis.crc import key_slot
 from servers.kinds import KINDS, Kind
@@ -50,12 +50,20 @@ class Faults:
 
     async def move_slots(self) -> None:
         """Move the queue's slot with some others, key by key, so that they are divided between two nodes for a while."""
+        slots, target = await self._slots_and_target()
+        await move_slots(self._cluster, slots, target, pause=KEYS_APART)
+
+    async def move_slots_atomically(self) -> None:
+        """Move the queue's slot with some others, all of them at one instant."""
+        await move_slots_atomically(self._cluster, *await self._slots_and_target())
+
+    async def _slots_and_target(self) -> tuple[range, ClusterServer]:
         slot = key_slot(self._key.encode())
         owner = await self._cluster.owner(self._key)
         ranges = [each for member in await members(owner) if member.port == owner.port for each in member.slots]
         last = next(last for first, last in ranges if first <= slot <= last)
         target = next(each for each in await self._cluster.primaries() if each is not owner)
-        await move_slots(self._cluster, range(slot, min(slot + SLOTS_MOVED, last + 1)), target, pause=KEYS_APART)
+        return range(slot, min(slot + SLOTS_MOVED, last + 1)), target
 
     async def add(self) -> None:
         """Add a primary with its share of the slots, and a replica."""
@@ -112,6 +120,9 @@ async def test_nothing_replicated_is_lost_and_orders_flow_within_seconds(
                 await faults.kill(disturbed.backlog())
             async with disturbed.disturbance("slots moved"):
                 await faults.move_slots()
+            if IS_FULL and can_move_atomically(kind):
+                async with disturbed.disturbance("slots moved atomically"):
+                    await faults.move_slots_atomically()
             if network is not None:
                 async with disturbed.disturbance("a node added"):
                     await faults.add()
