@@ -8,16 +8,16 @@ of a queue was stored after a disturbance.
 import asyncio
 import signal
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from itertools import count, pairwise
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 from acceptance.commands import WorkerCommand, Workers
-from integration.scene import document
+from acceptance.steady_orders import DURABILITIES, Announced, Announcer
 from redis.exceptions import RedisError
 from support import Cli, connected, eventually
 
@@ -31,11 +31,6 @@ from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 
 CURRENCIES = {"shop-de": "EUR", "shop-uk": "GBP", "shop-no": "NOK"}
-_EVERY = 0.05
-_CHANGING = 10
-_CHANGE_EVERY = 20
-_DURABILITIES = (Durability.MEMORY, Durability.REPLICATED)
-_PLACED = datetime(2026, 1, 2, tzinfo=UTC)
 # An order that Redis alone has confirmed may be lost if it was confirmed that shortly before a failure.
 _UNREPLICATED = 1.0
 
@@ -52,67 +47,6 @@ class Disturbance:
     began: float
     ended: float
     loses: bool
-
-
-@dataclass
-class Announced:
-    """The orders of one source.
-
-    Attributes:
-        confirmed: when each order was confirmed, by durability.
-        delays: seconds until then.
-        versions: the last version of each changing order.
-    """
-
-    confirmed: dict[Durability, dict[str, float]] = field(
-        default_factory=lambda: {durability: {} for durability in _DURABILITIES}
-    )
-    delays: list[float] = field(default_factory=list)
-    versions: Counter[str] = field(default_factory=Counter)
-
-
-class Announcer:
-    """Enqueues orders of one source, and continues with the next ones while Redis does not respond."""
-
-    def __init__(self, api: SimulatedApi, fast: Producer, safe: Producer, rate: float) -> None:
-        self.announced = Announced()
-        self._api = api
-        self._fast = fast
-        self._safe = safe
-        self._rate = rate
-        self._numbers = count()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until stopped, and until everything is confirmed."""
-        began, sent = time.monotonic(), 0
-        async with asyncio.TaskGroup() as calls:
-            while not stop.is_set():
-                due = int((time.monotonic() - began) * self._rate) - sent
-                sent += due
-                numbers = [next(self._numbers) for _ in range(due)]
-                for number in numbers:
-                    if number % _CHANGE_EVERY == 0:
-                        calls.create_task(self._change(number // _CHANGE_EVERY % _CHANGING))
-                for producer, durability, parity in zip((self._fast, self._safe), _DURABILITIES, (0, 1), strict=True):
-                    order_ids = [f"order-{each}" for each in numbers if each % _CHANGE_EVERY and each % 2 == parity]
-                    calls.create_task(self._enqueue(producer, durability, order_ids))
-                await asyncio.sleep(_EVERY)
-
-    async def _enqueue(self, producer: Producer, durability: Durability, order_ids: Sequence[str]) -> None:
-        if order_ids:
-            began = time.time()
-            await producer.enqueue(order_ids)
-            self.announced.confirmed[durability] |= dict.fromkeys(order_ids, time.time())
-            self.announced.delays.append(time.time() - began)
-
-    async def _change(self, number: int) -> None:
-        versions = self.announced.versions
-        order_id = f"changing-{number}"
-        versions[order_id] += 1
-        changed = _PLACED + timedelta(seconds=versions[order_id])
-        body = document(order_id, status=f"version {versions[order_id]}", updated_at=changed.isoformat())
-        self._api.put_order(order_id, body)
-        await self._safe.enqueue(order_id)
 
 
 class DisturbedQueue:
@@ -156,14 +90,17 @@ class DisturbedQueue:
         """
         stream, file = cli.env["INGEST_STREAM"], folder / "sources.toml"
         async with AsyncExitStack() as stack:
-            apis = {name: await stack.enter_async_context(_api(currency)) for name, currency in CURRENCIES.items()}
+            apis = {
+                name: await stack.enter_async_context(SimulatedApi(_behaviour(currency), seed=1))
+                for name, currency in CURRENCIES.items()
+            }
             file.write_text("".join(f'[sources.{name}]\nupstream.url = "{apis[name].url_template}"\n' for name in apis))
             async with control_client(redis_url) as client:
                 layouts = [await LayoutRecord(client, queue_of(stream, name), partitions).read() for name in apis]
             queues = [queue for layout in layouts for queue in layout.current]
             announcers = {}
             for name, api in apis.items():
-                opened = (Producer.connect(redis_url, stream, source=name, durability=each) for each in _DURABILITIES)
+                opened = (Producer.connect(redis_url, stream, source=name, durability=each) for each in DURABILITIES)
                 fast, safe = [await stack.enter_async_context(producer) for producer in opened]
                 announcers[name] = Announcer(api, fast, safe, rate / len(apis))
             workers = Workers(
@@ -220,10 +157,10 @@ class DisturbedQueue:
         tail: list[str] = []
         wrong: list[str] = []
         for source, announced in self.sources.items():
-            for order_id, at in announced.confirmed[Durability.MEMORY].items():
+            for order_id, call in announced.calls[Durability.MEMORY].items():
                 if (source, order_id) not in rows:
-                    (tail if self._may_be_lost(at) else lost).append(f"{source} {order_id}")
-            safe = {*announced.confirmed[Durability.REPLICATED], *announced.versions}
+                    (tail if self._may_be_lost(*call) else lost).append(f"{source} {order_id}")
+            safe = {*announced.calls[Durability.REPLICATED], *announced.versions}
             lost += [f"{source} {order_id}" for order_id in safe if (source, order_id) not in rows]
         for (source, order_id), row in rows.items():
             version = self.sources[source].versions.get(order_id)
@@ -236,9 +173,10 @@ class DisturbedQueue:
         }
         return Findings(len(rows), lost, tail, wrong, pauses)
 
-    def _may_be_lost(self, confirmed_at: float) -> bool:
+    def _may_be_lost(self, began: float, confirmed: float) -> bool:
+        """Whether a partition may have confirmed its part of a call shortly before or during a failover."""
         return any(
-            each.loses and each.began - _UNREPLICATED <= confirmed_at <= each.ended for each in self.disturbances
+            each.loses and each.began - _UNREPLICATED <= confirmed and began <= each.ended for each in self.disturbances
         )
 
     async def _all_queues_store(self) -> None:
@@ -267,8 +205,12 @@ class DisturbedQueue:
             async with control_client(self._redis_url) as client:
                 for queue in self._queues:
                     keys = Keys.of(queue)
-                    lanes = [await client.xlen(lane.stream) for lane in keys.lanes]
-                    counts.append(sum(lanes) + await client.zcard(keys.retry))
+                    # Together, because an order may move between them.
+                    async with client.pipeline() as pipe:
+                        for lane in keys.lanes:
+                            pipe.xlen(lane.stream)
+                        pipe.zcard(keys.retry)
+                        counts.append(sum(await pipe.execute()))
                 return counts
         return []
 
@@ -311,5 +253,5 @@ def _pauses(times: Sequence[float], during: Disturbance) -> Iterator[float]:
             yield after - max(before, during.began)
 
 
-def _api(currency: str) -> SimulatedApi:
-    return SimulatedApi(Behaviour(any_id=True, currency=currency, latency="0.01-0.05"), seed=1)
+def _behaviour(currency: str) -> Behaviour:
+    return Behaviour(any_id=True, currency=currency, latency="0.01-0.05")
