@@ -1,5 +1,7 @@
 """A changed number of partitions on real servers: orders in former partitions are processed, and their dead letters move."""
 
+from collections.abc import Awaitable, Callable
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -8,9 +10,11 @@ from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Durability
+from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.erasing import QueueEraser
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.partitions.repartitioning import ChangedMeanwhile, Repartitioning
@@ -122,6 +126,36 @@ async def test_a_dead_letter_that_a_failover_loses_in_its_new_partition_is_added
     assert ended == [False, True]
     assert await dead_orders(redis, queue_name) == []
     assert await dead_orders(redis, (await LayoutRecord(redis, queue_name).read()).queue_of_order("a")) == ["a"]
+
+
+class Interrupted(Redis):
+    """A client that does something else before its first command of a kind."""
+
+    command = ""
+    happens: Callable[[], Awaitable[object]]
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        if args[0] == self.command:
+            self.command = ""
+            await self.happens()
+        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.topologies("standalone")
+async def test_a_dead_letter_that_is_replayed_in_a_former_partition_at_its_end_is_waited_for(
+    redis: Redis, redis_url: str, queue_name: str
+) -> None:
+    await dead_letter(redis, queue_name, "a")
+    async with Interrupted.from_url(redis_url) as client:
+        # After the lanes were found empty, and before the dead letters move.
+        client.happens = lambda: DeadLetters(redis, queue_name).replay(Selection(everything=True))
+        repartitioning = on(client, queue_name)
+        await repartitioning.begin(6)
+
+        client.command = "ZRANGE"
+        progress = await repartitioning.drain()
+
+    assert (progress.is_complete, progress.layout.former, progress.entries) == (False, (1,), 1)
 
 
 async def test_the_mark_of_an_erased_order_moves_and_its_dead_letter_does_not(

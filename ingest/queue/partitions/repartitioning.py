@@ -116,6 +116,9 @@ class Repartitioning:
                     await self._draining.copy_erased(layout, queue)
                     moves = await self._draining.move_dead_letters(layout, queue)
                     moved, is_drained = moved + moves.added, is_drained and moves.is_complete
+                if rest.is_empty:
+                    # An operator may have replayed a dead letter in the meantime. Now there is none left.
+                    rest = await self._draining.rest(layout, queue)
                 if not rest.is_empty:
                     is_drained, is_open = False, is_open or rest.is_open
                     if queue not in waiting:
