@@ -57,7 +57,7 @@ async def removed_queues(
     """Find the queues with orders of sources that are not configured, and partitions with orders that are not recorded.
 
     They are searched for in the first two million keys of each server. A user that may not send SCAN, because it would show
-    the keys of other programs, only finds queues of sources with stored orders.
+    the keys of other programs, only finds queues of sources with stored orders, and partitions of configured sources.
 
     Args:
         url: of Redis.
@@ -75,8 +75,9 @@ async def removed_queues(
             await _unless_denied(_removed(client, stream, source, found.get(source, ()), group))
             for source in sorted({UNNAMED, *stored, *found} - {*configured})
         ]
-        for source in sorted({*configured} & {*found}):
-            removed += await _unless_denied(_left_partitions(client, stream, source, found[source], group)) or []
+        for source in sorted(configured):
+            left = _left_partitions(client, stream, source, found.get(source, ()), group)
+            removed += await _unless_denied(left) or []
     return [queue for queue in removed if queue is not None and not queue.is_empty]
 
 
@@ -102,7 +103,9 @@ async def _left_partitions(
 ) -> list[RemovedQueue]:
     whole = queue_of(stream, source)
     layout = (await read_layouts(client, {whole: 1}))[whole]
-    states = await _states(client, sorted({*found} - {*layout.queues}), group)
+    # Without a record, there have never been several partitions.
+    possible = {*found, *(layout.others if layout.generation else ())}
+    states = await _states(client, sorted(possible - {*layout.queues}), group)
     return [RemovedQueue(source, queue, state, is_partition=True) for queue, state in states.items()]
 
 
