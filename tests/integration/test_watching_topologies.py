@@ -167,6 +167,12 @@ async def test_a_sentinel_that_does_not_respond_and_a_missing_quorum_are_reporte
         await servers.become_ready()
         async with SetUp.sound(servers.url(), dsn, queue_name) as set_up:
             in_order = await set_up.examined()
+            for sentinel in servers.sentinels:
+                async with Redis(host=sentinel.host, port=sentinel.port, password=sentinel.password) as client:
+                    rules = ("reset", "on", ">limited", "-@all", "+hello", "+auth", "+sentinel|get-master-addr-by-name")
+                    await client.execute_command("ACL", "SETUSER", "limited", *rules)  # type: ignore[no-untyped-call]
+            limited = servers.url().partition("?")[0] + "?sentinel_username=limited&sentinel_password=limited"
+            with_less_rights = await set_up.examined(redis_url=limited)
             first, second, _ = servers.sentinels
             first.kill()
             second.kill()
@@ -176,6 +182,9 @@ async def test_a_sentinel_that_does_not_respond_and_a_missing_quorum_are_reporte
 
     assert problems(in_order) == []
     assert "3 of 3 Sentinels respond, and the quorum of 2 is reached" in [finding.what for finding in in_order]
+    assert problems(with_less_rights) == [
+        "the user of the Sentinels may only read the address of the primary: quorum and replicas are unknown"
+    ]
     silent = [text for text in problems(found) if text.startswith("Sentinel ")]
     assert len(silent) == 2, problems(found)
     assert any(text.startswith("the Sentinels cannot replace the primary: NOQUORUM") for text in problems(found))

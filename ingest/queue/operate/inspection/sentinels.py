@@ -23,7 +23,8 @@ class SentinelFacts:
     Attributes:
         address: as in the URL.
         problem: why it cannot be used, or empty.
-        service: its report about the service: `ip`, `port`, `flags`, `num-slaves`, `num-other-sentinels`, `quorum` and more.
+        service: its report about the service: `ip`, `port`, `num-slaves`, `num-other-sentinels`, `quorum` and more.
+        is_denied: whether the user may only read the address.
         no_quorum: why the Sentinels that it knows cannot replace the primary, or empty.
     """
 
@@ -31,6 +32,7 @@ class SentinelFacts:
     problem: str = ""
     service: Mapping[str, str] = field(default_factory=dict)
     no_quorum: str = ""
+    is_denied: bool = False
 
 
 async def inspect_sentinels(url: SentinelUrl) -> Sequence[SentinelFacts]:
@@ -43,11 +45,21 @@ async def _inspected(url: SentinelUrl, address: Address) -> SentinelFacts:
     try:
         with translated():
             async with sentinel_client(url, address, _TIMEOUT) as sentinel:
-                # As two words, because redis-py would not return the replies as they are.
-                reply: Any = await sentinel.execute_command("SENTINEL", "MASTER", url.service)  # type: ignore[no-untyped-call]  # redis-py leaves it so
-                return SentinelFacts(name, service=_texts(reply), no_quorum=await _no_quorum(sentinel, url.service))
+                return await _read(sentinel, name, url.service)
     except QueueUnavailable as error:
         return SentinelFacts(name, problem=str(error))
+
+
+async def _read(sentinel: Any, name: str, service: str) -> SentinelFacts:
+    # As two words, because redis-py would not return the replies as they are.
+    try:
+        report = await sentinel.execute_command("SENTINEL", "MASTER", service)
+    except NoPermissionError:
+        address = await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+        if address is None:
+            return SentinelFacts(name, problem=f"does not watch a service {service!r}")
+        return SentinelFacts(name, service=_texts([b"ip", address[0], b"port", address[1]]), is_denied=True)
+    return SentinelFacts(name, service=_texts(report), no_quorum=await _no_quorum(sentinel, service))
 
 
 async def _no_quorum(sentinel: Any, service: str) -> str:
