@@ -111,10 +111,14 @@ class PartitionedConsumer:
         A queue that is not read any more is empty. Entries of it that are held are still settled.
         """
         before, queues = self._partitions.all, layout.queues
-        await together(self._open(queue) for queue in queues if queue not in self._opened)
+        # One after the other, because concurrent calls would open further connections, which stay open.
+        for queue in queues:
+            if queue not in self._opened:
+                self._opened[queue] = Partition(queue, await self._open_consumer(queue))
         partitions = [self._opened[queue] for queue in queues]
         joined = [partition for partition in partitions if partition not in before]
-        await together(partition.consumer.access.ensure_group() for partition in joined)
+        for partition in joined:
+            await partition.consumer.access.ensure_group()
         if before:
             # A consumer reports that it is alive before it reads, so that others reclaim its entries if it dies.
             await together(partition.consumer.liveness.heartbeat(self._lifetime) for partition in joined)
@@ -164,9 +168,6 @@ class PartitionedConsumer:
         await self.follow(layout)
         if self._partitions.all != before:
             self._record.log(layout, is_change=True)
-
-    async def _open(self, queue: str) -> None:
-        self._opened[queue] = Partition(queue, await self._open_consumer(queue))
 
 
 def _is_passing(error: BaseException) -> bool:
