@@ -1,4 +1,4 @@
-"""A failover loses the orders that no replica had, and a reconciliation names exactly these."""
+"""A failover loses only orders that no replica had, and a reconciliation names exactly these."""
 
 import asyncio
 import json
@@ -16,9 +16,11 @@ from sentinel_set import SentinelSet
 from servers.kinds import KINDS
 from support import Cli, eventually
 
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client
 
 KIND = KINDS[0]
 
@@ -106,3 +108,36 @@ async def test_orders_that_no_replica_had_are_lost_and_a_reconciliation_names_ex
     assert sorted(missing.read_text().split()) == sorted(lost), done.stderr
     assert (done.returncode, json.loads(done.stdout)["lost"]["count"]) == (1, len(lost))
     assert 0 < len(lost) <= len(late)
+
+
+@pytest.mark.parametrize("open_servers", [sentinels, cluster])
+async def test_orders_that_are_confirmed_by_replicas_survive_and_others_are_not_confirmed(
+    open_servers: Callable[[Path, str], "AsyncIterator[Failing]"], tmp_path: Path, queue_name: str
+) -> None:
+    order_ids, durability = ids(300), Durability.REPLICATED
+    async with open_servers(tmp_path, queue_name) as failing:  # type: ignore[attr-defined]
+        layout, queue = failing.layout, failing.owned[0]
+        late = next(order_id for order_id in ids(900)[300:] if layout.queue_of_order(order_id) == queue)
+        async with (
+            Producer.connect(failing.url, queue_name, partitions=layout.partitions, durability=durability) as producer,
+            Redis.from_url(failing.primary.url) as former,
+        ):
+            await producer.enqueue(order_ids)
+            length = await former.xlen(Keys.of(queue).stream)
+            await lose_replica(failing.primary)
+            calling = asyncio.create_task(producer.enqueue(late))
+
+            async def is_added() -> bool:
+                return await former.xlen(Keys.of(queue).stream) > length
+
+            await eventually(is_added)
+            failing.primary.kill()
+            await failing.replaced()
+            assert not calling.done()
+            calling.cancel()
+
+        async with control_client(failing.url) as client:
+            found = [await client.xrange(Keys.of(each).stream) for each in layout.queues]
+
+    kept = {fields[b"order_id"].decode() for entries in found for _, fields in entries}
+    assert kept - {late} == set(order_ids)
