@@ -19,6 +19,8 @@ from servers.kinds import KINDS, WITH_XNACK, Kind
 from support import Cli, closing_cli, connected
 
 from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.partitions import Layout
+from ingest.queue.partitions.layout_record import LayoutRecord
 
 JSON = {"Content-Type": "application/json"}
 
@@ -80,10 +82,16 @@ async def fill(scene: Scene) -> None:
 
 
 async def test_the_api_role_and_user_do_all_operations_and_nothing_is_refused(
-    server: tuple[str, str], limited: Cli, empty_dsn: str
+    server: tuple[str, str], limited: Cli, empty_dsn: str, request: pytest.FixtureRequest
 ) -> None:
+    # The commands of partitions do not depend on the kind of server.
+    has_partitions = request.node.callspec.params["server"] == KINDS[0]
     async with Scene.open(server[0], empty_dsn, QUEUE) as scene:
         await fill(scene)
+        if has_partitions:
+            record = LayoutRecord(scene.redis, QUEUE, 3)
+            await record.read()
+            await record.write(Layout(QUEUE, 3, (1,), 2))
     api = WorkerCommand(limited.start("api"))
     try:
         async with aiohttp.ClientSession(str((await api.says("listening"))["url"])) as http:
@@ -113,6 +121,7 @@ async def test_the_api_role_and_user_do_all_operations_and_nothing_is_refused(
     erased = await asyncio.to_thread(limited.run, "order", "erase", "stored", "--yes", "--json")
 
     assert [status for status, _ in answers] == [200] * len(answers), answers
+    assert ("partitions" in answers[3][1]) == has_partitions
     assert json.loads(shown.stdout)["order"]["id"] == "stored"
     assert json.loads(erased.stdout)["removed"] == {"rows": 1, "retries": 0, "dead_letters": 0}
     with Redis.from_url(server[0], decode_responses=True) as admin:
