@@ -35,7 +35,7 @@ from ingest.queue.redis.connection import control_client
 
 QUEUE = "orders"
 PARTITIONS = {"sentinel": 1, "cluster": 6}
-# Seconds of load before the failure, and after the new primary has accepted orders.
+# Seconds of load before the failure by default, and after the new primary has accepted orders.
 _BEFORE, _AFTER = 2.0, 1.0
 _LATEST = 1_000
 # Seconds for which a primary is without its replica before it is killed.
@@ -65,6 +65,19 @@ class Servers:
     replaced: Callable[[], Awaitable[object]]
     fail_over: Callable[[], Awaitable[object]]
     queues: list[str]
+
+
+@dataclass(frozen=True)
+class Load:
+    """The producers.
+
+    Attributes:
+        tasks: enqueue single orders.
+        before: seconds of load before the failure.
+    """
+
+    tasks: int
+    before: float
 
 
 @dataclass
@@ -221,7 +234,7 @@ FAILURES: dict[str, tuple[Callable[[Servers, NodeNetwork], Awaitable[None]], dic
 }
 
 
-async def measure(kind: Kind, topology: str, failure: str, durability: Durability, tasks: int) -> Result:
+async def measure(kind: Kind, topology: str, failure: str, durability: Durability, load: Load) -> Result:
     """Run one measurement with new servers."""
     fail, options = FAILURES[failure]
     is_synced = durability is Durability.FSYNC and not kind.is_redis_since(8)
@@ -233,9 +246,9 @@ async def measure(kind: Kind, topology: str, failure: str, durability: Durabilit
         partitions, confirmed = PARTITIONS[topology], Confirmed()
         layout = Layout(QUEUE, partitions)
         async with Producer.connect(servers.url, QUEUE, partitions=partitions, durability=durability) as producer:
-            running = [asyncio.create_task(confirmed.enqueue(producer)) for _ in range(tasks)]
+            running = [asyncio.create_task(confirmed.enqueue(producer)) for _ in range(load.tasks)]
             began = time.monotonic()
-            await asyncio.sleep(_BEFORE)
+            await asyncio.sleep(load.before)
             failed_at = time.monotonic()
             await fail(servers, network)
             over_at = time.monotonic()
@@ -264,14 +277,16 @@ def main() -> int:
     parser.add_argument("--failure", type=int, choices=range(len(FAILURES)), action="append", help="number of a row")
     parser.add_argument("--server", choices=[kind.name for kind in KINDS], default=KINDS[0].name)
     parser.add_argument("--tasks", type=int, default=50, help="tasks that enqueue single orders")
+    parser.add_argument("--before", type=float, default=_BEFORE, help="seconds of load before the failure")
     options = parser.parse_args()
+    load = Load(options.tasks, options.before)
     kind = next(kind for kind in KINDS if kind.name == options.server)
     machine = Machine.here()
     failures = [[*FAILURES][number] for number in options.failure or range(len(FAILURES))]
     wanted = product(options.topology or SETS, failures, options.durability or Durability)
     rows = []
     for topology, failure, durability in wanted:
-        result = asyncio.run(measure(kind, topology, failure, Durability(durability), options.tasks))
+        result = asyncio.run(measure(kind, topology, failure, Durability(durability), load))
         report_progress(result.row())
         rows.append(result)
     table = "\n".join(result.row() for result in rows)
