@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,14 @@ class SentinelSet:
         """Let a Sentinel exchange the roles, as an operator does."""
         before = await self.primary()
         await self.begin_failover()
-        await self.await_other_than(before)
+        await self.await_other_than(before, self._fail_over_again)
+
+    async def _fail_over_again(self, before: HostedServer) -> None:
+        """Repeat a failover that the Sentinel has aborted, for example because the replica did not respond in time."""
+        state = await _state(self.sentinels[0])
+        if state["port"] in {before.port, before.tls_port} and "failover_in_progress" not in state["flags"]:
+            with suppress(RedisError):
+                await _ask(self.sentinels[0], "SENTINEL", "FAILOVER", SERVICE)
 
     async def begin_failover(self) -> None:
         """Let a Sentinel begin to exchange the roles."""
@@ -149,11 +156,15 @@ class SentinelSet:
 
         await eventually(is_accepted, every=_OFTEN)
 
-    async def await_other_than(self, before: HostedServer) -> None:
+    async def await_other_than(
+        self, before: HostedServer, meanwhile: Callable[[HostedServer], Awaitable[None]] | None = None
+    ) -> None:
         """Wait until all Sentinels report another primary, which accepts writes."""
 
         async def is_replaced() -> bool:
             with suppress(RedisError, OSError):
+                if meanwhile is not None:
+                    await meanwhile(before)
                 states = [await _state(sentinel) for sentinel in self.sentinels if sentinel.is_running()]
                 after = await self.primary()
                 return all(state["port"] not in {before.port, before.tls_port} for state in states) and (
