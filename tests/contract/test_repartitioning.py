@@ -246,15 +246,21 @@ async def test_a_closed_partition_that_a_failover_has_opened_is_closed_again(
     assert (await repartitioning.drain()).is_complete
 
 
-@pytest.mark.parametrize(("written", "former"), [("", 1), (":4", 5)])
+@pytest.mark.parametrize(("partitions", "written", "former"), [(2, "", 1), (2, ":4", 5), (1, ":0", 2)])
 async def test_an_entry_of_a_program_that_did_not_follow_is_found_by_the_next_change(
-    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning, written: str, former: int
+    redis: Redis,
+    redis_url: str,
+    queue_name: str,
+    repartitioning: Repartitioning,
+    partitions: int,
+    written: str,
+    former: int,
 ) -> None:
-    await repartitioning.begin(2)
+    await repartitioning.begin(partitions)
     await repartitioning.drain()
     await redis.xadd(Keys.of(queue_name + written).stream, {"order_id": "late"})
 
-    layout = await repartitioning.begin(2)
+    layout = await repartitioning.begin(partitions)
 
     assert layout.former == (former,)
     assert await work_off(redis_url, queue_name + written) == ["late"]

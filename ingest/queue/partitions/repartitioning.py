@@ -146,7 +146,9 @@ class Repartitioning:
             for queue, state in zip(layout.others, states, strict=True)
             if isinstance(state, QueueState) and (state.depth or state.pending or state.retries or state.dead)
         ]
-        last = max((int(queue.rpartition(":")[2]) + 1 for queue in found if queue != layout.queue), default=0)
+        # With a single partition, the queue would have its plain name.
+        numbers = (max(2, int(queue.rpartition(":")[2]) + 1) for queue in found if queue != layout.queue)
+        last = max(numbers, default=0)
         return [*([1] if layout.queue in found else []), *([last] if last else [])]
 
     async def _drop(self, layout: Layout, drained: Collection[int]) -> Layout:
