@@ -20,7 +20,7 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
-from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
 from ingest.queue.redis.connection import client_for, control_client
 
 GROUP = "ingest"
@@ -289,6 +289,23 @@ async def test_a_change_that_is_reverted_between_two_heartbeats_is_followed(queu
 
     try:
         await eventually(all_are_read)
+    finally:
+        following.cancel()
+
+
+async def test_a_record_that_a_failover_has_lost_is_written_again(queue: Queue) -> None:
+    recorded = Layout(queue.name, 1, (), 3)
+    await queue.record.write(recorded)
+    one = await queue.consumer("one", partitions=1)
+    following = asyncio.create_task(one.run())
+    await queue.redis.delete(layout_key(queue.name), Keys.of(queue.name).clock)
+
+    async def is_written_again() -> bool:
+        await one.liveness.heartbeat(LIFETIME)
+        return (await read_layouts(queue.redis, {queue.name: 1}))[queue.name] == recorded
+
+    try:
+        await eventually(is_written_again, within=10.0)
     finally:
         following.cancel()
 

@@ -43,7 +43,7 @@ class PartitionSet:
     Attributes:
         consumers: how many processes read them.
         generation: of the layout with these partitions.
-        changed: set when a heartbeat in the only partition reports a later generation.
+        changed: set when a heartbeat in the only partition reports another generation.
         any_down: set while the nodes of some partitions are unavailable.
         has_returned: whether a partition is available again, and entries of lost replies may be pending there.
         has_been_silent: whether a partition is available again, and others may have claimed entries there.
