@@ -15,9 +15,11 @@ from servers.kinds import KINDS, Kind
 from support import becomes, eventually
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout, partition_of
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
+from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
@@ -308,6 +310,36 @@ async def test_a_record_that_a_failover_has_lost_is_written_again(queue: Queue) 
         await eventually(is_written_again, within=10.0)
     finally:
         following.cancel()
+
+
+async def test_an_unavailable_partition_that_leaves_and_returns_is_tried_again(queue: Queue, url: str) -> None:
+    async def fails() -> None:
+        raise QueueUnavailable("the node does not respond")
+
+    async with (
+        QueueConnections.open(url) as connections,
+        connections.reading(BLOCK) as reading,
+        AsyncExitStack() as stack,
+    ):
+        opened = [
+            Partition(
+                name,
+                await stack.enter_async_context(
+                    Consumer.sharing(connections, name, GROUP, "one", BLOCK, reading=reading)
+                ),
+            )
+            for name in queue_names(queue)[:2]
+        ]
+        partitions = PartitionSet(lambda _: False)
+        partitions.replace(opened, 1)
+        with pytest.raises(QueueUnavailable):
+            await partitions.attempt(opened[1], fails())
+
+        partitions.replace(opened[:1], 2)
+        assert not partitions.any_down.is_set()
+        partitions.replace(opened, 3)
+
+        assert partitions.any_down.is_set()
 
 
 async def test_a_queue_that_is_not_read_any_more_still_settles_its_entries(queue: Queue) -> None:

@@ -128,5 +128,7 @@ class PartitionSet:
         return [(partition.consumer, own) for partition, own in found.items() if partition not in left_out]
 
     def _note_down(self) -> None:
-        if not any(partition.is_down for partition in self._read):
+        if any(partition.is_down for partition in self._read):
+            self.any_down.set()
+        else:
             self.any_down.clear()
