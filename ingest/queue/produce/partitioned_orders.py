@@ -13,24 +13,6 @@ Listed = Sequence[str | Announcement]
 _SEPARATOR = "\x1f"
 
 
-class CallOptions(msgspec.Struct, frozen=True):
-    """How the orders of a call are enqueued.
-
-    Attributes:
-        key: the idempotency key.
-        express: the lane.
-        coalesce: see `Producer.try_announce`.
-        counts_repeats: likewise.
-        waits: whether the call waits through outages and a full backlog.
-    """
-
-    key: str | None = None
-    express: bool = False
-    coalesce: float = 0.0
-    counts_repeats: bool = False
-    waits: bool = True
-
-
 class Share(msgspec.Struct, frozen=True):
     """The orders of one call that belong to one partition.
 

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import NoGroup, QueueRefused, translated
-from ingest.queue.redis.script_call import ScriptCall
+from ingest.queue.redis.script_call import ScriptCall, run_scripts
 from ingest.queue.redis.scripts import load, load_combined
 from ingest.queue.redis.topology import Owner, Topology
 
@@ -54,13 +54,7 @@ class ClientRunner:
 
     async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run scripts together, and return their replies in order. The error of a call, or of its node, is an exception among them."""
-        found = await self._send([call.by_hash() for call in calls])
-        if missing := [number for number, reply in enumerate(found) if isinstance(reply, NoScriptError)]:
-            for number, reply in zip(
-                missing, await self._send([calls[each].by_text() for each in missing]), strict=True
-            ):
-                found[number] = reply
-        return found
+        return await run_scripts(self._send, calls)
 
     async def _send(self, commands: Sequence[Values]) -> list[Any]:
         async with self._client.pipeline(transaction=False) as pipe:
