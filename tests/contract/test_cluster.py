@@ -99,9 +99,6 @@ async def test_scripts_that_nodes_have_forgotten_are_sent_again(cluster: Cluster
                 await ask(node, "SCRIPT", "FLUSH")
             assert await run() == wanted
 
-        await client.script_load(script.script)
-        assert all([await ask(node, "SCRIPT", "EXISTS", script.sha) == [1] for node in await cluster.primaries()])
-
 
 async def test_scripts_of_several_slots_run_together_and_fail_alone(cluster: ClusterSet, keys: Sequence[str]) -> None:
     async with control_client(cluster.url()) as client, open_direct(cluster.url(), 5.0) as line:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
 
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.combined_calls import ClientRunner
 from ingest.queue.redis.connection import QueueRefused, translated, translating
-from ingest.queue.redis.scripts import script_text
+from ingest.queue.redis.script_call import ScriptCall
+from ingest.queue.redis.scripts import load
 
 
 @translating
@@ -28,28 +29,18 @@ async def read_states(client: Redis, queues: Sequence[str], group: str) -> list[
 
 
 async def _replies(client: Redis, queues: Sequence[str], group: str) -> list[Any]:
-    text = script_text("state", has_xnack=False)
-    script = client.register_script(text)
-
-    async def send() -> list[Any]:
-        async with client.pipeline(transaction=False) as pipe:
-            for queue in queues:
-                keys = Keys.of(queue, group)
-                names = [keys.retry, keys.retry_announced, keys.dead, keys.stream, keys.express, keys.clock]
-                pipe.evalsha(script.sha, len(names), *names, group)
-            return await pipe.execute(raise_on_error=False)
-
-    found = await send()
-    if any(isinstance(reply, NoScriptError) for reply in found):
-        await client.script_load(text)
-        found = await send()
-    return found
+    script, calls = load(client, "state"), []
+    for queue in queues:
+        keys = Keys.of(queue, group)
+        names = [keys.retry, keys.retry_announced, keys.dead, keys.stream, keys.express, keys.clock]
+        calls.append(ScriptCall(script, names, [group]))
+    return await ClientRunner(client).run_all(calls)
 
 
 def _state_of(reply: Any) -> QueueState | QueueUnavailable:
     try:
         with translated():
-            if isinstance(reply, RedisError):
+            if isinstance(reply, Exception):
                 raise reply
     except QueueUnavailable as error:
         return error

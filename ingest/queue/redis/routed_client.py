@@ -41,8 +41,6 @@ class RoutedClient(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command to the node that owns its keys, and return the parsed reply."""
-        if args[0] == "SCRIPT LOAD":
-            return await self._load(*args)
         for _ in range(MOST_REDIRECTIONS):
             node = await self._node_for(first_key(args))
             try:
@@ -135,15 +133,6 @@ class RoutedClient(Redis):
         if isinstance(reply, Exception):
             raise reply
         return reply
-
-    async def _load(self, *command: Any) -> Any:
-        """Send a script to all primaries that respond. The others are sent it when it is used."""
-        nodes = await self._topology.primaries()
-        replies = await asyncio.gather(*(self._together(node, [(command, {})], transaction=False) for node in nodes))
-        errors = [reply for (reply,) in replies if isinstance(reply, Exception)]
-        if len(errors) == len(nodes):
-            raise errors[0]
-        return next(reply for (reply,) in replies if not isinstance(reply, Exception))
 
     async def _node_for(self, key: str | bytes | None) -> ClusterNode:
         slot = self._home if key is None else slot_of(key)
