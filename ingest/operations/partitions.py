@@ -7,19 +7,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.backoff import call_until_available
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
 from ingest.queue.operate.queue_states import read_states
+from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.partitions.layout_record import LayoutRecord, read_layouts
 from ingest.queue.partitions.repartitioning import Progress, Repartitioning
-from ingest.queue.redis.connection import control_client, reason_to_wait
+from ingest.queue.redis.connection import control_client
 
 # Between two looks at the former partitions.
 _INTERVAL = 0.5
@@ -53,7 +52,7 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionedQueue:
+class SourcePartitions:
     """The partitions of one source.
 
     Attributes:
@@ -82,7 +81,7 @@ class Changed:
     moved: int
 
 
-async def read_partitions(sources: Sequence[Backends]) -> list[PartitionedQueue]:
+async def read_partitions(sources: Sequence[Backends]) -> list[SourcePartitions]:
     """Read the partitions of each source.
 
     Raises:
@@ -91,7 +90,7 @@ async def read_partitions(sources: Sequence[Backends]) -> list[PartitionedQueue]
     async with control_client(sources[0].redis_url) as client:
         layouts = await read_layouts(client, {each.stream: each.partitions for each in sources})
         return [
-            PartitionedQueue(each.source, layout, each.partitions, await _states(client, layout, each.group))
+            SourcePartitions(each.source, layout, each.partitions, await _states(client, layout, each.group))
             for each in sources
             for layout in (layouts[each.stream],)
         ]
@@ -128,7 +127,7 @@ async def change_partitions(
         backends: the queue.
         partitions: the new number, or the recorded one to continue a change.
         on_progress: called with the state after each step.
-        on_wait: called once with each reason for waiting.
+        on_wait: called with each reason for waiting.
 
     Raises:
         ChangedMeanwhile: another process has changed the number at the same time.
@@ -136,7 +135,7 @@ async def change_partitions(
     async with control_client(backends.redis_url) as client:
         record = LayoutRecord(client, backends.stream, backends.partitions)
         steps = Repartitioning(client, record, backends.group, backends.results_age)
-        call = _Waiting(on_wait)
+        call = RepeatedCalls(on_wait).call
         before = await call(record.read)
         await call(steps.begin, partitions)
         moved = 0
@@ -147,23 +146,3 @@ async def change_partitions(
             if progress.is_complete or progress.layout.partitions != partitions:
                 return Changed(before, progress.layout, moved)
             await asyncio.sleep(_INTERVAL)
-
-
-class _Waiting:
-    """Repeats a step until Redis is available."""
-
-    def __init__(self, on_wait: Callable[[str], None]) -> None:
-        self._on_wait = on_wait
-        self._reported = ""
-
-    async def __call__(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        return await call_until_available(step, *arguments, passes=_passes, on_failure=self._report)
-
-    def _report(self, error: BaseException) -> None:
-        if (reason := reason_to_wait(error)) != self._reported:
-            self._reported = reason
-            self._on_wait(reason)
-
-
-def _passes(error: BaseException) -> bool:
-    return isinstance(error, Unavailable) and not isinstance(error, UserError)

@@ -16,7 +16,7 @@ from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.operations.partitions import PartitionedQueue, PartitionState
+    from ingest.operations.partitions import PartitionState, SourcePartitions
 
 COMMANDS = ("set",)
 RUNS_ALONE = True
@@ -57,7 +57,7 @@ def partitions(context: typer.Context, *, source: Sources = None, as_json: AsJso
         typer.echo(line)
 
 
-def _report(queue: "PartitionedQueue") -> dict[str, Any]:
+def _report(queue: "SourcePartitions") -> dict[str, Any]:
     layout = queue.layout
     return {
         "source": queue.source,
@@ -70,7 +70,7 @@ def _report(queue: "PartitionedQueue") -> dict[str, Any]:
     }
 
 
-def _lines(found: "Sequence[PartitionedQueue]", width: int) -> Iterator[str]:
+def _lines(found: "Sequence[SourcePartitions]", width: int) -> Iterator[str]:
     rows = [_row(each) for queue in found for each in queue.partitions]
     sizes = [max(map(len, column)) for column in zip(_TABLE.header, *rows, strict=True)]
     for row in rows:
@@ -90,7 +90,7 @@ def _row(partition: "PartitionState") -> list[str]:
     return [partition.queue, partition.phase.value, *counts, age]
 
 
-def _notes(queue: "PartitionedQueue") -> Iterator[str]:
+def _notes(queue: "SourcePartitions") -> Iterator[str]:
     """Return the actions that the operator should take."""
     from ingest.operations.partitions import Phase
     from ingest.settings.names import setting_name

@@ -15,7 +15,7 @@ from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends
-    from ingest.operations.partitions import Changed, PartitionedQueue
+    from ingest.operations.partitions import Changed, SourcePartitions
     from ingest.queue.partitions.repartitioning import Progress
 
 
@@ -101,7 +101,7 @@ def _show_plan(backends: "Backends", number: int, *, as_json: bool) -> None:
         )
 
 
-def _unfinished(found: "PartitionedQueue") -> int:
+def _unfinished(found: "SourcePartitions") -> int:
     states = [each.state for each in found.partitions]
     return sum((state.depth or 0) + state.pending + state.retries for state in states)
 
