@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from urllib.parse import quote
 
 import pytest
@@ -17,6 +18,7 @@ from redis.exceptions import TryAgainError
 from servers.kinds import KINDS, Kind
 from tls import Certificates
 
+from ingest.domain.cluster_url import parse_cluster_url
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
@@ -26,6 +28,7 @@ from ingest.queue.redis.routed_connection import RoutedConnection, open_direct
 from ingest.queue.redis.script_call import ScriptCall
 from ingest.queue.redis.topology import topology_of
 from ingest.queue.redis.topology.cluster import slot_of
+from ingest.queue.redis.topology.slot_map import SlotMap
 
 SPEAK_TLS = [kind for kind in KINDS if kind.speaks_tls]
 
@@ -82,6 +85,20 @@ async def test_a_client_of_an_owner_sends_commands_without_a_key_there(
     for key in keys[:4]:
         async with control_client(topology.owner_of(key)) as client:
             assert (await client.info())["tcp_port"] == (await cluster.owner(key)).port
+
+
+async def test_lookups_that_are_far_apart_are_not_delayed(cluster: ClusterSet) -> None:
+    slots = SlotMap(parse_cluster_url(cluster.url()), uniform=lambda low, _: low)
+    failed, *_ = await slots.primaries()
+    slots.suspect(failed)
+    for _ in range(6):
+        await slots.primaries()
+
+    await asyncio.sleep(0.6)  # longer than the longest pause
+    began = monotonic()
+    await slots.primaries()
+
+    assert monotonic() - began < 0.3
 
 
 async def test_scripts_that_nodes_have_forgotten_are_sent_again(cluster: ClusterSet, keys: Sequence[str]) -> None:

@@ -45,7 +45,7 @@ class SlotMap:
         self._owners: list[Address | None] = [None] * _SLOTS
         self._turn = asyncio.Lock()
         self._lookups = 0
-        self._read_at = float("-inf")
+        self._read_at = self._asked_at = float("-inf")
         self._failure: redis_errors.RedisError | None = None
         self._unconfirmed = 0
         # Nodes that have failed, each with the number of lookups before.
@@ -104,16 +104,19 @@ class SlotMap:
                 await asyncio.sleep(self._pause())
                 self._unconfirmed += 1
                 self._failure = await self._look_up()
+                self._asked_at = asyncio.get_running_loop().time()
                 self._lookups += 1
             failure = self._failure
         if failure is not None:
             raise failure
 
     def _pause(self) -> float:
+        """Return the rest of the time that has to pass between two lookups."""
         if not self._unconfirmed:
             return 0.0
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._unconfirmed - 1, 10))
-        return self._uniform(longest / 2, longest)
+        passed = asyncio.get_running_loop().time() - self._asked_at
+        return max(0.0, self._uniform(longest / 2, longest) - passed)
 
     async def _look_up(self) -> redis_errors.RedisError | None:
         """Ask one node after the other for the map. Returns an error if none responds."""
