@@ -47,7 +47,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class DeadLetterMoves:
     """The result of one pass over the dead letters of a queue.
 
     Attributes:
@@ -81,7 +81,7 @@ class Draining:
         counts = (0, 0) if is_current else (int(entries), int(retries))
         return Rest(*counts, is_open=bool(is_open), is_empty=not (has_orders or is_open))
 
-    async def move_dead_letters(self, layout: Layout, queue: str) -> Moves:
+    async def move_dead_letters(self, layout: Layout, queue: str) -> DeadLetterMoves:
         """Add dead letters of orders that belong to another partition there, and delete those that an earlier call has added."""
         added = 0
         for group in await groups_of(self._client, queue, self._group):
@@ -93,7 +93,7 @@ class Draining:
                         added += await self._move(layout, queue, group, some)
                     if added >= _MOST_ADDED:
                         break
-        return Moves(added, is_complete=not added)
+        return DeadLetterMoves(added, is_complete=not added)
 
     async def copy_erased(self, layout: Layout, queue: str) -> None:
         """Mark the orders that are marked as erased here in their current partition as well."""
