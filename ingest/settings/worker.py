@@ -25,7 +25,7 @@ class WorkerSettings(Topic):
     )
     stream: KeyPart = Field("orders", description="Name of the queue")
     partitions: Partitions = Field(
-        1, description="Partitions of the queue when it is created. Later, `ingest partitions set` changes them"
+        1, description="Partitions of a queue that was never divided. Later, `ingest partitions set` changes them"
     )
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")

@@ -65,7 +65,7 @@ def test_an_interrupted_change_continues(cli: Cli, queued: Queued, queue_name: s
     assert command.returncode == 130
     assert "run `ingest partitions set 2` again to continue it" in errors
     assert waiting[3].split()[:3] == [queue_name, "former", "1"]
-    assert "former partitions are read until they are drained: `ingest partitions set 2`" in waiting[4]
+    assert "workers still read former partitions. `ingest partitions set 2` drops them" in waiting[4]
     assert (done.returncode, done.stdout) == (0, f"{queue_name} has 2 partitions\n")
 
 
@@ -76,7 +76,7 @@ def test_orders_outside_of_the_partitions_are_shown(cli: Cli, queued: Queued, qu
     lines = cli.run("partitions").stdout.splitlines()
 
     assert lines[3].split()[:3] == [queue_name, "outside", "1"]
-    assert "no worker reads the orders outside of the partitions: `ingest partitions set 2`" in lines[4]
+    assert "no worker reads the orders outside of the partitions. `ingest partitions set 2`" in lines[4]
 
 
 def test_each_source_has_its_own_partitions(sources: Sources, queue_name: str) -> None:

@@ -98,9 +98,9 @@ def _notes(queue: "SourcePartitions") -> Iterator[str]:
     layout = queue.layout
     command = f"ingest partitions set {layout.partitions}" + (f" --source {queue.source}" if queue.source else "")
     if layout.former:
-        yield f"{layout.queue}: former partitions are read until they are drained: `{command}` waits for it, and drops them"
+        yield f"{layout.queue}: workers still read former partitions. `{command}` drops them when they are drained"
     if any(each.phase is Phase.OUTSIDE for each in queue.partitions):
-        yield f"{layout.queue}: no worker reads the orders outside of the partitions: `{command}` lets workers read them"
+        yield f"{layout.queue}: no worker reads the orders outside of the partitions. `{command}` lets workers read them"
     if queue.configured != layout.partitions:
         name = setting_name(queue.source, "partitions")
-        yield f"{layout.queue}: {name} is {queue.configured}: set it to {layout.partitions}, the number in use"
+        yield f"{layout.queue}: {name} is {queue.configured}. Set it to {layout.partitions}, the number in use"

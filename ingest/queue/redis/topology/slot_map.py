@@ -165,7 +165,7 @@ class SlotMap:
             owner = None if reported == "?" else self.reached((reported or host, int(number)))
             owners[first : last + 1] = [owner] * (last + 1 - first)
         if not any(owners):
-            raise redis_errors.ConnectionError("it knows no owners of slots")
+            raise redis_errors.ConnectionError("no slot is assigned to a node")
         return owners
 
 
