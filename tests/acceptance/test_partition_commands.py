@@ -33,8 +33,7 @@ def test_the_number_of_partitions_is_changed_and_shown(cli: Cli, queued: Queued,
     shown = json.loads(cli.run("partitions", "--json").stdout)
 
     assert planned.stdout == (
-        f"would change {queue_name} from 1 to 3 partitions: 0 orders would be processed in former partitions,"
-        " up to 1 dead letter would move\n"
+        f"would change {queue_name} from 1 to 3 partitions, wait for up to 0 orders, and move up to 1 dead letter\n"
     )
     assert (changed.returncode, changed.stdout) == (
         0,

@@ -75,7 +75,7 @@ def _partitions(facts: ServersFacts, configured: Mapping[str, int]) -> Iterator[
         if not layout.generation:
             continue
         if layout.former:
-            former = ", ".join(f"{number:,}" for number in layout.former)
+            former = " and ".join(f"{number:,}" for number in layout.former)
             yield _OF.warning(
                 f"the queue {queue} still changes from {former} to {layout.partitions:,} partitions",
                 f"run `ingest partitions set {layout.partitions}` again, unless it is running",

@@ -2,7 +2,7 @@
 
 A consumer is idle after a read of its own that waited and found nothing. All idle consumers wait until the same instants, about a second
 apart. In between, a consumer that has nothing left to do waits with a read of its own, so that no entry waits for the next instant. A
-consumer whose queue Redis refuses to read does not get here, because its own read fails.
+consumer whose queue Redis denies access to does not get here, because its own read fails.
 
 If the process dies here, or a reply is lost, the entries are pending under the names of their consumers, as with every read.
 """
@@ -69,7 +69,7 @@ class IdleReads:
     async def read(self, group: str, name: str, streams: Sequence[str], count: int) -> Mapping[bytes, Any] | None:
         """New entries by stream, up to `count` of each, waiting until the next instant.
 
-        None if the consumer has to read by itself: the others wait already, or Redis refuses to read one of all streams.
+        None if the consumer has to read by itself: the others wait already, or Redis denies access to one of the streams.
         """
         if not self._are_combined:
             return None
@@ -112,7 +112,7 @@ class IdleReads:
                 each.settle(result)
 
     async def _read_until(self, instant: float) -> Mapping[bytes, Any] | None:
-        """Read for all that wait. Those who get nothing go on until the instant. Returns the result for them."""
+        """Read for all that wait. Consumers without entries wait until the instant. Returns the result for them."""
         loop = asyncio.get_running_loop()
         with translated():
             # A read may end a little early.

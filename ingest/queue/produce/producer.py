@@ -41,7 +41,7 @@ class Producer:
             `replicas` replicas have them in memory.
         replicas: with `Durability.REPLICATED`.
         idempotency_lifetime: seconds for which an idempotency key is remembered, at least 60.
-        on_wait: told, in words, why `enqueue` waits: Redis is unavailable or out of memory, or the backlog is at its
+        on_wait: called with the reason why `enqueue` waits: Redis is unavailable or out of memory, or the backlog is at its
             limit. Called once for each reason.
     """
 
@@ -132,7 +132,7 @@ class Producer:
             IdempotencyKeyReused: if the key belongs to other orders. With several partitions, it may not be recognized that
                 a key of orders of a single partition is used for those of another one.
             EnqueueTimeout: if Redis has not confirmed in time. The orders may or may not have been accepted.
-            QueueRefused: if Redis refuses us (a credential, a right, a key of another type), or what answers is no
+            QueueRefused: if Redis denies access (a credential, a right, a key of another type), or the server is no
                 Redis.
         """
         listed = checked_orders(orders, idempotency_key)

@@ -188,7 +188,7 @@ class CombinedCalls:
                 return error
 
     async def _together(self, script: AsyncScript, calls: list[_Call]) -> list[Any]:
-        """The results or errors of the parts that have run, at least one. None if Redis refuses the command."""
+        """The results or errors of the parts that have run, at least one. None if Redis rejects the command."""
         together = _combined_call(script, calls)
         try:
             with translated():

@@ -38,7 +38,7 @@ def set_(
 
     `ingest partitions set 6 --source shop-de` divides the queue of one source.
 
-    `ingest partitions set 6 --dry-run` shows the orders that would be processed in former partitions, and changes nothing.
+    `ingest partitions set 6 --dry-run` shows how many orders the command would wait for, and changes nothing.
 
     `ingest partitions` shows the partitions and their orders.
     """
@@ -94,11 +94,14 @@ def _show_plan(backends: "Backends", number: int, *, as_json: bool) -> None:
     elif before == number and not found.layout.former:
         typer.echo(f"{backends.stream} has {counted(number, 'partition')} already")
     else:
-        orders = f"{counted(waiting, 'order')} would be processed in former partitions"
-        moves = f"up to {counted(dead, 'dead letter')} would move"
-        typer.echo(
-            f"would change {backends.stream} from {before:,} to {counted(number, 'partition')}: {orders}, {moves}"
+        new = counted(number, "partition")
+        begin = (
+            f"continue the change of {backends.stream}"
+            if before == number
+            else f"change {backends.stream} from {before:,}"
         )
+        wait = f"wait for up to {counted(waiting, 'order')}"
+        typer.echo(f"would {begin} to {new}, {wait}, and move up to {counted(dead, 'dead letter')}")
 
 
 def _unfinished(found: "SourcePartitions") -> int:

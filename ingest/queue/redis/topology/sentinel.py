@@ -23,7 +23,7 @@ from ingest.queue.redis.topology.found_connections import (
     SentinelTls,
 )
 
-# Seconds. Several Sentinels may have to be asked within the shortest timeout of a command.
+# Seconds. Several Sentinels may have to be queried within the shortest timeout of a command.
 _SENTINEL_TIMEOUT = 0.5
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
@@ -66,7 +66,7 @@ class PrimaryAddress:
     """Looks up the address of the primary, for all connections of a topology.
 
     Connections that look it up at the same time share one lookup. While no connection to a found address succeeds, lookups are
-    delayed with exponential backoff and jitter, so that many processes do not ask the Sentinels continuously.
+    delayed with exponential backoff and jitter, so that many processes do not query the Sentinels continuously.
 
     Args:
         url: addresses of the Sentinels and the name of the service.
@@ -124,7 +124,7 @@ class PrimaryAddress:
         return self._uniform(longest / 2, longest)
 
     async def _look_up(self) -> Address | redis_errors.RedisError:
-        """Ask one Sentinel after the other."""
+        """Query one Sentinel after the other."""
         failures: list[tuple[str, Exception]] = []
         for host, port in list(self._sentinels):
             # The last one until it responds, so that a lookup that is cancelled here is not repeated with the same Sentinel.

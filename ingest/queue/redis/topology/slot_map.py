@@ -18,7 +18,7 @@ from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, con
 from ingest.queue.redis.topology.node_connections import MemberTcp, MemberTls
 
 _SLOTS = 16_384
-# Seconds. Several nodes may have to be asked within the shortest timeout of a command.
+# Seconds. Several nodes may have to be queried within the shortest timeout of a command.
 _NODE_TIMEOUT = 0.5
 _MOST_ASKED = 3
 _FIRST_PAUSE = 0.05
@@ -32,7 +32,7 @@ class SlotMap:
     """The owners of slots, for all connections of a topology.
 
     Connections that need the map at the same time share one lookup. While a node that has failed is not replaced, lookups are
-    delayed with exponential backoff and jitter, so that many processes do not ask the nodes continuously.
+    delayed with exponential backoff and jitter, so that many processes do not query the nodes continuously.
 
     Args:
         url: addresses of some nodes.
@@ -119,7 +119,7 @@ class SlotMap:
         return max(0.0, self._uniform(longest / 2, longest) - passed)
 
     async def _look_up(self) -> redis_errors.RedisError | None:
-        """Ask one node after the other for the map. Returns an error if none responds."""
+        """Query one node after the other for the map. Returns an error if none responds."""
         failures: list[tuple[str, Exception]] = []
         for host, port in self._candidates():
             try:
@@ -133,7 +133,7 @@ class SlotMap:
         return _summary(failures)
 
     def _candidates(self) -> list[Address]:
-        """The nodes to ask, in random order: known ones, and those in the URL, with those that have failed at the end.
+        """The nodes to query, in random order: known ones, and those in the URL, with those that have failed at the end.
 
         A node that is cut off from the others may still respond, and report itself as the owner of its former slots.
         """
@@ -160,7 +160,7 @@ class SlotMap:
             reply: Any = await node.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]  # redis-py leaves it so
         owners: list[Address | None] = [None] * _SLOTS
         for first, last, (name, number, *_), *_ in reply:
-            # Without a name, it is the address of the node that was asked. `?` is an unknown one.
+            # Without a name, it is the address of the node that was queried. `?` is an unknown one.
             reported = name.decode() if isinstance(name, bytes) else name
             owner = None if reported == "?" else self.reached((reported or host, int(number)))
             owners[first : last + 1] = [owner] * (last + 1 - first)
