@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +13,8 @@ from contract.test_order_store import row
 from support import INSERT_ORDER, Cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
-from ingest.domain.errors import ConfigError
+from ingest.domain.errors import ConfigError, StoreUnavailable
+from ingest.domain.orders.order_row import OrderRow
 from ingest.store.orders.documents import Documents, DocumentSelection, Remapped
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderFilter, OrderReader
@@ -280,13 +281,23 @@ async def test_existing_rows_get_a_name_and_of_an_order_in_both_sources_the_newe
     assert [tuple(each) for each in erased] == [("de", "gone"), ("de", "twice")]
 
 
+async def upsert_as_a_worker(store: OrderStore, rows: list[OrderRow]) -> None:
+    """Repeat a batch that PostgreSQL has aborted because of a deadlock, which a renaming in a divided table may cause."""
+    while True:
+        with suppress(StoreUnavailable):
+            await store.upsert(rows)
+            return
+
+
 async def test_orders_that_are_stored_under_their_new_name_meanwhile_are_neither_lost_nor_set_back(dsn: str) -> None:
     ids = [str(number) for number in range(6000)]
     async with OrderStore.open(dsn) as unnamed, OrderStore.open(dsn, "de") as german:
         await unnamed.upsert([row(order_id, status="old") for order_id in ids])
         naming = asyncio.create_task(name_existing(dsn, "de"))
         for start in range(0, len(ids), 60):
-            await german.upsert([row(order_id, status="new", fetched=1) for order_id in ids[start : start + 60]])
+            await upsert_as_a_worker(
+                german, [row(order_id, status="new", fetched=1) for order_id in ids[start : start + 60]]
+            )
         await naming
 
     assert await statuses(dsn) == {("de", order_id): "new" for order_id in ids}

@@ -67,7 +67,7 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
     asking = []
     for part in ("domain", "flow", "queue", "store", "upstream"):
         for path in sorted((package / part).rglob("*.py")):
-            if path.name == "inspection.py":
+            if "inspection" in (path.stem, path.parent.name):
                 continue  # compares this machine's clock with a server's, for people
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 match node:
