@@ -14,7 +14,8 @@ from ingest.store.connection import connect
 from ingest.store.translation import translated
 
 _BATCH = 2000
-_ATTEMPTS = 5
+# The last one moves a single row.
+_ATTEMPTS = 12
 # Rows are locked in the order of their keys, as by workers.
 _ERASED = f"""
 WITH batch AS (
@@ -28,9 +29,9 @@ WITH batch AS (
 )
 SELECT max(order_id), count(*) FROM batch
 """  # noqa: S608  a constant
-_BATCH_OF_ORDERS = f"""
-SELECT order_id FROM orders WHERE source = $1 AND order_id > $2 ORDER BY order_id LIMIT {_BATCH} FOR UPDATE
-"""  # noqa: S608  a constant
+_BATCH_OF_ORDERS = """
+SELECT order_id FROM orders WHERE source = $1 AND order_id > $2 ORDER BY order_id LIMIT $3 FOR UPDATE
+"""
 # In both sources. Of equal rows, one of the named source stays.
 _OLDER = """
 DELETE FROM orders AS older USING orders AS newer
@@ -71,7 +72,9 @@ async def _move_orders(connection: asyncpg.Connection, source: str, after: str) 
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             async with connection.transaction(isolation="read_committed"):
-                ids = [order_id for (order_id,) in await connection.fetch(_BATCH_OF_ORDERS, UNNAMED, after)]
+                # A smaller batch after each failure takes less time, in which workers store fewer of its orders.
+                size = max(1, _BATCH >> (attempt - 1))
+                ids = [order_id for (order_id,) in await connection.fetch(_BATCH_OF_ORDERS, UNNAMED, after, size)]
                 await connection.execute(_OLDER_UNNAMED, UNNAMED, source, ids)
                 await connection.execute(_OLDER_NAMED, source, UNNAMED, ids)
                 await connection.execute(_RENAME, UNNAMED, source, ids)
