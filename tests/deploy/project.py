@@ -245,7 +245,9 @@ class Project:
 
 def samples(first: int, count: int) -> list[str]:
     """IDs of sample orders of the simulated external API, of which the demo announces the first ones."""
-    return list(islice(sample_orders(), first, first + count))
+    found = list(islice(sample_orders(), first, first + count))
+    assert len(found) == count, "there are not so many sample orders"
+    return found
 
 
 def fetch(url: str) -> str:
