@@ -29,6 +29,8 @@ _NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
 # Options of a URL that are not the user's to choose: reads block for longer than a usual timeout, replies are read as bytes, nothing is
 # repeated below the caller, and each client sets its number of connections. Other programs may share the URL, and need them.
 _OURS = {"socket_timeout", "max_connections", "timeout", "decode_responses", "encoding", "encoding_errors", "legacy_responses", "retry", "retry_on_error"}  # fmt: skip
+# Replies of Redis to the first command without a password, to which its other advice does not apply.
+NO_PASSWORD = ("HELLO must be called", "Authentication required")
 # The reply to a command whose keys belong to several slots of a cluster.
 SEVERAL_SLOTS = "CROSSSLOT"
 

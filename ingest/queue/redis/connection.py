@@ -19,6 +19,7 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.os_errors import plain
 from ingest.queue.redis.checked_connections import (
     ELSEWHERE,
+    NO_PASSWORD,
     CheckedConnection,
     NoQueueThere,
     close_last_answered,
@@ -40,8 +41,6 @@ CONTROL_CONNECTIONS = 4
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOSCRIPT"}  # fmt: skip
 # In the error of a script whose user may not run one of its commands, by release.
 _DENIALS = ("has no permissions to run", "can't run this command")
-# Replies of Redis to the first command, to which its other advice does not apply.
-_NO_PASSWORD = ("HELLO must be called", "Authentication required")
 
 
 class QueueFull(QueueUnavailable):
@@ -152,7 +151,7 @@ def translated() -> Iterator[None]:
 def _translation_of(error: BaseException) -> Exception | None:
     """The exception to raise instead, or None for the error itself."""
     match error:
-        case redis_errors.AuthenticationError() if str(error).startswith(_NO_PASSWORD):
+        case redis_errors.AuthenticationError() if str(error).startswith(NO_PASSWORD):
             return QueueRefused("Redis requires a password, and none is given")
         case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
             return QueueRefused(f"Redis denies access: {_with_advice(str(error)) if is_about_keys(error) else error}")

@@ -22,12 +22,12 @@ from ingest.queue.redis.topology.found_connections import (
     SentinelTcp,
     SentinelTls,
 )
+from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
 
 # Seconds. Several Sentinels may have to be queried within the shortest timeout of a command.
 _SENTINEL_TIMEOUT = 0.5
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
-_REJECTIONS = (NoQueueThere, redis_errors.AuthenticationError, redis_errors.NoPermissionError)
 
 
 class SentinelTopology:
@@ -125,7 +125,7 @@ class PrimaryAddress:
 
     async def _look_up(self) -> Address | redis_errors.RedisError:
         """Query one Sentinel after the other."""
-        failures: list[tuple[str, Exception]] = []
+        failures: list[LookupFailure] = []
         for host, port in list(self._sentinels):
             # The last one until it responds, so that a lookup that is cancelled here is not repeated with the same Sentinel.
             self._sentinels.remove((host, port))
@@ -133,12 +133,12 @@ class PrimaryAddress:
             try:
                 found = await self._ask(host, port)
             except (redis_errors.RedisError, OSError) as error:
-                failures.append((f"Sentinel {host}:{port}: {error}", error))
+                failures.append((f"Sentinel {host}:{port}", error))
                 continue
             self._sentinels.remove((host, port))
             self._sentinels.insert(0, (host, port))
             return found
-        return _summary(failures)
+        return summary_of(failures)
 
     async def _ask(self, host: str, port: int) -> Address:
         """Return the address that a Sentinel reports."""
@@ -167,11 +167,3 @@ def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis
         "socket_connect_timeout": timeout,
     }
     return Redis.from_pool(ConnectionPool(**options))
-
-
-def _summary(failures: list[tuple[str, Exception]]) -> redis_errors.RedisError:
-    """One error for all. Waiting may help unless every Sentinel has rejected the request."""
-    text = "; ".join(text for text, _ in failures)
-    if all(isinstance(error, _REJECTIONS) for _, error in failures):
-        return NoQueueThere(text)
-    return redis_errors.ConnectionError(text)

@@ -14,7 +14,8 @@ from redis.asyncio import ConnectionPool, Redis
 
 from ingest.domain.cluster_url import ClusterUrl
 from ingest.domain.redis_addresses import Address
-from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
+from ingest.queue.redis.checked_connections import CheckedTls, connection_options
+from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
 from ingest.queue.redis.topology.node_connections import MemberTcp, MemberTls
 
 _SLOTS = 16_384
@@ -25,7 +26,6 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 # Seconds after which the list of all primaries is read again.
 _FRESH = 5.0
-_REJECTIONS = (NoQueueThere, redis_errors.AuthenticationError, redis_errors.NoPermissionError)
 
 
 class SlotMap:
@@ -120,17 +120,17 @@ class SlotMap:
 
     async def _look_up(self) -> redis_errors.RedisError | None:
         """Query one node after the other for the map. Returns an error if none responds."""
-        failures: list[tuple[str, Exception]] = []
+        failures: list[LookupFailure] = []
         for host, port in self._candidates():
             try:
                 self._owners = await self._ask(host, port)
             except (redis_errors.RedisError, OSError) as error:
-                failures.append((f"node {host}:{port}: {error}", error))
+                failures.append((f"node {host}:{port}", error))
                 continue
             self._read_at = asyncio.get_running_loop().time()
             self._suspects = {each: at for each, at in self._suspects.items() if each in self._owners}
             return None
-        return _summary(failures)
+        return summary_of(failures)
 
     def _candidates(self) -> list[Address]:
         """The nodes to query, in random order: known ones, and those in the URL, with those that have failed at the end.
@@ -167,11 +167,3 @@ class SlotMap:
         if not any(owners):
             raise redis_errors.ConnectionError("no slot is assigned to a node")
         return owners
-
-
-def _summary(failures: list[tuple[str, Exception]]) -> redis_errors.RedisError:
-    """One error for all. Waiting may help unless every node has rejected the request."""
-    text = "; ".join(text for text, _ in failures)
-    if all(isinstance(error, _REJECTIONS) for _, error in failures):
-        return NoQueueThere(text)
-    return redis_errors.ConnectionError(text)
