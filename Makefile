@@ -167,9 +167,9 @@ release: .venv/ready  ## check tag, version and changelog; build sdist, wheel, i
 
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
-	$(compile) --extra embedded --extra bench --extra ed25519 --extra credentials --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
+	$(compile) --extra embedded --extra bench --extra ed25519 --extra credentials --extra otel --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
 	$(compile) --extra embedded --group build --constraints requirements-dev.lock --output-file requirements-demo.lock pyproject.toml
-	$(compile) --extra ed25519 --extra credentials --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(compile) --extra ed25519 --extra credentials --extra otel --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
 	$(compile) --group build --constraints requirements-dev.lock --output-file requirements-build.lock
 
 .PHONY: python
