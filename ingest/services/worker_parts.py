@@ -26,6 +26,7 @@ from ingest.flow.outage_report import OutageReport
 from ingest.flow.pace.fleet_pause import FleetPause
 from ingest.flow.ports import Decode
 from ingest.flow.read.reader import Reader
+from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
@@ -66,7 +67,7 @@ def build_worker(
         lease_clock: seconds for heartbeats and leases, including the time that the machine sleeps, as in `ports.clock`.
     """
     queue, pace = ports.queue, ports.pace
-    held = Held(clock=lease_clock)
+    held, reads = Held(clock=lease_clock), ReadsInFlight()
     heartbeats = Heartbeats(
         queue.liveness, held, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
     )
@@ -80,7 +81,7 @@ def build_worker(
     )
     isolation = limits.isolation if limits else None
     if isolation is not None:
-        isolation.add(held)
+        isolation.add(held, reads)
     gate = Gate(circuit, pace, partial(isolation.is_for_another, held) if isolation is not None else None)
     scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots if limits else None)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes, limits.buffer if limits else None)
@@ -103,6 +104,7 @@ def build_worker(
         heartbeats,
         # Leaves an isolated entry a few deliveries before it counts as poison.
         isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),
+        reads=reads,
     )
     shared = list(ports.shared)
     if ports.pauses is not None:

@@ -13,6 +13,7 @@ from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
 from ingest.flow.held import Held
 from ingest.flow.read.reader import BLOCK, Reader
+from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
@@ -92,7 +93,9 @@ class Fleet:
         heartbeats = Heartbeats(consumer.liveness, in_flight, LEASE, self._lifetime, SharedClock())
         reclaimer = Reclaimer(consumer.reading, in_flight, self._metrics.redeliveries)
         release = Moves(consumer.settling, in_flight, self._metrics).release_unprocessed
-        reader = Reader(consumer.reading, reclaimer, release, heartbeats, isolate_above=3, block=self._block)
+        reader = Reader(
+            consumer.reading, reclaimer, release, heartbeats, isolate_above=3, reads=ReadsInFlight(), block=self._block
+        )
         maintenance = GroupMaintenance(consumer.maintenance, heartbeats, LEASE)
         self.members.append(Member(name, consumer, reader, heartbeats, maintenance))
 

@@ -7,6 +7,7 @@ from fakes.virtual_time import now, some_turns, virtual_time
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.held import Held
 from ingest.flow.isolation import Isolation
+from ingest.flow.read.reads_in_flight import ReadsInFlight
 
 
 class Sources:
@@ -15,8 +16,9 @@ class Sources:
     def __init__(self) -> None:
         self.isolation = Isolation()
         self.own, self.other = Held(clock=now), Held(clock=now)
-        self.isolation.add(self.own)
-        self.isolation.add(self.other)
+        self.other_reads = ReadsInFlight()
+        self.isolation.add(self.own, ReadsInFlight())
+        self.isolation.add(self.other, self.other_reads)
         self.delivery = Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})
         self.other.add(self.delivery, asyncio.create_task(asyncio.sleep(0)))
         self.results: list[tuple[bool, float]] = []
@@ -44,6 +46,24 @@ async def test_an_entry_waits_for_the_deliveries_of_other_sources_which_read_not
     assert sources.results == [(True, 2.0)]
     assert not sources.isolation.is_for_another(sources.own)
     assert not sources.isolation.is_for_another(sources.other)
+
+
+@virtual_time
+async def test_it_waits_for_the_entries_of_a_read_that_another_source_has_begun() -> None:
+    sources = Sources()
+    sources.other.remove(sources.delivery)
+    late = Delivery(EntryRef("stream", "2-0"), "b", 1.0, 1, 1, None, {})
+
+    with sources.other_reads:
+        isolating = asyncio.create_task(sources.isolate(sources.own))
+        await asyncio.sleep(1.0)
+        before = list(sources.results)
+    sources.other.add(late, asyncio.create_task(asyncio.sleep(0)))
+    await asyncio.sleep(1.0)
+    sources.other.remove(late)
+    await isolating
+
+    assert (before, sources.results) == ([], [(True, 2.0)])
 
 
 @virtual_time

@@ -13,6 +13,7 @@ from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.read.reader import BLOCK, Batch, Reader
+from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
@@ -35,6 +36,7 @@ class Process:
             Moves(self.queue, self.in_flight, counted).release_unprocessed,
             self.heartbeats,
             isolate_above=isolate_above,
+            reads=ReadsInFlight(),
         )
         self.shutdown = Shutdown(1.0)
 

@@ -13,6 +13,7 @@ from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.ports import Reading
+from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.ticks import sleep_to_tick
@@ -50,6 +51,7 @@ class Reader:
     Args:
         release: releases entries that must wait for their isolation. Raises `Unavailable` if Redis is unavailable.
         isolate_above: deliveries of an entry above which it is isolated, because it may have killed its workers.
+        reads: counts the reads in flight.
         block: seconds for which a read waits for new entries.
     """
 
@@ -61,6 +63,7 @@ class Reader:
         heartbeats: Heartbeats,
         *,
         isolate_above: int,
+        reads: ReadsInFlight,
         block: float = BLOCK,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -69,6 +72,7 @@ class Reader:
         self._release = release
         self._heartbeats = heartbeats
         self._isolate_above = isolate_above
+        self._reads = reads
         self._block = block
         self._draw = draw
         self._is_paused = False
@@ -91,7 +95,8 @@ class Reader:
         """
         wanted = min(count, _MOST_AT_ONCE)
         try:
-            batch = await self._next(wanted)
+            with self._reads:
+                batch = await self._next(wanted)
         except Unavailable as error:
             await self._pause(error, shutdown)
             return Batch([])
