@@ -30,6 +30,11 @@ class Backends:
     partitions: int = 1
     results_age: float = 86_400.0
 
+    @property
+    def deployment(self) -> str:
+        """The name of the queue of the unnamed source, after which keys of the whole deployment are named."""
+        return self.stream.removesuffix(f"/{self.source}") if self.source else self.stream
+
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the servers and names from the settings of one source."""
