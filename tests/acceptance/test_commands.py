@@ -594,9 +594,44 @@ def test_help_has_examples_and_names_values_without_python_types(plain: Cli, com
     assert re.findall(r"[^\W\d_]…", done.stdout) == []
     # Flags take nothing.
     assert re.search(r"--help +Show this message", done.stdout)
+    if command:
+        # The list of commands shows it on one line.
+        assert len(done.stdout.splitlines()[3].strip()) <= 55
+        assert done.stdout.splitlines()[4].strip() == ""
     if len(command) == 1:
-        # There are no colours here that would tell the command from the sentence.
-        assert f"`ingest {command[0]}" in done.stdout.partition("Examples")[2]
+        # A line to copy.
+        assert re.search(
+            rf"^  ([A-Z_]+=\S+ )?ingest {command[0]}\b", done.stdout.partition("Examples")[2], re.MULTILINE
+        )
+
+
+def test_bash_completes_commands_options_values_and_sources(plain: Cli, tmp_path: Path) -> None:
+    names = ("shop-de", "shop-fr", "warehouse")
+    sources = tmp_path / "sources.toml"
+    sources.write_text(
+        "".join(f'[sources.{name}.upstream]\nurl = "https://a.example/{{order_id}}"\n' for name in names)
+    )
+    script = """
+        source <(ingest completion bash)
+        completed() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ingest_completion ingest; echo "${COMPREPLY[@]}"; }
+        completed ingest de
+        completed ingest dead list --rea
+        completed ingest dead list --reason re
+        completed ingest dead list --source shop
+    """
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=plain.env | {"PATH": path, "INGEST_SOURCES": str(sources)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["dead demo", "--reason", "rejected", "shop-de shop-fr"]
 
 
 @pytest.mark.parametrize(

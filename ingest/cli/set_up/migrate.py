@@ -30,7 +30,9 @@ def migrate(
         str | None, typer.Option(help="Give the stored orders without a source to this source.", metavar="NAME")
     ] = None,
 ) -> None:
-    """Create or update the database tables. Does nothing if they are up to date.
+    """Create or update the database tables.
+
+    It changes nothing if they are up to date.
 
     Examples:
     `ingest migrate` creates or updates the tables in the database of INGEST_POSTGRES_DSN.
