@@ -70,7 +70,7 @@ def migrate(
     typer.echo(f"schema is at version {version}")
     if version > newest:
         typer.echo(f"a newer release has migrated it; this one knows up to {newest} and can work with it")
-    elif version < newest:
+    elif not run_interruptible(schema.is_contracted(dsn, known)):
         typer.echo("when no worker of the previous release runs any more, run `ingest migrate --contract`")
     if runtime_role is not None:
         typer.echo(f"{runtime_role} may read and write orders")
