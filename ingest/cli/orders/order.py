@@ -171,7 +171,7 @@ def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json:
 def _as_json(state: "OrderState") -> str:
     import msgspec
 
-    from ingest.operations.orders import as_object
+    from ingest.operations.order_json import as_object
 
     return printable_json(msgspec.json.encode(as_object(state)).decode()) + "\n"
 
