@@ -41,7 +41,7 @@ class ListedSetting:
 
 
 def listed_settings(settings: Settings) -> list[ListedSetting]:
-    """Return all settings of the process, and then those of each named source.
+    """Return all settings of the process, and then the settings of each named source.
 
     Raises:
         ConfigError: the sources file cannot be used.
