@@ -30,6 +30,8 @@ class Activity(StrEnum):
     THROTTLED = "throttled"
     CIRCUIT_OPEN = "circuit open"
     NO_WORKER = "no worker"
+    PAUSED = "paused"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.api.http.admitting import Admission, OpenAccess
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.connection import ConnectionLimits
+from ingest.api.http.requests import BodyLimits
 from ingest.api.http.server import Server
 from ingest.api.http.tls import checked_tls
 from ingest.domain.deliveries.accepted import Durability
@@ -35,9 +36,10 @@ from ingest.process.lifecycle import (
 from ingest.process.supervisor import Supervisor
 from ingest.services.api_connections import RouteConnections, open_connections
 from ingest.services.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
+from ingest.services.console import console_of, console_secret, random_secret
 from ingest.services.producers import open_producer
 from ingest.settings import Settings
-from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
+from ingest.telemetry.api_metrics import CONSOLE, ApiMetrics, ApiSeries
 from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
@@ -51,6 +53,7 @@ def run_api(settings: Settings) -> int:
     check_access(settings)
     sources = ServedSources.read(settings)
     buckets = SharedBuckets()
+    secret = console_secret(settings)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     # From here on, a requested stop waits for the supervisor.
     if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), check_durability(settings))):
@@ -65,7 +68,7 @@ def run_api(settings: Settings) -> int:
     children = [
         Child(
             f"api-{slot}",
-            partial(_api_process, settings, sources, series, buckets, slot, listener),
+            partial(_api_process, settings, sources, series, buckets, secret, slot, listener),
             on_death=series.of(slot).restarts.inc,
             listener=listener,
         )
@@ -119,7 +122,7 @@ def series_of(settings: Settings, sources: ServedSources) -> ApiSeries:
     """Create the metrics of all processes."""
     names = [*sources.settings]
     described = routes_of(settings, sources, RouteConnections.none(names), RouteCounters.none(names), BodyMemory(0))
-    named = [(route.path, route.method) for route in described]
+    named = [*((route.path, route.method) for route in described), *((CONSOLE, method) for method in ("GET", "POST"))]
     webhooks = {webhook.name: name for name, each in sources.webhooks.items() for webhook in each}
     return ApiSeries(named, ORIGINS, settings.api_processes, webhooks, names)
 
@@ -145,6 +148,7 @@ async def serving_api(
     listener: socket.socket,
     shutdown: Shutdown,
     access: Admission | None = None,
+    secret: bytes | None = None,
 ) -> AsyncIterator[None]:
     """Serve the HTTP API while the block runs, then finish the requests in progress until the shutdown is overdue.
 
@@ -155,7 +159,9 @@ async def serving_api(
         listener: socket to accept from. It is closed at the end.
         shutdown: responses close their connections when it is requested.
         access: admits callers. The default admits everyone.
+        secret: signs the sessions of the console. The default is valid for this process only.
     """
+    access = access or OpenAccess()
     memory = BodyMemory(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     files = [webhook.secrets.watched() for each in sources.webhooks.values() for webhook in each]
@@ -164,8 +170,12 @@ async def serving_api(
     async with open_connections(settings, sources.settings) as connections, watching(files):
         counters = RouteCounters(metrics.accepted, metrics.webhooks)
         routes = routes_of(settings, sources, connections, counters, memory)
+        if settings.console == "on":
+            console = console_of(settings, sources, connections, access, secret or random_secret())
+            bodies = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
+            routes += console.routes(bodies, shutdown.requested.is_set)
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
-        server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set, limits)
+        server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)
         async with server.listening(listener, tls.context if tls is not None else None, shutdown.overdue):
             yield
 
@@ -181,6 +191,7 @@ def _api_process(
     sources: ServedSources,
     series: ApiSeries,
     buckets: SharedBuckets,
+    secret: bytes,
     slot: int,
     listener: socket.socket,
     lifeline: int,
@@ -192,7 +203,7 @@ def _api_process(
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with (
                 open_admission(settings, buckets, metrics.denied) as access,
-                serving_api(settings, sources, metrics, listener, shutdown, access),
+                serving_api(settings, sources, metrics, listener, shutdown, access, secret),
             ):
                 await shutdown.requested.wait()
 

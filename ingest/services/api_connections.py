@@ -8,6 +8,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 
 from ingest.api.operations.dead_letter_routes import refuse_to_wait
+from ingest.api.source_connections import SourceConnections
 from ingest.operations.backends import Backends
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.orders import Orders
@@ -25,35 +26,24 @@ from ingest.store.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)
-class SourceConnections:
-    """The queue and the orders of one source, through the connections of the process."""
-
-    producer: Producer
-    calls: IdempotentCalls
-    orders: Orders
-    monitor: PartitionedMonitor
-    retries: PartitionedRetries
-    dead_letters: PartitionedDeadLetters
-    audit_log: AuditLog
-    backfills: Backfills
-
-
-@dataclass(frozen=True, slots=True)
 class RouteConnections:
     """The connections of the routes, which are made when they are first used.
 
     Attributes:
+        redis: of all sources.
+        pool: of all sources.
         sources: by the name of the source.
     """
 
     redis: Redis
+    pool: Pool
     sources: Mapping[str, SourceConnections]
 
     @classmethod
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
-        return cls(no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no, no)))
+        return cls(no, no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no, no)))
 
 
 @asynccontextmanager
@@ -69,6 +59,7 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
     ):
         yield RouteConnections(
             redis,
+            pool,
             {
                 name: await stack.enter_async_context(_open_source(each, redis, producing, finding, pool))
                 for name, each in sources.items()

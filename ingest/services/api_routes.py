@@ -20,13 +20,14 @@ from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
+from ingest.api.source_connections import SourceConnections
 from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.api.webhooks.source_webhook import webhook_of
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
-from ingest.services.api_connections import RouteConnections, SourceConnections
+from ingest.services.api_connections import RouteConnections
 from ingest.settings import Settings, load_settings
 from ingest.settings.source_file import source_settings_without_secrets
 from ingest.sources.documents import decoder_of, mapping_of

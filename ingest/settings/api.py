@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.settings.types import Coalesce, NotEmpty, OnOff, Port, Topic, lower
+from ingest.settings.types import Coalesce, Networks, NotEmpty, OnOff, Port, Scopes, Topic, lower
 
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -52,6 +52,22 @@ class ApiSettings(Topic):
     )
     durability_replicas: Annotated[int, Field(gt=0, le=100)] = Field(
         1, description="With replicated: number of Redis replicas that have received the orders"
+    )
+    # -- the console ---------------------------------------------------------------------------------------------------
+    console: OnOff = Field("on", description="The operations console at /console/ of `ingest api`")
+    console_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+        None,
+        description="Secret of at least 32 characters that signs the console's sessions. Set it for several `ingest api`, or for "
+        "sessions that survive a restart",
+    )
+    console_proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = Field(
+        None, description="Header in which a reverse proxy sends the authenticated user, such as X-Forwarded-User"
+    )
+    console_proxies: Networks | None = Field(
+        None, description="Addresses or networks of that proxy, separated by commas. The header of others is ignored"
+    )
+    console_proxy_scopes: Scopes = Field(
+        "read", description="Scopes of the users of that proxy, separated by commas: read, operate, erase"
     )
     # -- webhooks -----------------------------------------------------------------------------------------------------
     webhooks: NotEmpty | None = Field(

@@ -1,9 +1,10 @@
 """The base class and the types that the settings of all topics share."""
 
+import ipaddress
 import json
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ingest.domain.partitions import MOST_PARTITIONS
@@ -57,6 +58,30 @@ def check_tables(text: str) -> str:
     return text
 
 
+def _check_networks(text: str) -> str:
+    try:
+        for part in split_commas(text):
+            ipaddress.ip_network(part, strict=False)
+    except ValueError:
+        raise ValueError("must be IP addresses or networks, separated by commas") from None
+    return text
+
+
+def _check_scopes(text: str) -> str:
+    if not {*split_commas(text)} <= {"read", "operate", "erase"}:
+        raise ValueError("must be one or more of read, operate and erase, separated by commas")
+    return text
+
+
+def split_commas(text: str) -> list[str]:
+    """Return the parts of a text between commas, without blanks."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+Networks = Annotated[str, Field(min_length=1), AfterValidator(_check_networks)]
+"""IP addresses or networks, separated by commas."""
+Scopes = Annotated[str, Field(min_length=1), AfterValidator(_check_scopes)]
+"""Scopes of API keys that the console uses, separated by commas."""
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(lower)]
 """A switch."""
 

@@ -19,6 +19,8 @@ CODES = (
 )  # fmt: skip
 # For unknown paths, and for requests that cannot be read.
 NO_ROUTE = ("none", "none")
+# The pages of the console are counted together.
+CONSOLE = "/console/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -357,6 +357,8 @@ def test_an_empty_setting_or_file_name_is_said_to_be_empty(home: Path, monkeypat
 
 # Values of settings that have no default, and may not be anything.
 EXAMPLES = {
+    "console_proxies": "127.0.0.1, 10.0.0.0/8",
+    "console_secret": 4 * SECRET,
     "outbox_dsn": "postgresql://shop/shop",
     "poll": "300",
     "responses": '[{"status": 202, "meaning": "retry"}]',

@@ -61,12 +61,14 @@ class KeyAccess:
         self._denied = denied
         self._clock = clock
         self._keys: Mapping[bytes, ApiKey] = {}
+        self._by_id: Mapping[str, ApiKey] = {}
         self._limited: Mapping[bytes, Bucket] = {}
         self.use(keys)
 
     def use(self, keys: Iterable[ApiKey]) -> None:
         """Put these keys in force, and no others."""
         self._keys = {key.digest: key for key in keys}
+        self._by_id = {key.key_id: key for key in self._keys.values()}
         self._limited = self._buckets.of(self._keys.values())
         if not self._keys:
             _log.warning("no_api_keys", settings=SETTING)
@@ -84,10 +86,22 @@ class KeyAccess:
         key = self._keys.get(digest_of(text))
         if key is None:
             raise self._unknown(text)
+        return self._admit(key, scope, source)
+
+    def admit_key_id(self, key_id: str, scope: Scope) -> Caller | None:
+        """Return the caller with a key that was presented before, by its ID. None if the key is no longer in force.
+
+        Raises:
+            Problem: 403 without the scope, 429 over the key's rate limit.
+        """
+        key = self._by_id.get(key_id)
+        return None if key is None else self._admit(key, scope, None)
+
+    def _admit(self, key: ApiKey, scope: Scope, source: str | None) -> Caller:
         try:
             self._check(key.digest, source, scope)
             check = partial(self._check, key.digest, source)
-            return Caller(key.name, key.scopes, self._take(key), check, key.sources)
+            return Caller(key.name, key.scopes, self._take(key), check, key.sources, key.key_id)
         except Problem as problem:
             problem.key = key.name
             raise

@@ -23,6 +23,7 @@ class Caller:
         headers: of every response to this request, such as the headers of a rate limit.
         check: raises `Problem` if the caller has lost a scope or the source, for a request that takes long.
         sources: the permitted sources, or None for all.
+        key_id: the ID of the API key, or empty without one.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Caller:
     headers: tuple[tuple[str, str], ...] = ()
     check: Callable[[Scope], None] = field(default=_always, compare=False)
     sources: frozenset[str] | None = None
+    key_id: str = ""
 
     def may_use(self, source: str) -> bool:
         """Whether the caller may use a source."""

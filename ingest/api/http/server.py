@@ -22,7 +22,7 @@ from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import SECURITY_HEADERS, Problem
 from ingest.api.http.requests import STATE
 from ingest.api.http.routing import Route
-from ingest.telemetry.api_metrics import NO_ROUTE, ApiMetrics
+from ingest.telemetry.api_metrics import CONSOLE, NO_ROUTE, ApiMetrics
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
@@ -151,10 +151,14 @@ class Server:
             response.force_close()
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
+        if path.startswith(CONSOLE):
+            path = CONSOLE
         method = "GET" if request.method == "HEAD" else request.method
         seconds = self._seconds.get((path, method), self._seconds[NO_ROUTE])
         histogram = seconds.get(str(status)) or seconds["other"]
-        histogram.observe(time.perf_counter() - started)
+        if isinstance(response, web.Response):
+            # A stream of events lasts as long as its page is open.
+            histogram.observe(time.perf_counter() - started)
         return response
 
     async def _response(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -42,6 +42,7 @@ class Keys(msgspec.Struct, frozen=True):
         released: the group's sorted set of entries of the main lane that any consumer may claim immediately.
         settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
         circuit: prefix, by consumer, of the group's keys with the reason why a consumer's circuit is open.
+        counts: prefix, by consumer, of the group's keys with the counts that a process reports, see `ProcessCounts`.
         maintenance: hash with the consumer that leads the group's maintenance, until when, how far its sweep has come, and where it
             ends in each lane.
     """
@@ -68,6 +69,7 @@ class Keys(msgspec.Struct, frozen=True):
     express_settled: str
     maintenance: str
     circuit: str
+    counts: str
 
     @classmethod
     def of(cls, queue: str, group: str = DEFAULT_GROUP) -> "Keys":
@@ -97,6 +99,7 @@ class Keys(msgspec.Struct, frozen=True):
             settled=f"{base}:settled:{group}",
             express_settled=f"{base}:express-settled:{group}",
             circuit=f"{base}:circuit:{group}:",
+            counts=f"{base}:counts:{group}:",
             maintenance=f"{base}:maintenance:{group}",
         )
 

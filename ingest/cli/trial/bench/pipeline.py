@@ -86,9 +86,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure whole workers, from request to commit.
-
-    They are run by their own commands on real servers.
+    """Measure the service, run by its own commands on real servers, from the first request to the last commit.
 
     Reports orders per second, CPU, memory and Redis round trips per order, latency, and what became of every order.
 

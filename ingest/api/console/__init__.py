@@ -1,0 +1,1 @@
+"""The operations console: pages rendered by the server, below `/console/`."""

@@ -1,0 +1,82 @@
+"""The console: all its pages, live data and files, with the parts that they use."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from aiohttp import web
+
+from ingest.api.console.frame import ROOT, Frame
+from ingest.api.console.live import LiveData
+from ingest.api.console.pages.login import LoginPages
+from ingest.api.console.pages.overview import OverviewPages
+from ingest.api.console.static_files import StaticFiles
+from ingest.api.console.visitors import Visitors
+from ingest.api.documentation.documentation import Documentation
+from ingest.api.http.problems import Problem
+from ingest.api.http.requests import BodyLimits
+from ingest.api.http.routing import Caller, Route
+from ingest.api.source_connections import SourceConnections
+from ingest.operations.snapshots import Snapshots
+from ingest.settings import Settings
+
+_UNDOCUMENTED = Documentation(summary="The console.", response="A page.", schema={})
+
+
+class Console:
+    """The console of one process.
+
+    Args:
+        visitors: identifies who sends a request.
+        settings: of the process.
+        settings_of: the settings of each source.
+        sources: the connections of each source.
+        snapshots: the state of all sources.
+    """
+
+    def __init__(
+        self,
+        visitors: Visitors,
+        settings: Settings,
+        settings_of: Mapping[str, Settings],
+        sources: Mapping[str, SourceConnections],
+        snapshots: Snapshots,
+    ) -> None:
+        self._visitors = visitors
+        self._settings = settings
+        self._settings_of = settings_of
+        self._sources = sources
+        self._snapshots = snapshots
+
+    def routes(self, limits: BodyLimits, is_stopping: Callable[[], bool]) -> Sequence[Route]:
+        """Return all routes.
+
+        Args:
+            limits: of forms.
+            is_stopping: whether streams of events are to end.
+        """
+        files = StaticFiles(ROOT)
+        frame = Frame(self._visitors, files, limits)
+        live = LiveData(frame, is_stopping)
+        pages = [
+            *OverviewPages(frame, live, self._snapshots).pages(),
+        ]
+        login = LoginPages(frame, self._visitors, limits)
+        all_pages = [*pages, *login.pages(), *live.pages()]
+        return [
+            *files.routes(),
+            *login.routes(),
+            *frame.routes(all_pages),
+            Route("GET", ROOT, None, _to_root, _UNDOCUMENTED),
+            Route("GET", f"{ROOT}/{{tail:.*}}", None, _Unknown(frame).respond, _UNDOCUMENTED),
+        ]
+
+
+async def _to_root(_: web.Request, __: Caller) -> web.StreamResponse:
+    return web.Response(status=308, headers={"Location": f"{ROOT}/"})
+
+
+class _Unknown:
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    async def respond(self, request: web.Request, _: Caller) -> web.StreamResponse:
+        return self._frame.problem(request, Problem(404, "no_such_page", "there is no page at this address"))

@@ -1,0 +1,45 @@
+"""The overview: arrivals, outcomes, queues, latency and the state of every source, live."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+
+from ingest.api.console.charts import chart_of
+from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.live import LiveData
+from ingest.operations.snapshot import in_queue
+from ingest.operations.snapshots import MOST_POINTS, Snapshots
+
+
+class OverviewPages:
+    """`/console/`."""
+
+    def __init__(self, frame: Frame, live: LiveData, snapshots: Snapshots) -> None:
+        self._frame = frame
+        self._snapshots = snapshots
+        live.add("overview", self._part)
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [Page("GET", "/", self._show)]
+
+    async def _show(self, visit: Visit) -> web.StreamResponse:
+        return self._frame.render(visit, "overview.html", **await self._model(visit))
+
+    async def _part(self, visit: Visit) -> str:
+        return self._frame.fragment(visit, "parts/overview.html", **await self._model(visit))
+
+    async def _model(self, visit: Visit) -> dict[str, Any]:
+        snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
+        queue = snapshot.queue
+        return {
+            "snapshot": snapshot,
+            "sources": snapshot.sources,
+            "in_queue": None if queue is None else in_queue(queue),
+            "charts": {
+                "arrived": chart_of([point.arrived for point in snapshot.trend], MOST_POINTS),
+                "stored": chart_of([point.stored for point in snapshot.trend], MOST_POINTS),
+                "in_queue": chart_of([point.in_queue for point in snapshot.trend], MOST_POINTS),
+            },
+        }

@@ -1,0 +1,26 @@
+"""The queue and the orders of one source, as the routes of `/v1/` and the pages of the console use them."""
+
+from dataclasses import dataclass
+
+from ingest.operations.orders import Orders
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.produce.idempotent_calls import IdempotentCalls
+from ingest.queue.produce.producer import Producer
+from ingest.store.audit import AuditLog
+from ingest.store.backfills import Backfills
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConnections:
+    """The queue and the orders of one source, through the connections of the process."""
+
+    producer: Producer
+    calls: IdempotentCalls
+    orders: Orders
+    monitor: PartitionedMonitor
+    retries: PartitionedRetries
+    dead_letters: PartitionedDeadLetters
+    audit_log: AuditLog
+    backfills: Backfills

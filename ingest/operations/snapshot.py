@@ -1,0 +1,136 @@
+"""The state of all sources at one moment, with rates and limits, for the console and `ingest top`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
+
+from ingest.domain.controls import NO_CONTROLS, Controls, Pause, Tuning
+from ingest.domain.deliveries.queue_state import QueueState, total_of
+from ingest.operations.flow_rates import NO_RATES, Rates, sum_of_known
+from ingest.operations.source_states import Activity
+from ingest.queue.operate.monitor import ConsumerState
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """One source.
+
+    Attributes:
+        source: the name of the source, empty for the unnamed one.
+        activity: whether its orders are processed.
+        queue: the state of its queue, or None while it cannot be read.
+        consumers: worker processes, by name, with those whose heartbeat has expired.
+        rates: orders per second and latency over the last seconds.
+        pause: by an operator, or None.
+        tuning: limits that an operator has changed, or None.
+        throttled_for: seconds until requests are sent again, because the external API has asked to wait.
+        errors: the errors that opened circuits.
+    """
+
+    source: str
+    activity: Activity
+    queue: QueueState | None = None
+    consumers: Sequence[ConsumerState] = ()
+    rates: Rates = NO_RATES
+    pause: Pause | None = None
+    tuning: Tuning | None = None
+    throttled_for: float = 0.0
+    errors: Sequence[str] = ()
+
+    @property
+    def workers(self) -> int:
+        """The number of worker processes with a heartbeat."""
+        return sum(consumer.state == "alive" for consumer in self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """One or several sources at one reading, for a chart. Unknown values are None.
+
+    Attributes:
+        arrived, stored: orders per second.
+        in_queue: orders that are not finished.
+    """
+
+    arrived: float | None
+    stored: float | None
+    in_queue: int | None
+
+    @classmethod
+    def total(cls, points: Iterable[Self]) -> "TrendPoint":
+        """Add up several sources."""
+        points = list(points)
+        return TrendPoint(
+            sum_of_known(point.arrived for point in points),
+            sum_of_known(point.stored for point in points),
+            sum_of_known(point.in_queue for point in points),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All sources.
+
+    Attributes:
+        at: time of reading.
+        sources: by name.
+        queue: the sum of all queues, or None while one of them cannot be read.
+        rates: of all sources together.
+        controls: what operators have changed while workers run.
+        trends: the sources at earlier readings of this process, at most five minutes, oldest first.
+        problem: why Redis cannot be read, or empty.
+    """
+
+    at: datetime
+    sources: Sequence[SourceSnapshot]
+    queue: QueueState | None = None
+    rates: Rates = NO_RATES
+    controls: Controls = NO_CONTROLS
+    trends: Sequence[Mapping[str, TrendPoint]] = field(default=(), repr=False)
+    problem: str = ""
+
+    def limited_to(self, is_permitted: Callable[[str], bool]) -> "Snapshot":
+        """Return the snapshot with some of the sources only, for a viewer who may not see the others."""
+        if all(is_permitted(each.source) for each in self.sources):
+            return self
+        sources = [each for each in self.sources if is_permitted(each.source)]
+        names = {each.source for each in sources}
+        trends = [{name: point for name, point in points.items() if name in names} for points in self.trends]
+        return snapshot_of(self.at, sources, self.controls, trends, self.problem)
+
+    @property
+    def trend(self) -> Sequence[TrendPoint]:
+        """All sources together at the earlier readings."""
+        return [TrendPoint.total(points.values()) for points in self.trends]
+
+    def trend_of(self, source: str) -> Sequence[TrendPoint]:
+        """Return one source at the earlier readings."""
+        return [points[source] for points in self.trends if source in points]
+
+    def source(self, name: str) -> SourceSnapshot | None:
+        """Return the source with this name."""
+        return next((each for each in self.sources if each.source == name), None)
+
+    @property
+    def workers(self) -> int:
+        """The number of worker processes with a heartbeat, which each run several sources."""
+        return len({each.name for source in self.sources for each in source.consumers if each.state == "alive"})
+
+
+def in_queue(queue: QueueState) -> int | None:
+    """Return the number of orders that are not finished, without dead letters, or None if Redis cannot count them."""
+    return None if queue.depth is None else queue.depth + queue.pending + queue.retries
+
+
+def snapshot_of(
+    at: datetime,
+    sources: Sequence[SourceSnapshot],
+    controls: Controls,
+    trends: Sequence[Mapping[str, TrendPoint]],
+    problem: str = "",
+) -> Snapshot:
+    """Make a snapshot of its sources."""
+    queues = [each.queue for each in sources if each.queue is not None]
+    total = total_of(queues) if queues and len(queues) == len(sources) else None
+    return Snapshot(at, sources, total, Rates.total(each.rates for each in sources), controls, trends, problem)

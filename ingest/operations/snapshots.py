@@ -1,0 +1,148 @@
+"""Reads snapshots of all sources, once for all viewers of a process.
+
+A reading is shared by everyone who asks within a second, and nothing is read while no one asks. The queues come from Redis, and the counts
+of outcomes from the reports of the worker processes. Rates are differences between readings.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from redis.asyncio import Redis
+
+from ingest.domain.controls import NO_CONTROLS, Controls
+from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.errors import QueueUnavailable
+from ingest.operations.flow_rates import FlowRates, Rates
+from ingest.operations.snapshot import Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
+from ingest.operations.source_states import Activity, ListedSource
+from ingest.queue.operate.controls import ControlRecord
+from ingest.queue.operate.monitor import ConsumerState
+from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.process_counts import read_counts
+from ingest.queue.operate.quota_pauses import read_pauses
+from ingest.queue.partitions.layout_record import LayoutRecord
+
+EVERY = 1.0
+"""Seconds for which a snapshot is shared."""
+MOST_POINTS = 300
+"""Readings that a trend contains at most."""
+
+
+class Snapshots:
+    """The snapshots of one process.
+
+    Args:
+        redis: a client of the queue server.
+        sources: at least one.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, redis: Redis, sources: Sequence[ListedSource], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._redis = redis
+        self._sources = {each.name: each for each in sorted(sources, key=lambda each: each.name)}
+        self._clock = clock
+        backends = next(iter(self._sources.values())).backends
+        self._group = backends.group
+        self._record = ControlRecord(redis, backends.deployment, backends.group)
+        self._monitors = {
+            each.name: PartitionedMonitor(
+                redis,
+                LayoutRecord(redis, each.backends.stream, each.backends.partitions).recent,
+                each.backends.group,
+            )
+            for each in sources
+        }
+        self._flows = {name: FlowRates() for name in self._sources}
+        self._reading = asyncio.Lock()
+        self._latest: Snapshot | None = None
+        self._read_at = 0.0
+        self._trends: deque[Mapping[str, TrendPoint]] = deque(maxlen=MOST_POINTS)
+
+    async def latest(self) -> Snapshot:
+        """Return a snapshot that is at most a second old. If Redis is unavailable, `problem` contains the reason."""
+        async with self._reading:
+            now = self._clock()
+            if self._latest is None or now - self._read_at >= EVERY:
+                if now - self._read_at > MOST_POINTS:
+                    self._trends.clear()
+                # A reading that is cancelled changes nothing.
+                self._latest = await self._read(now)
+                self._read_at = now
+            return self._latest
+
+    async def _read(self, now: float) -> Snapshot:
+        try:
+            return await self._read_all(now)
+        except QueueUnavailable as error:
+            before = self._latest.controls if self._latest is not None else NO_CONTROLS
+            unknown = [SourceSnapshot(name, Activity.UNKNOWN) for name in self._sources]
+            return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), str(error))
+
+    async def _read_all(self, now: float) -> Snapshot:
+        known = self._latest.controls if self._latest is not None else NO_CONTROLS
+        controls, pauses, queues, consumers = await asyncio.gather(
+            self._record.read(known),
+            read_pauses(self._redis, (each.quota for each in self._sources.values())),
+            asyncio.gather(*(self._monitors[name].state() for name in self._sources)),
+            asyncio.gather(*(self._monitors[name].consumers() for name in self._sources)),
+        )
+        of_source = dict(zip(self._sources, consumers, strict=True))
+        rates = await self._rates(now, dict(zip(self._sources, queues, strict=True)), of_source)
+        at = datetime.now(UTC)
+        sources = [
+            _source(each, queue, of_source[each.name], rates[each.name], controls, pauses[each.quota], at)
+            for each, queue in zip(self._sources.values(), queues, strict=True)
+        ]
+        self._trends.append(
+            {
+                each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(queue))
+                for each, queue in zip(sources, queues, strict=True)
+            }
+        )
+        return snapshot_of(at, sources, controls, tuple(self._trends))
+
+    async def _rates(
+        self, now: float, queues: Mapping[str, QueueState], consumers: Mapping[str, Sequence[ConsumerState]]
+    ) -> dict[str, Rates]:
+        streams = {name: each.backends.stream for name, each in self._sources.items()}
+        alive = [
+            (streams[name], each.name) for name, found in consumers.items() for each in found if each.state == "alive"
+        ]
+        counts = await read_counts(self._redis, self._group, alive)
+        return {
+            name: self._flows[name].add(
+                now,
+                queues[name],
+                {consumer: of for (stream, consumer), of in counts.items() if stream == streams[name]},
+            )
+            for name in self._sources
+        }
+
+
+def _source(
+    source: ListedSource,
+    queue: QueueState,
+    consumers: Sequence[ConsumerState],
+    rates: Rates,
+    controls: Controls,
+    throttled_for: float,
+    at: datetime,
+) -> SourceSnapshot:
+    alive = [consumer for consumer in consumers if consumer.state == "alive"]
+    errors = sorted({consumer.circuit.error for consumer in alive if consumer.circuit is not None})
+    pause = controls.pause_of(source.name, at)
+    if not alive:
+        activity = Activity.NO_WORKER
+    elif pause is not None:
+        activity = Activity.PAUSED
+    elif errors:
+        activity = Activity.CIRCUIT_OPEN
+    else:
+        activity = Activity.THROTTLED if throttled_for else Activity.RUNNING
+    tuning = controls.tunings.get(source.name)
+    return SourceSnapshot(source.name, activity, queue, consumers, rates, pause, tuning, throttled_for, errors)

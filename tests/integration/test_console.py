@@ -1,0 +1,214 @@
+"""The console over real HTTP: who gets in, and which requests change something."""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+
+import pytest
+from aiohttp import ClientResponse, ClientSession, CookieJar
+from http_api import Api, Serve
+
+from ingest.api.admission.access import KeyAccess
+from ingest.api.admission.rate_limit import SharedBuckets
+from ingest.api.console import sessions
+from ingest.api.console.sessions import Session, Sessions
+from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
+from ingest.telemetry.shared_metrics import Counter
+
+TEXT = make_key(b"operator" * 2)
+KEY = ApiKey("ada", digest_of(TEXT), frozenset({Scope.READ, Scope.OPERATE}))
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def access() -> KeyAccess:
+    cells = memoryview(bytearray(8 * len(Denial))).cast("d")
+    denied = {reason.value: Counter(cells, at) for at, reason in enumerate(Denial)}
+    return KeyAccess([KEY], SharedBuckets(), denied)
+
+
+@pytest.fixture
+async def api(serve: Serve, access: KeyAccess) -> AsyncIterator[Api]:
+    # A client keeps no cookies of an address by default.
+    async with serve(access) as api, ClientSession(cookie_jar=CookieJar(unsafe=True)) as http:
+        yield replace(api, http=http)
+
+
+async def get(api: Api, path: str, **options: object) -> tuple[ClientResponse, str]:
+    async with api.http.get(api.url + path, allow_redirects=False, **options) as response:  # type: ignore[arg-type]
+        return response, await response.text()
+
+
+async def post(
+    api: Api, path: str, fields: Mapping[str, str], headers: Mapping[str, str] = SAME_ORIGIN
+) -> tuple[ClientResponse, str]:
+    async with api.http.post(api.url + path, data=fields, headers=headers, allow_redirects=False) as response:
+        return response, await response.text()
+
+
+async def log_in(api: Api) -> str:
+    """Log in, and return the token of forms."""
+    response, _ = await post(api, "/console/login", {"key": TEXT})
+    assert (response.status, response.headers["Location"]) == (303, "/console/")
+    _, page = await get(api, "/console/")
+    found = re.search('name="token" value="([^"]+)"', page)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_page_without_a_session_leads_to_the_login_and_back(api: Api) -> None:
+    first, _ = await get(api, "/console/?source=shop-de")
+    back, _ = await post(api, "/console/login", {"key": TEXT, "next": "/?source=shop-de"})
+
+    assert first.headers["Location"] == "/console/login?next=%2F%3Fsource%3Dshop-de"
+    assert back.headers["Location"] == "/console/?source=shop-de"
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.example", "https://evil.example", "\\\\evil.example", "javascript:x", "/\r\nx: y"]
+)
+async def test_a_login_never_leads_to_another_site(api: Api, target: str) -> None:
+    response, _ = await post(api, "/console/login", {"key": TEXT, "next": target})
+
+    assert response.headers["Location"] == "/console/"
+
+
+async def test_the_cookie_of_a_session_is_out_of_reach_for_scripts_and_other_sites(api: Api) -> None:
+    response, _ = await post(api, "/console/login", {"key": TEXT})
+    behind_tls, _ = await post(api, "/console/login", {"key": TEXT}, {"X-Forwarded-Proto": "https"})
+
+    cookie = response.headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=Strict", "Path=/console/"} <= set(cookie.split("; "))
+    assert "Secure" not in cookie
+    assert "Secure" in behind_tls.headers["Set-Cookie"].split("; ")
+    assert TEXT not in cookie
+
+
+async def test_every_page_has_the_policy_and_is_not_stored(api: Api) -> None:
+    await log_in(api)
+
+    for path, status in (("/console/", 200), ("/console/login", 200), ("/console/none", 404)):
+        response, page = await get(api, path)
+
+        assert response.status == status, page
+        policy = response.headers["Content-Security-Policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert not re.search(r"<script(?! src=)|<style|\son\w+=|\sstyle=", page)
+
+
+async def test_an_invalid_key_gets_no_session_and_is_not_repeated(api: Api) -> None:
+    response, page = await post(api, "/console/login", {"key": TEXT[:-1]})
+
+    assert response.status == 401
+    assert "Set-Cookie" not in response.headers
+    assert TEXT[:-1] not in page
+
+
+async def test_a_session_ends_when_its_key_is_revoked_or_loses_the_scope(api: Api, access: KeyAccess) -> None:
+    await log_in(api)
+
+    access.use([replace(KEY, scopes=frozenset({Scope.ENQUEUE}))])
+    without_scope, _ = await get(api, "/console/")
+    access.use([])
+    revoked, _ = await get(api, "/console/")
+
+    assert (without_scope.status, revoked.status) == (403, 303)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+async def test_a_form_of_another_site_is_rejected_even_with_the_token(api: Api, headers: Mapping[str, str]) -> None:
+    token = await log_in(api)
+
+    response, _ = await post(api, "/console/theme", {"token": token, "theme": "dark"}, headers)
+
+    assert response.status == 403
+    assert "Set-Cookie" not in response.headers
+
+
+async def test_a_form_needs_the_token_of_its_session(api: Api) -> None:
+    earlier = await log_in(api)
+    token = await log_in(api)
+
+    statuses = [
+        (await post(api, "/console/theme", {"theme": "dark", **fields}))[0].status
+        for fields in ({}, {"token": ""}, {"token": earlier}, {"token": token})
+    ]
+
+    assert statuses == [403, 403, 403, 303]
+
+
+async def test_a_logout_removes_the_cookie(api: Api) -> None:
+    token = await log_in(api)
+
+    await post(api, "/console/logout", {"token": token})
+    response, _ = await get(api, "/console/")
+
+    assert response.status == 303
+
+
+async def test_a_session_expires_without_requests_and_after_half_a_day() -> None:
+    now = 1_000_000.0
+    signer = Sessions(b"secret", lambda: now)
+    cookie = signer.cookie_of(signer.begin("key"))
+    busy = Session("id", "key", now, now + sessions.LONGEST - 1)
+    forged = Sessions(b"other").cookie_of(signer.begin("key"))
+
+    assert signer.read(cookie) is not None
+    assert signer.read(forged) is None
+    assert signer.read(cookie.replace(".", "x.", 1)) is None
+    now += sessions.LONGEST - 1
+    assert signer.read(cookie) is None
+    assert signer.read(signer.cookie_of(busy)) is not None
+    now += 1
+    assert signer.read(signer.cookie_of(busy)) is None
+
+
+async def test_the_user_of_a_proxy_needs_no_login_and_has_the_configured_scopes(
+    serve: Serve, access: KeyAccess
+) -> None:
+    settings = {"console_proxy_header": "X-User", "console_proxies": "127.0.0.0/8", "console_proxy_scopes": "read"}
+    async with serve(access, **settings) as api:
+        user, page = await get(api, "/console/", headers={"X-User": "ada@example.com"})
+        nobody, _ = await get(api, "/console/")
+
+    assert user.status == 200
+    assert "proxy:ada@example.com" in page
+    assert nobody.status == 401
+
+
+async def test_the_header_of_a_proxy_is_ignored_from_other_addresses(serve: Serve, access: KeyAccess) -> None:
+    async with serve(access, console_proxy_header="X-User", console_proxies="192.0.2.1, 2001:db8::/64") as api:
+        response, _ = await get(api, "/console/", headers={"X-User": "ada@example.com"})
+
+    assert response.status == 303
+
+
+async def test_a_console_that_is_off_does_not_exist(serve: Serve, access: KeyAccess) -> None:
+    async with serve(access, console="off") as api:
+        response, _ = await get(api, "/console/login")
+
+    assert (response.status, response.content_type) == (404, "application/problem+json")
+
+
+async def test_live_data_is_sent_as_events_until_the_key_is_revoked(api: Api, access: KeyAccess) -> None:
+    await log_in(api)
+
+    async with api.http.get(f"{api.url}/console/events/overview") as response:
+        assert response.content_type == "text/event-stream"
+        first = await response.content.readuntil(b"\n\n")
+        access.use([])
+        await response.content.read()
+
+    assert b"data: " in first
+    assert b"No worker is running" in first
