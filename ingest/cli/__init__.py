@@ -1,7 +1,8 @@
 """The command line: parses arguments, calls operations, prints results. It makes no decisions.
 
 Each command is a module in a folder of this package, with a function of its name (`list_` where the name is a Python built-in).
-The function's docstring is the help. A module is imported when its command is used. A command with `COMMANDS` of its
+The function's docstring is the help. Its first line has at most 55 characters, because `--help` lists it on one line, and each paragraph of
+its examples is a command in backticks with a sentence about it. A module is imported when its command is used. A command with `COMMANDS` of its
 own is a group: its module has their functions, or it is a package of further modules. With `RUNS_ALONE`, the group's own function
 runs without arguments, instead of printing the help.
 """
@@ -23,6 +24,7 @@ import typer
 from typer.main import get_command
 
 from ingest.cli.servers.worker import Work, work_here
+from ingest.cli.set_up.completion import VARIABLE, respond_to_shell
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.usage import Command, CommandGroup, quote_code
 from ingest.cli.terminal.width import wrapped
@@ -37,36 +39,53 @@ from ingest.process.standard_streams import (
     wait_for_errors,
 )
 
-COMMANDS: Mapping[str, str] = {
-    "demo": "trial",
-    "migrate": "set_up",
-    "enqueue": "orders",
-    "worker": "servers",
-    "api": "servers",
-    "relay": "servers",
-    "exporter": "servers",
-    "health": "servers",
-    "doctor": "set_up",
-    "capacity": "set_up",
-    "status": "queues",
-    "order": "orders",
-    "dead": "queues",
-    "retries": "queues",
-    "partitions": "queues",
-    "api-key": "set_up",
-    "backfill": "orders",
-    "poll": "orders",
-    "reconcile": "orders",
-    "remap": "orders",
-    "source": "set_up",
-    "config": "set_up",
-    "mapping": "set_up",
-    "webhook": "set_up",
-    "upstream": "trial",
-    "bench": "trial",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Servers": {
+        "worker": "servers",
+        "api": "servers",
+        "relay": "servers",
+        "exporter": "servers",
+    },
+    "Status and checks": {
+        "status": "queues",
+        "doctor": "set_up",
+        "health": "servers",
+    },
+    "Orders": {
+        "enqueue": "orders",
+        "order": "orders",
+        "dead": "queues",
+        "retries": "queues",
+        "remap": "orders",
+    },
+    "Missing orders": {
+        "poll": "orders",
+        "backfill": "orders",
+        "reconcile": "orders",
+    },
+    "Set-up": {
+        "migrate": "set_up",
+        "config": "set_up",
+        "source": "set_up",
+        "mapping": "set_up",
+        "webhook": "set_up",
+        "api-key": "set_up",
+        "partitions": "queues",
+        "capacity": "set_up",
+        "completion": "set_up",
+    },
+    "Trials and benchmarks": {
+        "demo": "trial",
+        "upstream": "trial",
+        "bench": "trial",
+    },
 }
+"""The commands by task, in the order of the help, each with its folder."""
+
+COMMANDS: Mapping[str, str] = {name: folder for group in GROUPS.values() for name, folder in group.items()}
 """The folder of each command."""
 
+_GROUP_OF = {name: title for title, group in GROUPS.items() for name in group}
 _DEBUG = "--debug"
 # The packages that each extra installs.
 _EXTRAS = {
@@ -115,6 +134,7 @@ class _Commands(CommandGroup):
     package = __name__
     names: tuple[str, ...] = tuple(COMMANDS)
     folders: ClassVar[Mapping[str, str]] = COMMANDS
+    titles: ClassVar[Mapping[str, str]] = _GROUP_OF
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
@@ -150,7 +170,7 @@ class _Commands(CommandGroup):
         assert run is not None  # noqa: S101  each name in `names` has a function
         about, examples = _help_of(run)
         if below:
-            single = _group(path, below, examples, runs_alone=getattr(module, "RUNS_ALONE", False))
+            single = _group(path, below, runs_alone=getattr(module, "RUNS_ALONE", False))
             # A group whose function takes options is a command as well.
             is_command = bool(signature(run).parameters)
             single.callback(help=about, invoke_without_command=is_command)(
@@ -159,10 +179,14 @@ class _Commands(CommandGroup):
         else:
             single = typer.Typer(**_STYLE)
             settings = {"allow_extra_args": lenient, "ignore_unknown_options": lenient}
-            command = single.command(cmd_name, cls=Command, help=about, epilog=examples, context_settings=settings)
+            command = single.command(cmd_name, cls=Command, help=about, context_settings=settings)
             command(_with_finite_numbers(run))
-        found = get_command(single)
+        found: Any = get_command(single)
         found.name = cmd_name
+        # Otherwise shells would show a shortened line next to a completion.
+        found.short_help = about.partition("\n")[0]
+        found.examples = examples
+        found.rich_help_panel = self.titles.get(cmd_name)
         return quote_code(found)
 
 
@@ -174,19 +198,20 @@ def _function(module: ModuleType, name: str) -> Callable[..., None] | None:
 
 def _help_of(run: Callable[..., None]) -> tuple[str, str]:
     """The docstring without its examples, and the examples, which stand below the options."""
-    about, examples, lines = cleandoc(run.__doc__ or "").partition("Examples:\n")
-    return about, examples and f"{examples}\n{lines}"
+    about, _, examples = cleandoc(run.__doc__ or "").partition("Examples:\n")
+    return about, examples
 
 
-def _group(name: str, commands: tuple[str, ...], examples: str, *, runs_alone: bool) -> typer.Typer:
+def _group(name: str, commands: tuple[str, ...], *, runs_alone: bool) -> typer.Typer:
     """A group of commands, whose module has this name."""
 
     class Single(_Commands):
         package = name
         names = commands
         folders: ClassVar[Mapping[str, str]] = {}
+        titles: ClassVar[Mapping[str, str]] = {}
 
-    return typer.Typer(cls=Single, no_args_is_help=not runs_alone, epilog=examples, **_STYLE)
+    return typer.Typer(cls=Single, no_args_is_help=not runs_alone, **_STYLE)
 
 
 app = typer.Typer(
@@ -278,6 +303,8 @@ def _stop(number: int = signal.SIGINT) -> NoReturn:
 
 def _command_line(work: Work) -> int:
     command = quote_code(get_command(app))
+    if os.environ.get(VARIABLE):
+        respond_to_shell(command)
     # Not its `main`, which turns a broken pipe and Ctrl-C into its own exits.
     # --debug is accepted in any position, because users add it at the end after a failure.
     arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]

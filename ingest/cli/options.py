@@ -16,6 +16,18 @@ from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 _Request = TypeVar("_Request")
 
+
+def complete_source(incomplete: str) -> list[str]:
+    """The names of sources that begin with a text, for the completion of shells. With unusable settings, there are none."""
+    from ingest.settings import load_settings
+    from ingest.settings.source_file import source_names
+
+    try:
+        return [name for name in source_names(load_settings()) if name and name.startswith(incomplete)]
+    except ConfigError:
+        return []
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -23,11 +35,18 @@ Limit = Annotated[int, typer.Option(help="List at most N.", min=1, max=10_000)]
 OneSource = Annotated[
     # A list, because a repeated option would otherwise count only once, and the command would leave out a source.
     list[str] | None,
-    typer.Option("--source", help="The source. Defaults to the only one.", metavar="NAME"),
+    typer.Option(
+        "--source", help="The source. Defaults to the only one.", metavar="NAME", autocompletion=complete_source
+    ),
 ]
 Sources = Annotated[
     list[str] | None,
-    typer.Option("--source", help="Only this source. Repeatable. Defaults to all sources.", metavar="NAME"),
+    typer.Option(
+        "--source",
+        help="Only this source. Repeatable. Defaults to all sources.",
+        metavar="NAME",
+        autocompletion=complete_source,
+    ),
 ]
 OrderIds = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
 JobId = Annotated[int, typer.Argument(help="Number of the backfill.", metavar="ID", hidden=True, min=1)]
@@ -43,7 +62,12 @@ ListFormat = Annotated[
 
 SourcesToChange = Annotated[
     list[str] | None,
-    typer.Option("--source", help="Only this source. Repeatable. Required if there are several.", metavar="NAME"),
+    typer.Option(
+        "--source",
+        help="Only this source. Repeatable. Required if there are several.",
+        metavar="NAME",
+        autocompletion=complete_source,
+    ),
 ]
 
 TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."

@@ -7,12 +7,16 @@ again.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.domain.orders.order_history import OrderHistory
 from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
+from ingest.operations.history import read_history
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.shared_calls import SharedCalls
 from ingest.queue.operate.erasing import Removed
@@ -23,7 +27,7 @@ from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.orders.erasing import erase_rows
-from ingest.store.orders.order_reading import OrderFilter, OrderReader, StoredState
+from ingest.store.orders.order_reading import OrderReader, StoredState
 from ingest.store.pool import Pool
 
 ERASE = "orders.erase"
@@ -136,6 +140,7 @@ class Orders:
         layout = LayoutRecord(connections.client, backends.stream, backends.partitions).recent
         self._search = PartitionedSearch(connections.client, layout, backends.group)
         self._reader = OrderReader(connections.pool, backends.source)
+        self._pool = connections.pool
         self._lister = OrderReader(connections.lists, backends.source)
         self._audit_log = AuditLog(connections.pool, backends.source)
         eraser = PartitionedEraser(connections.client, layout, backends.group)
@@ -182,8 +187,12 @@ class Orders:
         entries = searched.entries.get(order_id, ())
         return self._state(order_id, entries, stored, "" if searched.is_complete else _TOO_LONG)
 
-    async def page(self, selection: OrderFilter, after: str, limit: int) -> list[dict[str, Any]]:
-        """Return the next stored orders after this ID, sorted by ID, without lines.
+    async def history(self, order_id: str, before: datetime | None, limit: int) -> OrderHistory:
+        """Return a page of the events of an order. See `read_history`."""
+        return await read_history(self._pool, self._backends.source, order_id, before, limit)
+
+    async def page(self, selection: OrderFilter, after: OrderPosition, limit: int) -> list[dict[str, Any]]:
+        """Return the next stored orders after this position, without lines. See `OrderReader.page`.
 
         Raises:
             StoreTooSlow: too many rows had to be examined.
@@ -218,29 +227,3 @@ def _state(
     source: str, order_id: str, entries: Sequence[QueueEntry], stored: StoredState, problem: str = ""
 ) -> OrderState:
     return OrderState(source, order_id, stored.row, stored.erased_at, entries, searched=not problem, problem=problem)
-
-
-def as_object(state: OrderState) -> dict[str, Any]:
-    """Convert the state of an order to an object that msgspec writes as JSON. Times are in UTC."""
-    row = state.row or {"order": None, "row": None}
-    ingestion: dict[str, Any] = {
-        "state": state.state.value,
-        "searched": state.searched,
-        "entries": [_entry_as_object(entry) for entry in state.entries],
-    }
-    if state.problem:
-        ingestion["problem"] = state.problem
-    return {
-        "source": state.source,
-        "order_id": state.order_id,
-        "order": row["order"],
-        "row": row["row"],
-        "erased_at": state.erased_at,
-        "ingestion": ingestion,
-    }
-
-
-def _entry_as_object(entry: QueueEntry) -> dict[str, Any]:
-    # The order ID is in the enclosing object, and `name` is internal to Redis.
-    about: dict[str, Any] = {name: getattr(entry, name) for name in entry.__slots__ if name not in {"order_id", "name"}}
-    return {"state": entry.state.value} | about

@@ -53,7 +53,7 @@ async def find(
         total = sum([await part.count() for _, part in parts])
         for source, each in parts:
             matching = 0
-            async for page in each.pages():
+            async for page in each.pages(selection.filter.unlisted_fields):
                 entries = [entry for entry in page.entries if selection.matches(entry)]
                 found += [(source, entry) for entry in entries]
                 matching += len(entries)

@@ -44,6 +44,13 @@ class Child:
             self.start_at = NEVER
 
 
+class Report(Protocol):
+    """Logs the work of the children: `ingest.services.worker_report`."""
+
+    def check(self) -> float:
+        """Log what is due, and return the seconds until the next check."""
+
+
 class Reload(Protocol):
     """Reads the settings again: `ingest.services.sources_reload`. Its process is one of the children."""
 

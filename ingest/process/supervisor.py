@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from ingest.process.child import NEVER, Child, Reload
+from ingest.process.child import NEVER, Child, Reload, Report
 from ingest.process.interrupt import stop_signals
 from ingest.process.standard_streams import LOG_WAIT, wait_for_errors
 from ingest.telemetry.logs import get_logger
@@ -48,13 +48,21 @@ class Supervisor:
         grace: seconds that a child may take to stop.
         margin: seconds after the grace period until a child is killed.
         reload: is called regularly, and at SIGHUP, which then only stops a command on a terminal: that has been closed.
+        report: is called regularly.
     """
 
     def __init__(
-        self, children: Sequence[Child], grace: float, margin: float = KILL_MARGIN, reload: Reload | None = None
+        self,
+        children: Sequence[Child],
+        grace: float,
+        margin: float = KILL_MARGIN,
+        *,
+        reload: Reload | None = None,
+        report: Report | None = None,
     ) -> None:
         self._children = children
         self._reload = reload
+        self._report = report
         self._grace = grace
         self._margin = margin
         self._stopping = False
@@ -95,8 +103,8 @@ class Supervisor:
         due = [child.start_at for child in self._children if not child.pid and not self._stopping]
         if self._stopping:
             due.append(self._kill_at)
-        elif self._reload is not None:
-            due.append(time.monotonic() + self._reload.check())
+        else:
+            due += [time.monotonic() + part.check() for part in (self._reload, self._report) if part is not None]
         first = min(due, default=NEVER)
         return max(0.0, first - time.monotonic()) if first < NEVER else None
 

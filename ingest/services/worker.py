@@ -32,6 +32,7 @@ from ingest.services.configured_sources import ConfiguredSource, configured_sour
 from ingest.services.process_sources import ProcessSources
 from ingest.services.sources_reload import ReadAgain, SourcesReload
 from ingest.services.worker_parts import open_worker
+from ingest.services.worker_report import WorkerReport
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
@@ -79,7 +80,8 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
         children.append(Child("metrics", serve, listener=listener))
     if reload is not None:
         children.append(reload.child)
-    code = Supervisor(children, settings.shutdown_grace, reload=reload).run()
+    report = WorkerReport(shared_metrics, has_sources=settings.sources is not None)
+    code = Supervisor(children, settings.shutdown_grace, reload=reload, report=report).run()
     # A process that stops by itself reports its own. A killed process has left its gauge unchanged.
     if orphans := int(sum(shared_metrics.total(IN_FLIGHT, source=name)[0] for name in shared_metrics.sources())):
         _log.error("orphans", entries=orphans)

@@ -1,7 +1,6 @@
 """Shows the values of settings, with secrets masked."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import SecretStr
@@ -12,8 +11,8 @@ from ingest.settings.loading import Settings
 from ingest.settings.names import describes_source, is_of_file
 from ingest.settings.problems import URLS
 
-# The settings of the process that a source may set for itself.
-_OWN = ("concurrency", "coalesce", "partitions")
+OWN = ("concurrency", "coalesce", "partitions")
+"""The settings of the process that a source may set for itself."""
 
 
 def effective(settings: Settings) -> dict[str, Any]:
@@ -27,15 +26,8 @@ def effective(settings: Settings) -> dict[str, Any]:
 
 def effective_source(settings: Settings) -> dict[str, Any]:
     """Return the values of a named source by the name of the setting, masked as in `effective`."""
-    names = [*_OWN, *(name for name in Settings.model_fields if describes_source(name))]
+    names = [*OWN, *(name for name in Settings.model_fields if describes_source(name))]
     return {name: _masked(name, getattr(settings, name)) for name in names}
-
-
-def set_by_source(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a named source that differ from the defaults."""
-    for name, value in effective_source(settings).items():
-        if name in _OWN or value not in {None, Settings.model_fields[name].default}:
-            yield name, value
 
 
 def _masked(name: str, value: Any) -> Any:

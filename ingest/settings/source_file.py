@@ -37,15 +37,22 @@ def source_names(settings: "Settings") -> list[str]:
     return list(_read_tables(settings)[2])
 
 
+def source_tables(settings: "Settings") -> dict[str, Any]:
+    """Return the tables of all sources as they are in the file, by their names. Without the file, there are none.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    return {} if settings.sources is None else _read_tables(settings)[2]
+
+
 def source_kinds(settings: "Settings") -> dict[str, str]:
     """Return the kinds of the sources that are of a known kind.
 
     Raises:
         ConfigError: the file cannot be used.
     """
-    if settings.sources is None:
-        return {}
-    return {name: kind for name, table in _read_tables(settings)[2].items() if (kind := kind_of(table)) is not None}
+    return {name: kind for name, table in source_tables(settings).items() if (kind := kind_of(table)) is not None}
 
 
 def source_settings(settings: "Settings", only: Collection[str] | None = None) -> "dict[str, Settings]":

@@ -70,14 +70,32 @@ def read_value(path: Path) -> str:
 
 def files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
     """Yield the settings among `names` that come from a regular file, by the same precedence as their values."""
-    sources = [{name.upper(): value for name, value in variables.items()} for variables in (os.environ, _dot_env())]
+    sources = _by_precedence()
     for name in names:
         variable = f"{PREFIX}{name.upper()}"
-        for source in sources:
+        for source in sources.values():
             if variable in source or f"{variable}_FILE" in source:
                 if (path := source.get(f"{variable}_FILE")) and Path(path).is_file():
                     yield name, Path(path)
                 break
+
+
+def origins_of(names: Iterable[str]) -> dict[str, str]:
+    """Return where the settings among `names` that are set come from: `environment`, `.env`, or the path of a file."""
+    sources, found = _by_precedence(), {}
+    for name in names:
+        variable = f"{PREFIX}{name.upper()}"
+        for place, source in sources.items():
+            if variable in source or f"{variable}_FILE" in source:
+                found[name] = source.get(f"{variable}_FILE") or place
+                break
+    return found
+
+
+def _by_precedence() -> dict[str, dict[str, str | None]]:
+    """Return the variables of the environment and of `.env`, in upper case."""
+    places = {"environment": os.environ, DOT_ENV: _dot_env()}
+    return {place: {name.upper(): value for name, value in given.items()} for place, given in places.items()}
 
 
 def _dot_env() -> Mapping[str, str | None]:

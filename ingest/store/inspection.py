@@ -17,7 +17,7 @@ from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.order_store import plan_upsert
 from ingest.store.partitioning.partitioning import PARTITION_KEY, has_copy
 from ingest.store.privileges import RUNTIME_PRIVILEGES
-from ingest.store.schema import SchemaMismatch, check_schema, migrations
+from ingest.store.schema import SchemaMismatch, check_schema, is_contracted, migrations
 from ingest.store.translation import StoreRefused, translated
 
 _CLOCKS = 3
@@ -161,8 +161,8 @@ async def inspect(dsn: str, sources: Collection[str] = (UNNAMED,)) -> PostgresFa
             async with connection.transaction(readonly=True):
                 facts = await _server(connection)
     try:
-        version = await check_schema(dsn, migrations())
-        facts.is_contracted = version >= migrations()[-1].version
+        await check_schema(dsn, migrations())
+        facts.is_contracted = await is_contracted(dsn, migrations())
     except SchemaMismatch as error:
         facts.mismatch = str(error)
         return facts

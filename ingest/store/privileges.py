@@ -19,6 +19,7 @@ RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "polls"),
     ("SELECT", "schema_migrations"),
     ("SELECT, INSERT, UPDATE", "credentials"),
+    ("SELECT, INSERT, DELETE", "order_history"),
 )
 # Privileges of the HTTP API's role: read, erase, and add to the audit log.
 API_PRIVILEGES = (
@@ -28,6 +29,7 @@ API_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "jobs"),
     _ADD_TO_AUDIT_LOG,
     ("SELECT", "schema_migrations"),
+    ("SELECT, INSERT, DELETE", "order_history"),
 )
 
 

@@ -8,13 +8,14 @@ before it stay applied, and the next call continues. The first lines of a file m
   release or a later one.
 * `-- statement by statement`: each statement is its own transaction, such as `CREATE INDEX CONCURRENTLY`. A statement ends with a
   semicolon at the end of a line. After a crash they all run again, so they tolerate their own results.
-* `-- contracts`: the file removes a part of the schema that only the previous release needs. The last files of this kind wait until
+* `-- contracts`: the file removes a part of the schema that only the previous release needs. Files of this kind wait until
   `migrate` is told to contract. A new database gets them immediately.
 """
 
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import NamedTuple
 
 import asyncpg
 import msgspec
@@ -31,7 +32,7 @@ _BY_STATEMENT = "-- statement by statement\n"
 _CONTRACTS = "-- contracts\n"
 # Read through to_jsonb because the table of an earlier release lacks the column `compatible_with`.
 _STATE = """
-SELECT coalesce(max(version), 0) AS version,
+SELECT coalesce(array_agg(version), '{}') AS versions,
        coalesce(max(coalesce((to_jsonb(migration) ->> 'compatible_with')::integer, version)), 0) AS compatible_with
 FROM schema_migrations AS migration
 """
@@ -45,6 +46,21 @@ WHERE NOT has_schema_privilege(oid, 'USAGE') AND ARRAY['orders', 'schema_migrati
 
 class SchemaMismatch(UserError):
     """This release cannot work with the database's schema."""
+
+
+class _State(NamedTuple):
+    """The migrations that the database has, and the oldest version whose releases can work with it."""
+
+    versions: frozenset[int]
+    compatible_with: int
+
+    @property
+    def newest(self) -> int:
+        return max(self.versions, default=0)
+
+    def missing(self, known: Sequence["Migration"], *, contract: bool) -> list["Migration"]:
+        """Return the migrations that the database lacks. Those that contract it only on request."""
+        return [each for each in known if each.version not in self.versions and (contract or not each.contracts)]
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -113,10 +129,9 @@ async def migrate(
                     if role is not None
                 ]
                 await _prepare_record(connection)
-                version, compatible_with = await _state(connection)
-                _refuse_too_new(version, compatible_with, known)
-            newest = known[-1].version if contract or version == 0 else _expanded(known)
-            pending = [migration for migration in known if version < migration.version <= newest]
+                state = await _state(connection)
+                _refuse_too_new(state, known)
+            pending = state.missing(known, contract=contract or not state.versions)
             for migration in pending:
                 await _apply(connection, migration, lock_seconds)
             async with connection.transaction(isolation="read_committed"):
@@ -181,24 +196,27 @@ async def check_schema(dsn: str, known: Sequence[Migration], *, has_sources: boo
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction():
-                version, compatible_with = await _state(connection)
-    _refuse_too_new(version, compatible_with, known)
-    needed = _expanded(known)
-    if version < needed:
+                state = await _state(connection)
+    _refuse_too_new(state, known)
+    if missing := state.missing(known, contract=False):
         raise SchemaMismatch(
-            f"the database has schema version {version}, this release needs {needed}: run `ingest migrate`"
+            f"the database has schema version {state.newest}, this release needs {missing[-1].version}:"
+            " run `ingest migrate`"
         )
-    if has_sources and version < known[-1].version:
+    if has_sources and state.missing(known, contract=True):
         raise ConfigError(
             "INGEST_SOURCES: the tables still have the key of the previous release, in which two sources cannot have the"
             " same order ID. When only workers of this release run, run `ingest migrate --contract`"
         )
-    return version
+    return state.newest
 
 
-def _expanded(known: Sequence[Migration]) -> int:
-    """Return the last version with which the previous release can work as well."""
-    return max(migration.version for migration in known if not migration.contracts)
+async def is_contracted(dsn: str, known: Sequence[Migration]) -> bool:
+    """Return whether the parts of the schema that only the previous release needs are gone. It raises as `connect`."""
+    async with connect(dsn) as connection:
+        with translated():
+            async with connection.transaction():
+                return not (await _state(connection)).missing(known, contract=True)
 
 
 async def refuse_closed_schema(connection: asyncpg.Connection) -> None:
@@ -214,19 +232,18 @@ async def refuse_closed_schema(connection: asyncpg.Connection) -> None:
         )
 
 
-async def _state(connection: asyncpg.Connection) -> tuple[int, int]:
-    """Return the version of the schema, and the oldest version whose releases can work with it."""
+async def _state(connection: asyncpg.Connection) -> _State:
     if not await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL"):
         await refuse_closed_schema(connection)
-        return 0, 0
-    [(version, compatible_with)] = await connection.fetch(_STATE)
-    return version, compatible_with
+        return _State(frozenset(), 0)
+    [(versions, compatible_with)] = await connection.fetch(_STATE)
+    return _State(frozenset(versions), compatible_with)
 
 
-def _refuse_too_new(version: int, compatible_with: int, known: Sequence[Migration]) -> None:
-    if compatible_with > known[-1].version:
+def _refuse_too_new(state: _State, known: Sequence[Migration]) -> None:
+    if state.compatible_with > known[-1].version:
         raise SchemaMismatch(
-            f"the database has schema version {version}, which requires a release that supports version"
-            f" {compatible_with}, but this release supports only up to {known[-1].version}:"
+            f"the database has schema version {state.newest}, which requires a release that supports version"
+            f" {state.compatible_with}, but this release supports only up to {known[-1].version}:"
             " use a newer release of order-ingest"
         )

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import Literal
 
 import structlog
@@ -13,11 +14,10 @@ from structlog.types import EventDict, Processor, WrappedLogger
 def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
     """Configure structlog, and route the log records of libraries through it. Call it once, at start-up."""
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
+    stamp: Processor = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    if log_format == "console":
+        stamp = _stamp_time if sys.stderr.isatty() else _stamp_date_and_time
+    shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, stamp]
     finish: list[Processor]
     if log_format == "json":
         finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
@@ -46,6 +46,20 @@ def begin_logs(log_format: Literal["json", "console"], log_level: str, unknown_s
     setup_logs(log_format, log_level)
     for line in unknown_settings:
         get_logger("settings").warning("unknown_setting", problem=line)
+
+
+def _stamp_time(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    """Add the time of day in UTC: `09:15:22.123`."""
+    event = _stamp_date_and_time(logger, name, event)
+    event["timestamp"] = event["timestamp"].partition(" ")[2]
+    return event
+
+
+def _stamp_date_and_time(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    """Add the date and the time in UTC, because a file is read on another day: `2026-11-20 09:15:22.123`."""
+    del logger, name
+    event["timestamp"] = datetime.now(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
+    return event
 
 
 def _name_library(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

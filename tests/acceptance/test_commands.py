@@ -421,7 +421,7 @@ def test_config_shows_every_setting_with_secrets_masked(cli: Cli, tmp_path: Path
         "INGEST_CLAIM_IDLE": "7.5",
     }
 
-    table, document = cli.run("config", env=environment), cli.run("config", "--json", env=environment)
+    table, document = cli.run("config", "--all", env=environment), cli.run("config", "--json", env=environment)
 
     values = json.loads(document.stdout)
     assert values["INGEST_REDIS_URL"] == "redis://:***@cache:6380/1"
@@ -431,6 +431,32 @@ def test_config_shows_every_setting_with_secrets_masked(cli: Cli, tmp_path: Path
         assert (done.returncode, done.stderr) == (0, "")
         assert "s3cr3t" not in done.stdout
     assert all(name in table.stdout for name in values)
+
+
+def test_config_shows_what_differs_from_the_defaults_and_from_where(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0p-s3cr3t\n")
+    (tmp_path / "sources.toml").write_text(
+        '[sources.shop-de]\nkind = "shopify"\nshop = "a.myshopify.com"\ntoken_file = "token"\nconcurrency = 7\n'
+    )
+    (tmp_path / ".env").write_text("INGEST_SOURCES=sources.toml\nINGEST_GROUP=a\nINGEST_BATCH_ROWS=500\n")
+    environment = {**cli.env, "INGEST_GROUP": "b", "INGEST_REDIS_PASSWORD": "s3cr3t", "INGEST_CLAIM_IDLE": "30.0"}
+    environment = {name: value for name, value in environment.items() if name != "INGEST_REDIS_URL"}
+
+    shown = subprocess.run(
+        [sys.executable, "-m", "ingest", "config"], env=environment, cwd=tmp_path, capture_output=True, check=True
+    ).stdout.decode()
+
+    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in shown.splitlines()}
+    assert rows["INGEST_GROUP"] == ["b", "environment"]
+    assert rows["INGEST_SOURCES"] == ["sources.toml", ".env"]
+    assert rows["INGEST_REDIS_URL"] == ["redis://:***@127.0.0.1:6379/0", "environment"]
+    assert rows["sources.shop-de.upstream.token"] == ["***", "token"]
+    assert rows["sources.shop-de.concurrency"] == ["7", "sources.toml"]
+    assert rows["sources.shop-de.mapping"] == ["shopify-graphql", "kind shopify"]
+    assert not {"INGEST_BATCH_ROWS", "INGEST_CLAIM_IDLE", "INGEST_HEARTBEAT_TTL"} & rows.keys(), (
+        "these are the defaults"
+    )
+    assert "s3cr3t" not in shown
 
 
 def test_an_unknown_setting_is_a_warning_and_does_not_stop_the_command(cli: Cli) -> None:
@@ -594,9 +620,44 @@ def test_help_has_examples_and_names_values_without_python_types(plain: Cli, com
     assert re.findall(r"[^\W\d_]…", done.stdout) == []
     # Flags take nothing.
     assert re.search(r"--help +Show this message", done.stdout)
+    if command:
+        # The list of commands shows it on one line.
+        assert len(done.stdout.splitlines()[3].strip()) <= 55
+        assert done.stdout.splitlines()[4].strip() == ""
     if len(command) == 1:
-        # There are no colours here that would tell the command from the sentence.
-        assert f"`ingest {command[0]}" in done.stdout.partition("Examples")[2]
+        # A line to copy.
+        assert re.search(
+            rf"^  ([A-Z_]+=\S+ )?ingest {command[0]}\b", done.stdout.partition("Examples")[2], re.MULTILINE
+        )
+
+
+def test_bash_completes_commands_options_values_and_sources(plain: Cli, tmp_path: Path) -> None:
+    names = ("shop-de", "shop-fr", "warehouse")
+    sources = tmp_path / "sources.toml"
+    sources.write_text(
+        "".join(f'[sources.{name}.upstream]\nurl = "https://a.example/{{order_id}}"\n' for name in names)
+    )
+    script = """
+        source <(ingest completion bash)
+        completed() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ingest_completion ingest; echo "${COMPREPLY[@]}"; }
+        completed ingest de
+        completed ingest dead list --rea
+        completed ingest dead list --reason re
+        completed ingest dead list --source shop
+    """
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=plain.env | {"PATH": path, "INGEST_SOURCES": str(sources)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["dead demo", "--reason", "rejected", "shop-de shop-fr"]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ async def test_findings_as_json_have_all_levels(sound: Cli) -> None:
     done = await run(sound, "--json", "--order-id", "536365", INGEST_HEARTBEET_TTL="3")
 
     report = json.loads(done.stdout)
+    levels = [finding["level"] for finding in report["findings"]]
+    assert levels == sorted(levels, key=["error", "warning", "ok"].index), "the most severe first"
     (warning,) = [finding for finding in report["findings"] if finding["level"] == "warning"]
     assert (done.returncode, done.stderr) == (0, "")
     assert (report["clean"], report["warning"], report["error"]) == (True, 1, 0)

@@ -89,7 +89,7 @@ def test_the_report_of_a_reconciliation_is_a_table_at_80_columns(
 def test_config_breaks_no_value_and_no_word_at_80_columns(cli: Cli) -> None:
     long = "https://shop.example/" + "very/long/path/" * 8 + "{order_id}"
 
-    lines = printed(cli, "config", INGEST_UPSTREAM_URL=long)
+    lines = printed(cli, "config", "--all", INGEST_UPSTREAM_URL=long)
 
     assert [line.split() for line in lines if long in line] == [["INGEST_UPSTREAM_URL", long]]
     assert [line for line in lines if len(line) > 80 and len(line.split()) > 2] == []
@@ -99,7 +99,7 @@ def test_config_breaks_no_value_and_no_word_at_80_columns(cli: Cli) -> None:
 
 
 def test_config_in_a_pipe_is_a_line_for_each_setting(cli: Cli) -> None:
-    done = cli.run("config", env={"INGEST_UPSTREAM_URL": "https://shop.example/" + "x" * 300 + "/{order_id}"})
+    done = cli.run("config", "--all", env={"INGEST_UPSTREAM_URL": "https://shop.example/" + "x" * 300 + "/{order_id}"})
 
     assert len(done.stdout.splitlines()) == 1 + len(Settings.model_fields)
 

@@ -14,8 +14,9 @@ from set_ups import role
 from support import INSERT_ORDER, Cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.store.orders.erasing import erase_rows
-from ingest.store.orders.order_reading import OrderFilter, OrderReader
+from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import Rows
 from ingest.store.partitioning.partitioning import PartitioningRefused, set_partitions
@@ -312,7 +313,7 @@ async def test_a_page_of_a_divided_table_reads_the_first_rows_of_each_partition_
     in_order = sorted(map(str, range(1, ROWS + 1)))
 
     async with Pool.open(dsn) as pool, Rows.open(dsn) as rows:
-        page = await OrderReader(pool).page(OrderFilter(), "5", 10)
+        page = await OrderReader(pool).page(OrderFilter(), OrderPosition("5"), 10)
         ids = [order_id async for found in rows.all_ids() for order_id in found]
 
     assert [each["order"]["id"] for each in page] == in_order[in_order.index("5") + 1 :][:10]

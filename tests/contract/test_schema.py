@@ -18,7 +18,7 @@ import pytest
 from support import connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
-from ingest.domain.errors import UserError
+from ingest.domain.errors import ConfigError, UserError
 from ingest.domain.orders.comparison import StoredOrder
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
@@ -26,7 +26,7 @@ from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import overview
-from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
+from ingest.store.schema import Migration, SchemaMismatch, check_schema, is_contracted, migrate, migrations
 from ingest.store.translation import StoreRefused
 
 KNOWN = migrations()
@@ -187,9 +187,24 @@ async def test_a_record_of_migrations_without_the_newest_column_is_read_and_comp
 
     with pytest.raises(SchemaMismatch, match="ingest migrate"):
         await check_schema(empty_dsn, KNOWN)
-    assert await migrate(empty_dsn, [*KNOWN, EXPANDED]) == [*KNOWN[_FIRST_RELEASE:], EXPANDED]
+    expanding = [migration for migration in KNOWN[_FIRST_RELEASE:] if not migration.contracts]
+    assert await migrate(empty_dsn, [*KNOWN, EXPANDED]) == [*expanding, EXPANDED]
 
     assert await check_schema(empty_dsn, KNOWN) == EXPANDED.version
+
+
+async def test_what_only_the_previous_release_needs_is_removed_on_request_whatever_follows_it(empty_dsn: str) -> None:
+    contracting = [migration for migration in KNOWN if migration.contracts]
+    await migrate(empty_dsn, KNOWN[:_FIRST_RELEASE])
+    await migrate(empty_dsn, KNOWN)
+
+    assert not await is_contracted(empty_dsn, KNOWN)
+    with pytest.raises(ConfigError, match="--contract"):
+        await check_schema(empty_dsn, KNOWN, has_sources=True)
+    assert await migrate(empty_dsn, KNOWN, contract=True) == contracting
+
+    assert await is_contracted(empty_dsn, KNOWN)
+    assert await check_schema(empty_dsn, KNOWN, has_sources=True) == KNOWN[-1].version
 
 
 def test_a_file_tells_which_releases_can_work_with_its_result() -> None:

@@ -7,9 +7,11 @@ import pytest
 from integration.scene import GROUP, Scene, document
 from support import connected
 
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.backends import Backends
-from ingest.operations.orders import as_object, locate
-from ingest.store.orders.order_reading import OrderFilter, OrderReader
+from ingest.operations.order_json import as_object
+from ingest.operations.orders import locate
+from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.rows import Rows
 from ingest.store.pool import Pool
 
@@ -32,7 +34,7 @@ async def test_a_time_that_python_has_no_value_for_is_shown_as_the_nearest_one(
 
     [state] = await locate([Backends(redis_url, dsn, queue_name, GROUP)], ["X"])
     async with Pool.open(dsn, size=1) as pool:
-        [listed] = await OrderReader(pool).page(OrderFilter(), "", 10)
+        [listed] = await OrderReader(pool).page(OrderFilter(), OrderPosition(), 10)
 
     async with Rows.open(dsn) as rows:
         compared = (await rows.content(["X"]))["X"]

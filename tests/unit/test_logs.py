@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +89,18 @@ def test_console_logs_are_readable() -> None:
     assert "started" in text
     assert "careful: hot" in text
     assert "\x1b[" not in text  # no colours into a file
+
+
+def test_a_terminal_shows_the_time_and_a_file_also_the_date() -> None:
+    leader, follower = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", LOGGING, "console", "info"], stderr=follower, check=False, timeout=60)
+    os.close(follower)
+    shown = os.read(leader, 65536).decode()
+    os.close(leader)
+
+    assert done.returncode == 0
+    assert re.match(r"(\x1b\[\d+m)*\d\d:\d\d:\d\d\.\d\d\d(\x1b\[0m)* \[", shown)
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d \[", logged("console", "info"))
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])

@@ -55,6 +55,7 @@ def test_each_route_needs_its_scope() -> None:
         "PUT /v1/orders/{order_id}": Scope.PUSH,
         "GET /v1/orders": Scope.READ,
         "GET /v1/orders/{order_id}": Scope.READ,
+        "GET /v1/orders/{order_id}/history": Scope.READ,
         "DELETE /v1/orders/{order_id}": Scope.ERASE,
         "GET /v1/sources": Scope.READ,
         "GET /v1/queue": Scope.READ,

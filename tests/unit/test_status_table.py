@@ -48,7 +48,8 @@ def test_several_sources_are_shown_with_one_line_each_and_their_total() -> None:
         "shop-de: external API: HTTP 401 since 3 min",
         "postgres: gone",
     ]
-    *_, total, _, _ = lines_of(sources, 100)
+    *_, total, without_worker, _, _ = lines_of(sources, 100)
+    assert without_worker == "c: no worker is running: start one with `ingest worker --source c`"
     assert total.split() == ["total", "unknown", "9", "0", "2", "21", "7", "min"]
 
 
@@ -62,6 +63,7 @@ def test_the_facts_are_shown_in_columns() -> None:
         "dead letters                             1",
         "orders stored                            7",
         "last stored        2026-01-02 03:04:05 UTC",
+        "no worker is running: start one with `ingest worker`",
         "",
         "lane     waiting  pending  oldest",
         "main       1,990        3   7 min",

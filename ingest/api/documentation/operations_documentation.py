@@ -4,6 +4,7 @@ from ingest.api.documentation.documentation import ORDER_ID, TEXT, Documentation
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.orders.order_history import HistoryEvent
 from ingest.domain.orders.order_state import IngestionState
 
 TIME: Schema = {"type": "string", "format": "date-time"}
@@ -82,21 +83,36 @@ SHOW = Documentation(
 )
 PAGE = Documentation(
     summary="List stored orders",
-    text="In the order of their IDs, without lines and attributes. A filter that few orders match may take too long: 503 with "
-    "the code `query_too_slow`.",
+    text="In the order of their IDs, or of their last change with `stored_from` or `stored_to`, without lines and attributes. A "
+    "filter that few orders match may take too long: 503 with the code `query_too_slow`. `ingest migrate --search-indexes` "
+    "creates indexes for it.",
     parameters=[
         *(
             Parameter(name, "query", f"Only with this {name}.")
             for name in ("status", "country", "currency", "customer_id")
         ),
+        Parameter("prefix", "query", "Only with an ID that begins with this text."),
+        _several("attribute", "Only with this attribute, as `name=value`."),
         Parameter("placed_from", "query", "Only placed at this time or later.", TIME),
         Parameter("placed_to", "query", "Only placed before this time.", TIME),
         Parameter("updated_from", "query", "Only updated at this time or later.", TIME),
+        Parameter("stored_from", "query", "Only with a row that last changed at this time or later.", TIME),
+        Parameter("stored_to", "query", "Only with a row that last changed before this time.", TIME),
         *paging(500),
     ],
     response=LISTED,
     schema=page_schema("orders"),
     problems=MALFORMED,
+)
+HISTORY = Documentation(
+    summary="Show the history of an order",
+    text="The newest event first. Each has `at` and `event`: "
+    + ", ".join(f"`{event}`" for event in HistoryEvent)
+    + ". It is empty unless workers keep a history, see `INGEST_HISTORY`.",
+    parameters=[ORDER_ID, *paging(500)],
+    response=LISTED,
+    schema=page_schema("history"),
+    problems={422: "The ID in the path is invalid, or a parameter is unknown, repeated or malformed."},
 )
 ERASE = Documentation(
     summary="Erase an order for good",

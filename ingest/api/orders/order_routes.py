@@ -1,7 +1,8 @@
-"""Routes that find one order wherever it is, list stored orders, and erase an order."""
+"""Routes that find one order wherever it is with its history, list stored orders, and erase an order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from aiohttp import web
 
@@ -15,16 +16,20 @@ from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.pushing import order_id_of
 from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-from ingest.operations.orders import Orders, as_object
-from ingest.store.orders.order_reading import OrderFilter
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.operations.history import as_object as event_as_object
+from ingest.operations.order_json import as_object
+from ingest.operations.order_list import position_of
+from ingest.operations.orders import Orders
 
 _LIMIT, _MOST = 100, 500
-_FILTERS = ("status", "country", "currency", "customer_id", "placed_from", "placed_to", "updated_from")
+_TEXTS = ("status", "country", "currency", "customer_id", "prefix")
+_TIMES = ("placed_from", "placed_to", "updated_from", "stored_from", "stored_to")
 
 
 @dataclass(frozen=True, slots=True)
 class OrderRoutes:
-    """`GET` and `DELETE /v1/orders/{order_id}`, and `GET /v1/orders`.
+    """`GET` and `DELETE /v1/orders/{order_id}`, its history, and `GET /v1/orders`.
 
     Attributes:
         orders: where they are.
@@ -37,6 +42,7 @@ class OrderRoutes:
         return [
             Route("GET", "/v1/orders", Scope.READ, self.page, documentation.PAGE),
             Route("GET", "/v1/orders/{order_id}", Scope.READ, self.show, documentation.SHOW),
+            Route("GET", "/v1/orders/{order_id}/history", Scope.READ, self.history, documentation.HISTORY),
             Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase, documentation.ERASE),
         ]
 
@@ -51,24 +57,40 @@ class OrderRoutes:
         return json_response(as_object(state))
 
     async def page(self, request: web.Request, _: Caller) -> web.Response:
-        """Stored orders that match, in the order of their IDs, without lines and attributes."""
-        given = Parameters(request, (*_FILTERS, "limit", "cursor"))
+        """Stored orders that match, without lines and attributes."""
+        given = Parameters(request, (*_TEXTS, *_TIMES, "limit", "cursor"), ("attribute",))
         limit = given.limit(_LIMIT, _MOST)
         selection = OrderFilter(
             status=given.text("status"),
             country=given.text("country"),
             currency=given.text("currency"),
             customer_id=given.text("customer_id"),
+            prefix=given.text("prefix"),
             placed_from=given.time("placed_from"),
             placed_to=given.time("placed_to"),
             updated_from=given.time("updated_from"),
+            stored_from=given.time("stored_from"),
+            stored_to=given.time("stored_to"),
+            attributes=tuple(_attribute(text) for text in sorted(given.texts("attribute"))),
         )
-        after = _order_id(given.cursor(str))
+        after = _position(given.cursor(str | tuple[str, str]), selection)
         with as_problems():
             orders = await while_connected(request, self.orders.page(selection, after, limit + 1))
-        more = len(orders) > limit
-        next_cursor = cursor_of(orders[limit - 1]["order"]["id"]) if more else None
+        if len(orders) <= limit:
+            return json_response({"orders": orders, "next_cursor": None})
+        last = position_of(orders[limit - 1], selection)
+        next_cursor = cursor_of(last.order_id if last.stored_at is None else tuple(last))
         return json_response({"orders": orders[:limit], "next_cursor": next_cursor})
+
+    async def history(self, request: web.Request, _: Caller) -> web.Response:
+        """The events of an order, the newest first."""
+        order_id = order_id_of(request)
+        given = Parameters(request, ("limit", "cursor"))
+        before = _moment(given.cursor(str))
+        with as_problems():
+            found = await self.orders.history(order_id, before, given.limit(_LIMIT, _MOST))
+        next_cursor = None if found.before is None else cursor_of(found.before.isoformat())
+        return json_response({"history": [event_as_object(each) for each in found.entries], "next_cursor": next_cursor})
 
     async def erase(self, request: web.Request, caller: Caller) -> web.Response:
         """Erase an order permanently. It need not exist, and may have been erased before."""
@@ -80,10 +102,36 @@ class OrderRoutes:
         return json_response({"order_id": order_id, "removed": removed})
 
 
-def _order_id(cursor: str | None) -> str:
+def _position(cursor: str | tuple[str, str] | None, selection: OrderFilter) -> OrderPosition:
     if cursor is None:
-        return ""
+        return OrderPosition()
+    position = OrderPosition(cursor) if isinstance(cursor, str) else OrderPosition(*cursor)
+    if (position.stored_at is not None) is not selection.is_by_time:
+        raise invalid_cursor()
+    if position.stored_at is not None:
+        _moment(position.stored_at)
     try:
-        return parse_order_id(cursor)
+        return position._replace(order_id=parse_order_id(position.order_id))
     except InvalidOrderId:
         raise invalid_cursor() from None
+
+
+def _moment(cursor: str | None) -> datetime | None:
+    if cursor is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(cursor)
+    except ValueError:
+        raise invalid_cursor() from None
+    if moment.tzinfo is None:
+        raise invalid_cursor()
+    return moment
+
+
+def _attribute(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not (name and separator):
+        raise Problem(
+            422, "invalid_parameter", "attribute: a name and a value, such as channel=web", parameter="attribute"
+        )
+    return name, value

@@ -26,21 +26,24 @@ def enqueue(  # noqa: PLR0913  each parameter is one option
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Enqueue order IDs. It returns when Redis has all of them.
+    """Enqueue order IDs.
+
+    It returns when Redis has all of them.
 
     An ID of `-` reads IDs from stdin.
 
     It waits, with a message, while Redis is unavailable or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
 
     Examples:
-    `ingest enqueue 536365 536366` announces two orders.
+    `ingest enqueue 536365 536366` enqueues two orders.
 
     `ingest enqueue '#1001' -- -1002` quotes an ID for the shell. IDs that begin with `-` come after `--`.
 
     `ingest enqueue --file ids.txt` takes one ID per line, as text or as a JSON string. Empty lines are skipped.
 
-    `ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header. `--file
-    orders.jsonl --column id` a member of each JSON object.
+    `ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header.
+
+    `ingest enqueue --file orders.jsonl --column id` takes a member of each JSON object.
 
     `psql -Atc 'select no from orders' | ingest enqueue -` reads stdin. Add `--format csv` or `jsonl` for a column.
 
@@ -48,7 +51,7 @@ def enqueue(  # noqa: PLR0913  each parameter is one option
 
     `ingest enqueue --express 536365` enqueues an urgent order, which workers read before the backlog.
 
-    `ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
+    `ingest enqueue --sample 2000 --rate 50` enqueues sample orders of `ingest upstream` for 40 seconds.
 
     Invalid IDs are reported with their line numbers. All others are accepted, and the exit code is 1. If a file
     cannot be read any further (a quote that is not closed), the line is named, and everything before it is

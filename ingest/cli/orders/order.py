@@ -45,7 +45,9 @@ def show(
     source: Sources = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the stored order.")] = False,
 ) -> None:
-    """Show where orders are: in the database and in the queue. Changes nothing.
+    """Show where orders are, in database and queue.
+
+    It changes nothing.
 
     With several sources, all are searched, because they may use the same IDs. Each place where an order is found is shown.
 
@@ -59,8 +61,8 @@ def show(
 
     `ingest order show 536365 --source shop-de` searches one source only.
 
-    `ingest order show 536365 536366 --json | jq -r 'select(.ingestion.state == "dead") | .order_id'` is for
-    scripts: one JSON object per line.
+    `ingest order show 536365 536366 --json | jq -r 'select(.ingestion.state == "dead") | .order_id'` prints those
+    that are dead. With `--json`, each line is a JSON object.
 
     The whole queue is searched, which takes about ten seconds for a million entries.
     """
@@ -84,7 +86,7 @@ def show(
 
 
 def refetch(ids: OrderIds, *, source: OneSource = None, as_json: AsJson = False) -> None:
-    """Fetch orders again, and store them whatever version they have.
+    """Fetch orders again, whatever their version.
 
     Use it when a stored version is wrong, such as an `updated_at` in the future that keeps every later document out. The orders are
     enqueued in the express lane, so that a worker has to run. The audit log records who did it.
@@ -93,10 +95,10 @@ def refetch(ids: OrderIds, *, source: OneSource = None, as_json: AsJson = False)
     `ingest order refetch 536365` replaces a stored order by the external API's current one, even if its version is
     older.
 
-    `ingest order refetch 536365 --source shop-de` is for an order of one source. With several sources, `--source` is
-    required.
+    `ingest order refetch 536365 --source shop-de` fetches an order of one source. With several sources, `--source`
+    is required.
 
-    `ingest order refetch --json 536365 536366` is for scripts.
+    `ingest order refetch --json 536365 536366` prints JSON.
     """
     from ingest.operations.refetch import refetch as run
 
@@ -110,7 +112,9 @@ def refetch(ids: OrderIds, *, source: OneSource = None, as_json: AsJson = False)
 
 
 def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Erase orders for good: stored rows with their documents, retries and dead letters.
+    """Erase orders permanently.
+
+    It erases their rows with the documents, their retries and their dead letters.
 
     An erased order is not stored again, even if it is enqueued again, queued or in flight. It need not exist. Erasing
     an order again is safe, and finishes an interrupted erasure. The audit log records who has erased it.
@@ -121,7 +125,7 @@ def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json:
     `ingest order erase 536365 --source shop-de` erases an order of one source, and no order of another with the same ID.
     With several sources, `--source` is required.
 
-    `ingest order erase --yes --json 536365 536366` is for scripts.
+    `ingest order erase --yes --json 536365 536366` erases without a confirmation, and prints JSON.
 
     INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the tables, or one that
     `ingest migrate --api-role` has granted the rights.
@@ -167,7 +171,7 @@ def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json:
 def _as_json(state: "OrderState") -> str:
     import msgspec
 
-    from ingest.operations.orders import as_object
+    from ingest.operations.order_json import as_object
 
     return printable_json(msgspec.json.encode(as_object(state)).decode()) + "\n"
 

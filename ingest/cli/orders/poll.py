@@ -26,7 +26,9 @@ class _Polled:
 
 
 def poll(*, source: Sources = None, as_json: AsJson = False) -> None:
-    """Read the list of orders of each source once, and enqueue orders that are missing or older in the database.
+    """Enqueue new orders from lists of shops, once.
+
+    It reads the list of orders of each source, and enqueues orders that are missing or older in the database.
 
     Without --source, all sources with a list are read. The reading begins where the last one has ended, by workers with `poll` or by this
     command, minus the overlap. The first one begins now, minus the overlap: older orders are for `ingest backfill`.
@@ -38,8 +40,8 @@ def poll(*, source: Sources = None, as_json: AsJson = False) -> None:
 
     `ingest poll --source shop-de --json` reads one, and prints a JSON object for each source.
 
-    `*/15 * * * * ingest poll` in a crontab reads them every 15 minutes. Workers do the same with `poll = "15m"` in the table of the
-    source.
+    `*/15 * * * * ingest poll` reads them every 15 minutes, in a crontab. Workers do the same with `poll = "15m"`
+    in the table of the source.
     """
     settings = start_with_sources(source)
     listed = {name: each for name, each in settings.items() if each.order_list is not None or source}

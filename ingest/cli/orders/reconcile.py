@@ -65,7 +65,9 @@ def reconcile(  # noqa: PLR0913  each is an option
     force: Annotated[bool, typer.Option("--force", help="Replace files if they exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Report which orders are missing or differ, by the shop's list of a period, or by a list of order IDs.
+    """Report orders that are missing or differ.
+
+    It compares them with the shop's list of a period, or with a list of order IDs.
 
     With --since, the list of the external API is compared with the queue and the stored orders. Otherwise, give a list of
     accepted orders. An ID of `-` reads IDs from stdin. Without --enqueue-missing, nothing is changed.
@@ -78,7 +80,8 @@ def reconcile(  # noqa: PLR0913  each is an option
     Examples:
     `ingest reconcile --source shop-de --since 7d` compares the shop's list of the last week.
 
-    `ingest reconcile --source shop-de --since 2d --enqueue-missing --metrics /var/lib/node_exporter/shop-de.prom` is for cron.
+    `ingest reconcile --source shop-de --since 2d --enqueue-missing --metrics /var/lib/node_exporter/shop-de.prom`
+    enqueues missing orders and writes metrics, for cron.
 
     `ingest reconcile --since 2026-10-01 --report differences.csv` writes all differences to a file.
 
@@ -88,10 +91,10 @@ def reconcile(  # noqa: PLR0913  each is an option
     `ingest reconcile --file accepted.txt --missing missing.txt` also writes the missing orders to a file, one ID
     per line.
 
-    `ingest reconcile --file orders.csv --column order_no --missing - | ingest enqueue -` announces the missing
+    `ingest reconcile --file orders.csv --column order_no --missing - | ingest enqueue -` enqueues the missing
     orders again.
 
-    `psql -Atc 'select no from orders' | ingest reconcile - --complete --json` is for scripts. The list is complete,
+    `psql -Atc 'select no from orders' | ingest reconcile - --complete --json` prints JSON. The list is complete,
     so orders that are not on it are reported as unexpected.
 
     `ingest reconcile --source shop-de --file accepted.txt` compares the list with the orders of one source. With several

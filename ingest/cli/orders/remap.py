@@ -29,7 +29,9 @@ def remap(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be changed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Apply the mapping and the transform to stored documents again, without asking the external API.
+    """Apply the mapping to stored documents again.
+
+    It applies the transform as well, and sends no request to the external API.
 
     With IDs, only these orders.
 
@@ -43,11 +45,13 @@ def remap(
 
     `ingest remap` changes them.
 
-    `ingest remap 536365 536366` is for two orders, `ingest remap --since 7d` for those fetched within a week.
+    `ingest remap 536365 536366` changes two orders.
+
+    `ingest remap --since 7d` changes those fetched within a week.
 
     `ingest remap --after 540120` continues where an interrupted run has ended. That run prints the ID.
 
-    `ingest remap --source shop-de` is for the orders of one source. With several sources, `--source` is required.
+    `ingest remap --source shop-de` changes the orders of one source. With several sources, `--source` is required.
 
     The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer,
     and stays.

@@ -37,7 +37,7 @@ _LONGEST_ERROR = 100
 
 
 def retries() -> None:
-    """Manage orders that wait for their next attempt: list them, run them now, or dead-letter them.
+    """List, run or dead-letter orders that will be retried.
 
     Examples:
     `ingest retries list` lists the orders that wait for their next attempt, the soonest first, and why.
@@ -58,7 +58,9 @@ def list_(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List orders that wait for their next attempt, the soonest first. Changes nothing.
+    """List orders that will be retried, the soonest first.
+
+    It changes nothing.
 
     The exit code is 1 if an order has no retry.
 
@@ -69,7 +71,8 @@ def list_(
 
     `ingest retries list --source shop-de` lists those of one source. Without `--source`, it lists all sources.
 
-    `ingest retries list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
+    `ingest retries list --json --limit 1000 | jq -r .order_id` prints their orders. With `--json`, each line is a
+    JSON object.
     """
     from ingest.cli.terminal.progress import run_with_progress
     from ingest.operations.retries import as_object, find
@@ -111,7 +114,9 @@ def _changing(
 
 @taking(_changing)
 def run_now(options: Changing) -> None:
-    """Make the next attempt of orders due now. Attempts count as before. Workers read the orders within a second or two.
+    """Make the next attempt of orders due now.
+
+    Attempts count as before. Workers read the orders within a second or two.
 
     The exit code is 1 if an order has no retry. All others are changed.
 
@@ -130,7 +135,9 @@ def run_now(options: Changing) -> None:
 
 @taking(_changing)
 def dead_letter(options: Changing) -> None:
-    """Move orders that wait for their next attempt to the dead letters, with the reason attempts_exhausted.
+    """Move orders that will be retried to the dead letters.
+
+    Their reason is attempts_exhausted.
 
     The exit code is 1 if an order has no retry. All others are changed.
 

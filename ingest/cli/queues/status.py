@@ -31,7 +31,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(help="With --watch: seconds between refreshes.", min=0.1)] = 1.0,
 ) -> None:
-    """Show the queue, its consumers and the stored orders. With several sources, show one line for each.
+    """Show the queue, its workers and the stored orders.
+
+    With several sources, it shows one line for each.
 
     Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. Workers read the express
     lane before the main lane. The age of the oldest order counts from its first announcement.
@@ -47,7 +49,8 @@ def status(
 
     `ingest status --watch` refreshes it every second, until Ctrl-C.
 
-    `ingest status --json | jq .queue.depth` is for scripts. With `--watch`, it prints one JSON object per line.
+    `ingest status --json | jq .queue.depth` prints the number of waiting orders. With `--watch`, each line is a
+    JSON object.
 
     `ingest status --json | jq .queue.lanes.express.depth` counts the waiting orders of the express lane.
 

@@ -28,8 +28,7 @@ def api(
     `ingest api --host 0.0.0.0 --processes 4` listens on the network. INGEST_API_KEYS_FILE must name the file of the
     keys.
 
-    `curl -d '{"order_ids": ["536365"]}' -H 'Content-Type: application/json' http://127.0.0.1:8080/v1/orders`
-    announces an order.
+    `curl --json '{"order_ids": ["536365"]}' http://127.0.0.1:8080/v1/orders` enqueues an order.
 
     Stop it with SIGTERM or Ctrl-C: it accepts no more connections, finishes what runs within INGEST_SHUTDOWN_GRACE,
     and exits with 0.

@@ -15,7 +15,9 @@ def exporter(
         int | None, typer.Option(help="Port of /metrics. [INGEST_METRICS_PORT]", metavar="N")
     ] = None,
 ) -> None:
-    """Serve the metrics of the queues, also while no worker runs.
+    """Serve the metrics of the queues, until stopped.
+
+    It needs no worker.
 
     Workers serve them as well. If an autoscaler stops all workers, this shows it when there is work again. It only needs Redis, and the sources file if there are several sources.
 

@@ -10,7 +10,7 @@ from ingest.cli.invocation import start
 def health(
     *, timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1, max=3600)] = 3.0
 ) -> None:
-    """Ask the `ingest worker` on this host whether its processes are alive.
+    """Check that the worker on this host is alive.
 
     The exit code is 1 if a process has not reported for longer than INGEST_HEARTBEAT_TTL, or if nothing answers on
     INGEST_METRICS_PORT. `ingest status` shows whether Redis, PostgreSQL and the external API are available.
@@ -18,8 +18,9 @@ def health(
     Examples:
     `ingest health` prints `ok` and exits with 0 if the worker on this host (or in this container) is alive.
 
-    `HEALTHCHECK CMD ["ingest", "health"]` is the health check of the image. `curl -f localhost:9464/healthz` does
-    the same.
+    `curl -f localhost:9464/healthz` does the same.
+
+    The image has `HEALTHCHECK CMD ["ingest", "health"]`.
     """
     from ingest.domain.errors import ConfigError
     from ingest.operations.health import check_worker

@@ -25,7 +25,9 @@ def relay(
         bool, typer.Option("--no-role", help="With --print-sql or --create: no role and no grants.")
     ] = False,
 ) -> None:
-    """Announce the orders that programs write into an outbox, a table in their own PostgreSQL.
+    """Enqueue the orders of an outbox, until stopped.
+
+    An outbox is a table in the PostgreSQL of another program, which writes its orders into it.
 
     Each committed row is queued once, in the order of the rows, and then deleted. While PostgreSQL or Redis is
     unavailable, or the backlog is at INGEST_BACKLOG_LIMIT, rows stay and the relay waits.
@@ -35,7 +37,7 @@ def relay(
 
     `ingest relay --create` creates the table in the database of INGEST_OUTBOX_DSN.
 
-    `INGEST_OUTBOX_DSN=postgresql://ingest_relay:secret@shop-db/shop ingest relay` announces the rows of the table,
+    `INGEST_OUTBOX_DSN=postgresql://ingest_relay:secret@shop-db/shop ingest relay` enqueues the rows of the table,
     until stopped.
 
     Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any

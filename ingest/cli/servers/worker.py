@@ -50,7 +50,7 @@ def worker(
     Examples:
     `ingest worker` runs with the settings from the environment.
 
-    `ingest worker --processes 4 --concurrency 250` has up to 1,000 orders in flight.
+    `ingest worker --processes 4 --concurrency 250` keeps up to 1,000 orders in flight.
 
     `ingest worker --source shop-de --source shop-fr` runs two of the sources of the sources file.
 

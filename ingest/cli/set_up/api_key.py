@@ -73,12 +73,14 @@ def create(
     file: File = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a key and print it. It is shown only here, because the file of the keys contains its SHA-256.
+    """Create a key and print it.
+
+    It is shown only here, because the file of the keys contains its SHA-256.
 
     The name identifies its user: letters and digits, after the first also `.`, `_` and `-`.
 
     Examples:
-    `ingest api-key create shop --scope enqueue` creates a key that announces orders, and does nothing else.
+    `ingest api-key create shop --scope enqueue` creates a key that can only enqueue orders.
 
     `ingest api-key create support --scope read --scope operate --rate 10 --burst 50` limits how often it is used.
 
@@ -111,12 +113,14 @@ def list_(
     file: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the keys: name, ID, scopes, rate limit, date and sources. The keys themselves are kept nowhere.
+    """List the keys with their scopes and sources.
+
+    It shows name, ID, scopes, rate limit, date and sources. The keys themselves are not stored.
 
     Examples:
     `ingest api-key list` lists all keys.
 
-    `ingest api-key list --json | jq -r .name` is for scripts: one JSON object per line.
+    `ingest api-key list --json | jq -r .name` prints their names. With `--json`, each line is a JSON object.
 
     A key that you have found somewhere is the one whose ID `printf %s "$KEY" | sha256sum | cut -c -12` prints.
     """
@@ -141,14 +145,18 @@ def revoke(
     *,
     file: File = None,
 ) -> None:
-    """Revoke keys. Running servers reject them within seconds. A new key may use the same name.
+    """Revoke keys.
+
+    Running servers reject them within seconds. A new key may use the same name.
 
     A key is named by its name or its ID.
 
     The exit code is 1 if there is no such key. All others are revoked.
 
     Examples:
-    `ingest api-key revoke shop` revokes a key by its name, `ingest api-key revoke 3a7bd3e2360a` by its ID.
+    `ingest api-key revoke shop` revokes a key by its name.
+
+    `ingest api-key revoke 3a7bd3e2360a` revokes a key by its ID.
 
     To replace a key without an interruption, create another one, let its users change to it, and revoke the old one.
     """

@@ -80,7 +80,9 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compute the resources for a rate of orders: processes, orders in flight, connections, memory, and the first bottleneck.
+    """Compute the resources for a rate of orders.
+
+    These are processes, orders in flight, connections and memory. It also names the first bottleneck.
 
     The formula is based on measurements, which `ingest bench pipeline` repeats on your machine. It uses no server.
 
@@ -98,7 +100,8 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 
     `ingest capacity --rate 12000 --latency 0.2 --redis-nodes 3` plans for a Redis Cluster with three primaries.
 
-    `ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` is for scripts.
+    `ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` prints
+    JSON.
 
     The formula, and the measurements behind it: https://order-ingest.example/docs/how-to/plan-capacity.md
     """

@@ -3,50 +3,59 @@
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import start
+from ingest.cli.invocation import say, start
+
+if TYPE_CHECKING:
+    from ingest.settings.origins import ListedSetting
 
 
-def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show the effective settings, with secrets masked.
+def config(
+    *,
+    show_all: Annotated[bool, typer.Option("--all", help="Show all settings, with their descriptions.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all values as JSON.")] = False,
+) -> None:
+    """Show the settings that differ from the defaults.
 
-    With a sources file, the values of each source that differ from the defaults follow. `--json` prints all values.
+    It shows the effective values, with secrets masked, and where each comes from: the environment, `.env`, a file that either
+    names, the sources file, or the kind of a source.
 
     The exit code is 2 if a setting is invalid. Whether settings fit together, such as a credential and its kind, is found by
     `ingest doctor`, and by the commands that use them.
 
     Examples:
-    `ingest config` lists every setting with its effective value. Passwords and tokens are masked.
+    `ingest config` shows the settings that differ from the defaults.
 
-    `ingest config --json` is for scripts.
+    `ingest config --all` also shows the defaults, and describes each setting.
+
+    `ingest config --json | jq .INGEST_PROCESSES` prints a value, even if it is the default.
 
     `INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
 
     Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.md
     """
     from ingest.cli.terminal.width import width_of
-    from ingest.settings import PREFIX
-    from ingest.settings.masked_values import effective, effective_source, set_by_source
-    from ingest.settings.names import setting_name
+    from ingest.settings.masked_values import effective, effective_source
+    from ingest.settings.origins import listed_settings
     from ingest.settings.source_file import source_settings
 
     settings = start()
-    values = effective(settings)
-    sources = {name: each for name, each in source_settings(settings).items() if name}
     if as_json:
+        values = effective(settings)
+        sources = {name: each for name, each in source_settings(settings).items() if name}
         if sources:
             values["sources"] = {name: _nested(effective_source(each)) for name, each in sources.items()}
         typer.echo(json.dumps(values, indent=2))
         return
-    rows = {variable: (variable.removeprefix(PREFIX).lower(), value) for variable, value in values.items()}
-    for name, each in sources.items():
-        rows |= {setting_name(name, field): (field, value) for field, value in set_by_source(each)}
-    for line in _lines(rows, width_of(sys.stdout)):
+    shown = [each for each in listed_settings(settings) if show_all or each.is_changed]
+    for line in lines_of(shown, width_of(sys.stdout), with_about=show_all):
         typer.echo(line)
+    if not shown:
+        say("no setting differs from its default: `ingest config --all` shows all of them")
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:
@@ -60,24 +69,26 @@ def _nested(values: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def _lines(values: dict[str, tuple[str, Any]], width: int) -> Iterator[str]:
-    """A line for each setting. If that is too wide, its description is on lines below. Values are not wrapped.
+def lines_of(settings: "Sequence[ListedSetting]", width: int, *, with_about: bool) -> Iterator[str]:
+    """A line for each setting. If that is too wide, its origin and its description are on lines below. Values are not wrapped."""
+    from ingest.cli.terminal.width import aligned
+    from ingest.settings.origins import DEFAULT
 
-    Args:
-        values: the field and the value of each setting, by its name.
-        width: of a line.
-    """
-    from ingest.settings import Settings
-
-    about = {name: Settings.model_fields[field].description or "" for name, (field, _) in values.items()}
-    shown = {name: "" if value is None else str(value) for name, (_, value) in values.items()}
-    names, widest = max(map(len, values)) + 2, max(map(len, shown.values())) + 2
-    if names + widest + max(map(len, about.values())) <= width:
-        yield f"{'setting':<{names}}{'value':<{widest}}what it does"
-        yield from (f"{name:<{names}}{shown[name]:<{widest}}{about[name]}" for name in values)
+    if not settings:
         return
-    for name in values:
-        yield f"{name:<{names}}{shown[name]}".rstrip()
-        yield from textwrap.wrap(
-            about[name], width, initial_indent="    ", subsequent_indent="    ", break_long_words=False
-        )
+    header = ("setting", "value", "from", *(("what it does",) if with_about else ()))
+    rows = [
+        (each.name, "" if each.value is None else str(each.value), each.origin, *((each.about,) if with_about else ()))
+        for each in settings
+    ]
+    table = aligned([header, *rows], "  ")
+    if max(map(len, table)) <= width:
+        yield from table
+        return
+    names = max(len(each.name) for each in settings)
+    for name, value, origin, *about in rows:
+        yield f"{name:<{names}}  {value}".rstrip()
+        for text in (*([] if origin == DEFAULT else [f"from {origin}"]), *about):
+            yield from textwrap.wrap(
+                text, width, initial_indent="    ", subsequent_indent="    ", break_long_words=False
+            )

@@ -31,7 +31,9 @@ def doctor(
     show_all: Annotated[bool, typer.Option("--all", help="Also show the checks that passed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
 ) -> None:
-    """Check Redis, PostgreSQL, the external API and the settings together, and give advice. Changes nothing.
+    """Check servers, external APIs and settings.
+
+    It checks Redis, PostgreSQL, the external API and the settings together, and gives advice. It changes nothing.
 
     Run it with the settings, and on the host, of the workers. It needs no more rights than they do. It requests one order from the
     external API: the given order, or a queued or stored one. Without any, it only requests a token, if the API uses one.

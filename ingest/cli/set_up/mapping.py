@@ -30,7 +30,9 @@ COMMANDS = ("check",)
 
 
 def mapping() -> None:
-    """Check mappings, which turn documents of another shape into orders.
+    """Check mappings.
+
+    A mapping turns documents of another shape into orders.
 
     Examples:
     `ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or the error.
@@ -54,7 +56,9 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the row that a mapping makes of a document, or the error. Stores nothing.
+    """Show the row that a mapping makes of a document.
+
+    It shows the error if there is none, and stores nothing.
 
     The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
 

@@ -29,8 +29,13 @@ def migrate(
     source_of_existing: Annotated[
         str | None, typer.Option(help="Give the stored orders without a source to this source.", metavar="NAME")
     ] = None,
+    search_indexes: Annotated[
+        bool, typer.Option("--search-indexes", help="Also create the indexes for lists of orders.")
+    ] = False,
 ) -> None:
-    """Create or update the database tables. Does nothing if they are up to date.
+    """Create or update the database tables.
+
+    It changes nothing if they are up to date.
 
     Examples:
     `ingest migrate` creates or updates the tables in the database of INGEST_POSTGRES_DSN.
@@ -50,6 +55,9 @@ def migrate(
     `ingest migrate --source-of-existing shop-de` gives orders that were stored without a source to the source `shop-de`,
     while other workers continue. Stop the workers of the unnamed source first.
 
+    `ingest migrate --search-indexes` also creates indexes by which `ingest order list` and the HTTP API find orders of a large
+    table by time, status, customer and attributes. Workers continue.
+
     Run it before the first start and after each update. Running it twice, or on many hosts concurrently, is safe.
     """
     from ingest.domain.source_name import parse_source_name
@@ -68,7 +76,7 @@ def migrate(
     typer.echo(f"schema is at version {version}")
     if version > newest:
         typer.echo(f"a newer release has migrated it; this one knows up to {newest} and can work with it")
-    elif version < newest:
+    elif not run_interruptible(schema.is_contracted(dsn, known)):
         typer.echo("when no worker of the previous release runs any more, run `ingest migrate --contract`")
     if runtime_role is not None:
         typer.echo(f"{runtime_role} may read and write orders")
@@ -78,6 +86,8 @@ def migrate(
         _set_partitions(dsn, partitions)
     if source is not None:
         _name_existing(dsn, source)
+    if search_indexes:
+        _create_search_indexes(dsn)
 
 
 def _set_partitions(dsn: str, partitions: int) -> None:
@@ -95,3 +105,10 @@ def _name_existing(dsn: str, source: str) -> None:
 
     moved = run_with_progress("naming stored orders", partial(name_existing, dsn, source))
     typer.echo(f"{moved:,} stored orders belong to {source} now")
+
+
+def _create_search_indexes(dsn: str) -> None:
+    from ingest.store.orders.search_indexes import create_search_indexes
+
+    created = run_interruptible(create_search_indexes(dsn))
+    typer.echo(f"created {', '.join(created)}" if created else "the indexes for lists of orders exist")

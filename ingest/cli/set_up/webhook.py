@@ -49,14 +49,18 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the webhooks, or a request of one of them. Queues nothing.
+    """Check the webhooks, or a request of one of them.
+
+    It enqueues nothing.
 
     FILE declares the webhooks. The default is INGEST_WEBHOOKS, or the tables [sources.NAME.webhook] of INGEST_SOURCES.
 
     The exit code is 1 if the request would be refused, and 2 if a webhook cannot be used.
 
     Examples:
-    `ingest webhook check` shows all webhooks, `ingest webhook check --source shop-de` shows the webhook of a source.
+    `ingest webhook check` shows all webhooks.
+
+    `ingest webhook check --source shop-de` shows the webhook of a source.
 
     `ingest webhook check webhooks.toml --json` prints those of another file as JSON.
 

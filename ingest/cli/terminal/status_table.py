@@ -30,7 +30,7 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
     values = max(len(value) for _, value in facts)
     for label, value in facts:
         yield f"{label:<17}  {value:>{values}}"
-    yield from _broken([*_outages(status), *_servers(status)], width)
+    yield from _broken([*_without_worker([status]), *_outages(status), *_servers(status)], width)
     if status.queue is not None:
         yield ""
         yield from _lanes(status.queue)
@@ -51,7 +51,8 @@ def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
         for each in sources
     ]
     yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
-    yield from _broken([f"{each.source}: {line}" for each in sources for line in _outages(each)], width)
+    outages = [f"{each.source}: {line}" for each in sources for line in _outages(each)]
+    yield from _broken([*_without_worker(sources), *outages], width)
     # The servers are the same for all sources.
     yield from _broken(_servers(sources[0]), width)
 
@@ -81,6 +82,20 @@ def _circuits(consumers: "Sequence[ConsumerState]") -> str:
     if not alive:
         return "-"
     return f"open in {opened:,} of {len(alive):,} processes" if opened else "closed"
+
+
+def _without_worker(sources: "Sequence[SystemStatus]") -> Iterator[str]:
+    """The sources whose orders no worker processes, and how to start one."""
+    idle = [
+        each.source
+        for each in sources
+        if each.consumers is not None and all(consumer.state != "alive" for consumer in each.consumers)
+    ]
+    if len(idle) == len(sources):
+        yield "no worker is running: start one with `ingest worker`"
+    else:
+        for source in idle:
+            yield f"{source}: no worker is running: start one with `ingest worker --source {source}`"
 
 
 def _outages(status: "SystemStatus") -> Iterator[str]:

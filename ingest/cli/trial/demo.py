@@ -19,7 +19,9 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Ingest 10,000 real orders on embedded servers, and check every row.
+    """Ingest 10,000 real orders on embedded servers.
+
+    It checks every row at the end.
 
     Starts PostgreSQL, Valkey, a simulated external API that answers in 100-200 ms with a few faults, and worker
     processes. Uses none of your settings, and removes everything at the end.
@@ -33,7 +35,7 @@ def demo(
 
     `ingest demo --keep` leaves the servers running with all that is stored, and prints how to connect.
 
-    `ingest demo --json | jq .wall_over_ideal` is for scripts.
+    `ingest demo --json | jq .wall_over_ideal` prints a figure of the report.
     """
     from ingest.demo.plan import Plan
     from ingest.demo.run import run

@@ -151,7 +151,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     webhook_share: Annotated[float, option(_SHOPS, "Share of the changes that are sent.", min=0, max=1)] = 1.0,
     webhook_secret_file: Annotated[Path | None, option(_SHOPS, "Secret that signs webhooks.", metavar="FILE")] = None,
 ) -> None:
-    """Run the simulated external API: 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.
+    """Run the simulated external API, until stopped.
+
+    It serves 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.
 
     POST /orders with {"id": …} or {"ids": […]} is the same. With --shape, it serves the same orders as a shop does, one by one and
     in its lists. PUT /orders/{id} then takes documents of that shape.
@@ -169,7 +171,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     Examples:
     `ingest upstream` responds immediately, on port 8081.
 
-    `ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` has a few faults, as most APIs have.
+    `ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` fails sometimes, like most APIs.
 
     `ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
 
@@ -179,9 +181,11 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 
     `ingest upstream --shape shopify --token shpat_1 --rate-limit 2 --rate-burst 40` serves documents of a Shopify shop.
 
-    `ingest upstream --shape woocommerce --orders 200 --changes-per-second 1` is a whole WooCommerce shop.
+    `ingest upstream --shape woocommerce --orders 200 --changes-per-second 1` simulates a whole WooCommerce shop.
 
-    `curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage; `{"down": null}` ends it.
+    `curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage.
+
+    `curl -X PATCH localhost:8081/behaviour -d '{"down": null}'` ends it.
     """
     options = locals()
     if orders is not None or webhooks is not None or changes_per_second or (shape is not None and shape in ONLY_SHOPS):

@@ -1,8 +1,10 @@
 """A dead letter, and a selection of dead letters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+
+from ingest.domain.deliveries.entry_filter import EntryFilter
 
 
 class InvalidSelection(ValueError):
@@ -46,6 +48,7 @@ class Selection:
         since: dead-lettered at this time or later.
         until: dead-lettered before this time.
         everything: all dead letters. It is explicit, so that an empty list of criteria never selects everything.
+        filter: criteria on the error and the fields of the entry.
 
     Raises:
         InvalidSelection: if there is no criterion, a criterion with `everything`, or no time between `since` and `until`.
@@ -56,9 +59,10 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
     everything: bool = False
+    filter: EntryFilter = field(default_factory=EntryFilter)
 
     def __post_init__(self) -> None:
-        criteria = bool(self.ids or self.reasons or self.since or self.until)
+        criteria = bool(self.ids or self.reasons or self.since or self.until or self.filter)
         if criteria == self.everything:
             raise InvalidSelection("a selection needs either criteria or everything")
         if self.since and self.until and self.since >= self.until:
@@ -75,4 +79,5 @@ class Selection:
             and (not self.reasons or entry.reason in self.reasons)
             and (self.since is None or entry.dead_at >= self.since)
             and (self.until is None or entry.dead_at < self.until)
+            and (not self.filter or self.filter.matches(entry.order_id, entry.error, entry.fields, entry.worker))
         )

@@ -1,7 +1,7 @@
 """The state of an order in the database and in the queue, which may contain several entries of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -67,6 +67,7 @@ class RetryEntry:
         next_try_at: when a worker moves it to the express lane.
         attempt: the number of the next attempt.
         reason: the `RetryReason` of the last failure, empty if unknown.
+        fields: those of its other fields that were read.
     """
 
     entry_id: str
@@ -77,6 +78,7 @@ class RetryEntry:
     attempt: int
     reason: str
     error: str
+    fields: Mapping[bytes, bytes] = field(default_factory=dict)
     state = IngestionState.RETRYING
 
 

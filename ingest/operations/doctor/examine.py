@@ -13,7 +13,7 @@ from ingest.domain.source_name import UNNAMED, names_in_outbox
 from ingest.operations.backends import Backends
 from ingest.operations.doctor import circuits, outbox, postgres, removed_sources, servers, upstream
 from ingest.operations.doctor import settings as settings_checks
-from ingest.operations.doctor.finding import Finding
+from ingest.operations.doctor.finding import Finding, Level
 from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
 from ingest.queue.operate.inspection.servers import ServersFacts, inspect_servers
@@ -29,6 +29,7 @@ _Facts = TypeVar("_Facts")
 _Problem = TypeVar("_Problem", QueueUnavailable, StoreUnavailable)
 
 
+_ORDER = (Level.ERROR, Level.WARNING, Level.OK)
 # Sources whose external APIs are checked concurrently.
 _AT_ONCE = 10
 
@@ -70,7 +71,7 @@ class Subject:
 
 
 async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
-    """Check the servers once, then each source. Each check has a time limit of `within` seconds.
+    """Check the servers once, then each source, and return the findings, errors first. Each check has a time limit of `within` seconds.
 
     Raises:
         ConfigError: a setting is unusable.
@@ -119,7 +120,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         *(inspecting_redis, inspecting_postgres, inspecting_outbox, searching, *examining), return_exceptions=True
     )
     has_quota = any(source.has_quota for source in subject.sources)
-    return [
+    found = [
         *servers.findings(
             inspecting_redis.result(),
             settings,
@@ -134,6 +135,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         *(finding for examined in examining for finding in examined.result()),
         *settings_checks.findings(settings, subject.unknown, subject.host),
     ]
+    return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 
 
 async def _examine_source(

@@ -1,11 +1,15 @@
 #!lua flags=no-writes
 -- needs: lists, entry_fields, waiting_fields
 -- One page of the retry set, the soonest entries first, without documents.
--- KEYS: retry, retry entries   ARGV: the due time and the name after which the page begins (-inf and empty: at the start), most entries
+-- KEYS: retry, retry entries   ARGV: the due time and the name after which the page begins (-inf and empty: at the start), most entries,
+-- names of unknown fields that are returned nevertheless
 -- returns: the time and the name after which the next page begins (empty: there is none), for each entry a list of names and values
 local from, after, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local MOST_BYTES = 2 ^ 20
 local found, size = {}, 0
+for i = 4, #ARGV do
+  listed_fields[ARGV[i]] = 1
+end
 
 -- Compares texts by their bytes, like a sorted set. Lua's own comparison depends on the server's locale.
 local function is_after(a, b)

@@ -5,7 +5,7 @@ a few megabytes per step.
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,10 +36,12 @@ class DeadLetterPage:
     Attributes:
         rows: the dead letters that match the selection.
         examined: how many dead letters were read.
+        last: the ID of the last one that was read, without the suffix of the partition.
     """
 
     rows: Sequence[Row]
     examined: int
+    last: str = ""
 
     @property
     def entries(self) -> list[DeadLetterEntry]:
@@ -66,9 +68,11 @@ class DeadLetterPages:
         self._list = load(client, "list_dead")
         self._look_up = load(client, "look_up_dead")
 
-    def oldest_first(self, selection: Selection, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
-        """The dead letters that match, up to the ID `newest`, without documents and unknown fields."""
-        return self._pages(selection, "XRANGE", first_id(selection), newest)
+    def oldest_first(
+        self, selection: Selection, newest: str = "+", after: str = ""
+    ) -> AsyncGenerator[DeadLetterPage, None]:
+        """The dead letters that match, after one ID and up to another, without documents and unknown fields."""
+        return self._pages(selection, "XRANGE", f"({after}" if after else first_id(selection), newest)
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """The dead letters that match, without documents and unknown fields."""
@@ -86,10 +90,12 @@ class DeadLetterPages:
                 if examined:
                     yield DeadLetterPage((), examined)
 
-    async def one_page(self, command: str, start: str, end: str, most: int) -> tuple[Sequence[Row], str | None]:
+    async def one_page(
+        self, command: str, start: str, end: str, most: int, fields: Iterable[bytes] = ()
+    ) -> tuple[Sequence[Row], str | None]:
         """One page as the script `list_dead` reads it, and where the next one begins, or None after the last one."""
         with translated():
-            after, rows = await self._list([self._key], [command, start, end, most])
+            after, rows = await self._list([self._key], [command, start, end, most, *fields])
             return self._rows(rows), after.decode() or None
 
     async def read(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
@@ -104,28 +110,29 @@ class DeadLetterPages:
                 found = await replies(pipe)
         return [to_dead_letter(name, fields, self._id_suffix) for entries in found for name, fields in entries]
 
-    async def _looked_up(self, entry_ids: Sequence[str]) -> Sequence[Row]:
+    async def _looked_up(self, entry_ids: Sequence[str], fields: Collection[bytes]) -> Sequence[Row]:
         with translated():
-            return self._rows(await self._look_up([self._key], entry_ids))
+            return self._rows(await self._look_up([self._key], [len(fields), *fields, *entry_ids]))
 
     async def _pages(
         self, selection: Selection, command: str, start: str, end: str
     ) -> AsyncGenerator[DeadLetterPage, None]:
         # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
         looked_up: set[str] = set()
-        entry_ids = sorted(self._bare(selection.ids))
+        entry_ids, fields = sorted(self._bare(selection.ids)), selection.filter.unlisted_fields
         for at in range(0, len(entry_ids), _LOOKED_UP_AT_ONCE):
-            found = await self._run(self._looked_up, entry_ids[at : at + _LOOKED_UP_AT_ONCE])
+            found = await self._run(self._looked_up, entry_ids[at : at + _LOOKED_UP_AT_ONCE], fields)
             looked_up.update(entry.entry_id for entry, _ in found)
             yield DeadLetterPage([row for row in found if selection.matches(row[0])], len(found))
         if selection.ids:
             if selection.ids <= looked_up:
                 return
             selection = replace(selection, ids=selection.ids - looked_up)
-        while found := (await self._run(self.one_page, command, start, end, PAGE))[0]:
-            start = f"({found[-1][0].entry_id.removesuffix(self._id_suffix)}"
+        while found := (await self._run(self.one_page, command, start, end, PAGE, fields))[0]:
+            last = found[-1][0].entry_id.removesuffix(self._id_suffix)
+            start = f"({last}"
             matching = [row for row in found if selection.matches(row[0]) and row[0].entry_id not in looked_up]
-            yield DeadLetterPage(matching, len(found))
+            yield DeadLetterPage(matching, len(found), last)
 
     def _rows(self, reply: Sequence[Any]) -> Sequence[Row]:
         return [(to_dead_letter(entry_id, pairs(fields), self._id_suffix), size) for entry_id, fields, size in reply]

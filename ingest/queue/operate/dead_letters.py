@@ -138,7 +138,9 @@ class DeadLetters:
         Returns:
             The dead letters that match, and where the next page begins, or None after the last one.
         """
-        rows, next_ = await self._pages.one_page("XREVRANGE", before or "+", first_id(selection), most)
+        rows, next_ = await self._pages.one_page(
+            "XREVRANGE", before or "+", first_id(selection), most, selection.filter.unlisted_fields
+        )
         return [entry for entry, _ in rows if selection.matches(entry)], next_
 
     async def newest(self) -> str:
@@ -157,6 +159,12 @@ class DeadLetters:
     def newest_summaries(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """As `newest_first`, without documents and unknown fields."""
         return self._pages.newest_first(selection)
+
+    def oldest_summaries(
+        self, selection: Selection, *, after: str = "", newest: str = "+"
+    ) -> AsyncGenerator[DeadLetterPage, None]:
+        """Pages of the dead letters that match, after one ID and up to another, without documents and unknown fields."""
+        return self._pages.oldest_first(selection, newest, after)
 
     async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
         """Count the dead letters that match. It waits while Redis is unavailable.

@@ -38,6 +38,9 @@ MOST_ORDERS = 1000
 _BEGINNING = (1, "-", "-", "0", "-")
 _WITHOUT_LANES = (1, "passed", "passed", "0", "-")
 
+# Read from a retry by name.
+_OF_RETRY = frozenset((b"id", b"due", ORDER_ID, ENQUEUED_AT, ATTEMPT, RETRY_REASON, RETRY_ERROR))
+
 _Entry = TypeVar("_Entry", bound=QueueEntry)
 
 
@@ -147,6 +150,7 @@ def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:
         whole_number(about.get(ATTEMPT), digits=6) or 1,
         _text(about, RETRY_REASON),
         _text(about, RETRY_ERROR),
+        {name: value for name, value in about.items() if name not in _OF_RETRY},
     )
 
 

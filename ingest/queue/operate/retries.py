@@ -6,7 +6,7 @@ process dies here, the earlier pages are done and the others untouched.
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -103,21 +103,26 @@ class Retries:
         with translated():
             return int(await self._client.zcard(self._keys.retry))
 
-    async def page(self, after: Position = Position(), most: int = PAGE) -> RetryPage:  # noqa: B008  immutable
-        """The next retries, at most `most`, the soonest first."""
+    async def page(
+        self,
+        after: Position = Position(),  # noqa: B008  immutable
+        most: int = PAGE,
+        fields: Iterable[bytes] = (),
+    ) -> RetryPage:
+        """The next retries, at most `most`, the soonest first. Those of their unknown fields are read that are named."""
         with translated():
-            arguments: list[Any] = [after.due, after.name.encode("latin-1"), most]
+            arguments: list[Any] = [after.due, after.name.encode("latin-1"), most, *fields]
             due, name, found = await self._list([self._keys.retry, self._keys.retry_entries], arguments)
             rows = [pairs(about) for about in found]
             entries = [with_suffix(to_retry(about), self._id_suffix) for about in rows]
         end = _position(due, name) if due else None
         return RetryPage(entries, end, [_position(about[b"due"], about[b"id"]) for about in rows])
 
-    async def pages(self) -> AsyncIterator[RetryPage]:
+    async def pages(self, fields: Collection[bytes] = ()) -> AsyncIterator[RetryPage]:
         """All of them. A retry that is scheduled again during the search may come twice."""
         position: Position | None = Position()
         while position is not None:
-            page = await self.page(position)
+            page = await self.page(position, fields=fields)
             yield page
             position = page.next
 
@@ -127,7 +132,7 @@ class Retries:
         """Find the retries that match, and count them by reason. `on_progress` is called with the number of examined ones."""
         reasons: dict[bytes, str] = {}
         missing, examined = set(selection.ids), 0
-        async for page in self.pages():
+        async for page in self.pages(selection.filter.unlisted_fields):
             matching = [entry for entry in page.entries if selection.matches(entry)]
             reasons.update((entry.name, entry.reason) for entry in matching)
             missing.difference_update(entry.order_id for entry in matching)

@@ -1,6 +1,6 @@
-"""Erases orders from the database permanently.
+"""Erases orders from the database permanently, with their history.
 
-A concurrent batch of a worker could store an order after its deletion. To prevent this, the table is locked against writers for
+A concurrent batch of a worker could store an order after its deletion. To prevent this, the tables are locked against writers for
 milliseconds: running batches finish first, and later ones find the order erased. Orders are erased in one transaction.
 """
 
@@ -60,7 +60,7 @@ async def _erase(dsn: str, source: str, ids: list[str], audited: tuple[Any, ...]
             async with connection.transaction(isolation="read_committed"):
                 # With row_security off, statements fail if a policy could hide an order.
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'; SET LOCAL row_security = off")
-                await connection.execute("LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE")
+                await connection.execute("LOCK TABLE orders, order_history IN SHARE ROW EXCLUSIVE MODE")
                 await connection.execute(
                     "INSERT INTO erased_orders (source, order_id) SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING",
                     source,
@@ -70,6 +70,9 @@ async def _erase(dsn: str, source: str, ids: list[str], audited: tuple[Any, ...]
                     "DELETE FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
                 )
                 count = int(deleted.rpartition(" ")[2])
+                await connection.execute(
+                    "DELETE FROM order_history WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
+                )
                 if not await connection.fetchval(_ALL_ERASED, source, ids):
                     raise StoreRefused(
                         "a trigger or a rule keeps rows in orders, or out of erased_orders: nothing was erased"

@@ -1,6 +1,7 @@
 """Reads stored orders as JSON values, by ID or page by page.
 
-Pages follow the primary key. A filter that matches few orders may have to scan all rows, which a time limit ends.
+Pages follow the primary key, or the time of the last change if the filter limits it. Without the indexes of
+`ingest.store.orders.search_indexes`, a filter that matches few orders may have to scan all rows, which a time limit ends.
 """
 
 from collections.abc import Collection
@@ -11,8 +12,10 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.source_name import UNNAMED
 from ingest.store.orders.columns import COLUMNS, readable
+from ingest.store.orders.order_conditions import conditions_of
 from ingest.store.pool import Pool
 
 # Without the raw document, which may contain megabytes of customer data. The caller knows the source.
@@ -51,32 +54,6 @@ class StoredState:
     erased_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class OrderFilter:
-    """A filter for orders. An order must match all given values.
-
-    Attributes:
-        placed_from: placed at this time or later.
-        placed_to: placed before this time.
-        updated_from: updated at this time or later, according to the external API.
-    """
-
-    status: str | None = None
-    country: str | None = None
-    currency: str | None = None
-    customer_id: str | None = None
-    placed_from: datetime | None = None
-    placed_to: datetime | None = None
-    updated_from: datetime | None = None
-
-
-_CONDITIONS = {name: f"o.{name} = ${{}}" for name in ("status", "country", "currency", "customer_id")} | {
-    "placed_from": "o.placed_at >= ${}",
-    "placed_to": "o.placed_at < ${}",
-    "updated_from": "o.updated_at >= ${}",
-}
-
-
 class OrderReader:
     """Reads one source's rows of `orders` and `erased_orders`.
 
@@ -97,21 +74,40 @@ class OrderReader:
             for record in records
         }
 
-    async def page(self, selection: OrderFilter, after: str, limit: int) -> list[dict[str, Any]]:
-        """Return the next matching orders after this ID, sorted by ID, without lines and attributes.
+    async def page(self, selection: OrderFilter, after: OrderPosition, limit: int) -> list[dict[str, Any]]:
+        """Return the next matching orders after this position, without lines and attributes.
+
+        They are sorted by ID, or by the time of their last change if the filter `is_by_time`.
 
         Raises:
             StoreTooSlow: too many rows had to be examined.
         """
-        conditions, arguments = ["o.source = $1", "o.order_id > $2"], [self._source, after]
-        for name, condition in _CONDITIONS.items():
-            if (value := getattr(selection, name)) is not None:
-                arguments.append(value)
-                conditions.append(condition.format(len(arguments)))
+        where, order, arguments = conditions_of(selection, self._source, after)
         statement = f"""
-            SELECT {_columns(_LISTED)} FROM orders AS o WHERE {" AND ".join(conditions)}
-            ORDER BY o.order_id LIMIT {limit:d}"""  # noqa: S608  our own conditions
+            SELECT {_columns(_LISTED)} FROM orders AS o WHERE {where}
+            ORDER BY {order} LIMIT {limit:d}"""  # noqa: S608  our own conditions
         return [_as_json(record, _LISTED) for record in await self._pool.fetch(statement, *arguments)]
+
+    async def ids(self, selection: OrderFilter, after: OrderPosition, limit: int) -> list[OrderPosition]:
+        """Return the positions of the next matching orders, as `page` does."""
+        where, order, arguments = conditions_of(selection, self._source, after)
+        statement = f"""
+            SELECT o.order_id, o.ingested_at FROM orders AS o WHERE {where}
+            ORDER BY {order} LIMIT {limit:d}"""  # noqa: S608  our own conditions
+        return [
+            OrderPosition(order_id, ingested_at.isoformat() if selection.is_by_time else None)
+            for order_id, ingested_at in await self._pool.fetch(statement, *arguments)
+        ]
+
+    async def count(self, selection: OrderFilter) -> int:
+        """Count the matching orders.
+
+        Raises:
+            StoreTooSlow: too many rows had to be examined.
+        """
+        where, _, arguments = conditions_of(selection, self._source, OrderPosition())
+        [[count]] = await self._pool.fetch(f"SELECT count(*) FROM orders AS o WHERE {where}", *arguments)  # noqa: S608
+        return int(count)
 
 
 def _as_json(record: asyncpg.Record, names: Collection[str]) -> dict[str, Any]:

@@ -25,7 +25,9 @@ def backfill(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the orders that would be enqueued.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue the orders of a period that are missing or outdated, from the shop's list.
+    """Enqueue missing and outdated orders of a period.
+
+    It finds them in the shop's list.
 
     The list is described by the table `list` of the source. An order is missing if it is not stored, and outdated if an older
     version is stored. Erased orders are left out.
@@ -43,8 +45,11 @@ def backfill(
 
     `ingest backfill --source shop-de --since 2026-10-01 --rate 5` enqueues at most 5 orders per second.
 
-    `ingest backfill list` lists all backfills, `ingest backfill cancel 12` cancels one, and `ingest backfill resume 12`
-    continues it from where it has ended.
+    `ingest backfill list` lists all backfills.
+
+    `ingest backfill cancel 12` cancels one.
+
+    `ingest backfill resume 12` continues it from where it has ended.
     """
     if context.invoked_subcommand is not None:
         if given := [

@@ -8,7 +8,9 @@ from ingest.process.interrupt import run_interruptible
 
 
 def cancel(job: JobId, *, as_json: AsJson = False) -> None:
-    """Cancel an unfinished backfill. Orders that are already enqueued stay in the queue.
+    """Cancel an unfinished backfill.
+
+    Orders that are already enqueued stay in the queue.
 
     The process that runs it stops within seconds. `ingest backfill resume` continues it later.
 

@@ -32,7 +32,7 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
     Examples:
     `ingest backfill list` lists the newest 50 of all sources.
 
-    `ingest backfill list --source shop-de --json` is for scripts: one JSON object per line.
+    `ingest backfill list --source shop-de --json` prints one JSON object per line.
     """
     from ingest.cli.orders.backfill.found import as_text, newest
 

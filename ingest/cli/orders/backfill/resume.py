@@ -8,7 +8,9 @@ from ingest.process.interrupt import run_interruptible
 
 
 def resume(job: JobId, *, as_json: AsJson = False) -> None:
-    """Continue a cancelled, failed or waiting backfill from where it has ended.
+    """Continue a cancelled, failed or waiting backfill.
+
+    It continues from where it has ended.
 
     If its process has died, it can be resumed when its lease has expired, after 30 seconds at most. The page of the list that was
     being processed is read again, so that no order is left out.

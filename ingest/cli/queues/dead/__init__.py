@@ -46,7 +46,7 @@ Everything = Annotated[bool, typer.Option("--all", help="All dead letters.", ric
 
 
 def dead() -> None:
-    """Manage dead letters: list and show them, put them back into the queue, delete or export them.
+    """List, replay, drop or export dead letters.
 
     Examples:
     `ingest dead list --since 2h` lists the dead letters of the last two hours, newest first.
@@ -91,7 +91,9 @@ def _changing(
 
 @taking(_changing)
 def replay(options: Changing) -> None:
-    """Put dead letters back into the queue, with fresh attempts.
+    """Put dead letters back into the queue.
+
+    Their attempts count from the beginning.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
@@ -108,7 +110,7 @@ def replay(options: Changing) -> None:
 
     `ingest dead replay --all --dry-run` counts them by reason, and changes nothing.
 
-    `ingest dead replay --all --yes --json` is for scripts.
+    `ingest dead replay --all --yes --json` replays all without a confirmation, and prints JSON.
     """
     from ingest.operations import dead_letters
 

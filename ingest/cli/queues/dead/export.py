@@ -44,7 +44,9 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    r"""Write dead letters as JSON lines or CSV, source by source, oldest first. Changes nothing.
+    r"""Write dead letters as JSON lines or CSV.
+
+    It writes source by source, oldest first, and changes nothing.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 

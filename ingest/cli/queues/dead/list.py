@@ -51,7 +51,8 @@ def list_(
 
     `ingest dead list --source shop-de` lists those of one source. Without `--source`, it lists all sources.
 
-    `ingest dead list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
+    `ingest dead list --json --limit 1000 | jq -r .order_id` prints their orders. With `--json`, each line is a
+    JSON object.
 
     `ingest dead export` writes all of them, without a limit.
     """

@@ -32,7 +32,9 @@ def show(
     source: Sources = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show dead letters with all their fields. Changes nothing.
+    """Show dead letters with all their fields.
+
+    It changes nothing.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
@@ -45,7 +47,8 @@ def show(
 
     `ingest dead show 536365 --source shop-de` shows those of one source. Without `--source`, it searches all sources.
 
-    `ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object per line.
+    `ingest dead show 536365 --json | jq -r .fields.document` prints a pushed document. With `--json`, each line is
+    a JSON object.
     """
     from ingest.cli.queues.dead.search import print_json, search
     from ingest.operations import dead_letters

@@ -25,7 +25,9 @@ _TABLE = Table(("queue", "phase", "waiting", "pending", "retries", "dead", "olde
 
 
 def partitions(context: typer.Context, *, source: Sources = None, as_json: AsJson = False) -> None:
-    """Show the partitions of the queue, with their orders. Changes nothing.
+    """Show or change the partitions of the queue.
+
+    Without a command, it shows the partitions with their orders, and changes nothing.
 
     Producers enqueue in current partitions. Former partitions remain from another number of partitions. Workers read both, and
     `ingest partitions set` drops former ones when they are drained. No worker reads a queue outside of the partitions. It contains
@@ -39,7 +41,7 @@ def partitions(context: typer.Context, *, source: Sources = None, as_json: AsJso
 
     `ingest partitions set 6` changes the number of partitions while workers and producers run.
 
-    `ingest partitions --json | jq .partitions` is for scripts.
+    `ingest partitions --json | jq .partitions` prints the number of partitions.
     """
     if context.invoked_subcommand is not None:
         if source or as_json:

@@ -26,7 +26,9 @@ def set_(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change the number of partitions to N while workers and producers run.
+    """Change the number of partitions of a queue.
+
+    Workers and producers continue.
 
     Workers and producers follow within seconds. Orders in former partitions are processed there, and their dead letters move. The
     command waits until the former partitions are drained, and drops them.

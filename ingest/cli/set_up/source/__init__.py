@@ -4,7 +4,9 @@ COMMANDS = ("list", "check")
 
 
 def source() -> None:
-    """Show and check the sources: shops, marketplaces and carrier accounts.
+    """Show and check the sources.
+
+    A source is a shop, a marketplace or a carrier account.
 
     INGEST_SOURCES names the file that describes them. Without it, there is one source without a name.
 

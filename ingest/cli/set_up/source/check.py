@@ -39,7 +39,9 @@ def check(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for each server.", min=0.5, max=300)] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Check that orders of each source can be fetched and mapped, and show one of them. Changes nothing.
+    """Fetch, map and show an order of each source.
+
+    It checks that orders can be fetched and mapped, and changes nothing.
 
     It checks the keys in the sources file, connects to the external API, tries the credential with one order, maps the order and
     shows it. It also loads the transform and reads the secrets of the webhook. Without `--id`, it requests a queued or stored order.

@@ -26,7 +26,9 @@ _UNNAMED = "(unnamed)"
 
 
 def list_(*, as_json: AsJson = False) -> None:
-    """Show the queue, the quota and the state of each source, one line each. Changes nothing.
+    """Show the state of each source, one line each.
+
+    It shows queue, quota and activity, and changes nothing.
 
     Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. The lag is the age of the oldest
     order that is not yet stored.

@@ -13,7 +13,9 @@ _LATENCIES = ("100-200", "100-110")
 
 
 def bench() -> None:
-    """Measure the service on real servers: throughput, CPU, memory, latency, loss.
+    """Measure the service on real servers.
+
+    It measures throughput, CPU, memory, latency and loss.
 
     Examples:
     `ingest bench pipeline --vs bare --runs 5` measures the service, and the least code that does the same work.
@@ -37,7 +39,9 @@ def profile(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one worker process on real servers, and report where the CPU time of a delivery goes, stage by stage.
+    """Report the CPU time of a delivery by stage.
+
+    It runs one worker process on real servers.
 
     Samples what the process executes each time it has used a few milliseconds of CPU: 40,000 orders give about a
     thousand samples.
@@ -45,7 +49,9 @@ def profile(
     Examples:
     `ingest bench profile` takes about half a minute.
 
-    `ingest bench profile --client aiohttp` is the same with another HTTP client; `--tls`, over HTTPS.
+    `ingest bench profile --client aiohttp` uses another HTTP client.
+
+    `ingest bench profile --tls` uses HTTPS.
     """
     from ingest.bench.pipeline.plan import Plan
     from ingest.bench.profile.compare import run
@@ -68,7 +74,9 @@ def backpressure(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time and memory of five ways to make many calls with a fixed number in flight, ours among them.
+    """Compare five ways to limit calls in flight.
+
+    It reports their time and memory. One of them is the service's own.
 
     The calls are simulated: they sleep. No server is needed. Expected duration and progress go to stderr.
 
@@ -95,7 +103,9 @@ def mapping(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make orders of a document of 20 fields by a mapping, and find the same values by JMESPath.
+    """Compare a mapping with JMESPath.
+
+    Both find the same values in a document of 20 fields.
 
     Runs in this process, without any server.
 
@@ -127,7 +137,9 @@ def http(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Requests per second, latency, CPU and memory of `ingest api`, next to a minimal aiohttp handler.
+    """Compare the HTTP API with a minimal handler.
+
+    It reports requests per second, latency, CPU and memory of `ingest api` and of an aiohttp handler.
 
     That handler runs directly, as the service does, and under gunicorn with as many workers. All of them get the same requests
     from the same clients on this machine, one server after the other. Expected duration and progress go to stderr.
@@ -167,7 +179,9 @@ def isolation(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time from enqueue to commit of orders of source B, while source A in the same processes fails in various ways.
+    """Measure whether a failing source delays another.
+
+    It reports the time from enqueue to commit of orders of source B, while source A fails in the same processes.
 
     B is also measured alone, before and after. Expected duration and progress go to stderr.
 

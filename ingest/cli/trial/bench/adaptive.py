@@ -27,7 +27,9 @@ def adaptive(  # noqa: PLR0913  each parameter is one option
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The adaptive limit next to the best one, and next to the formulas of Netflix's Gradient2 and Vector's ARC.
+    """Compare the adaptive limit with other limits.
+
+    These are the best fixed limit, and the formulas of Netflix's Gradient2 and Vector's ARC.
 
     In virtual time, with the same seed the same figures. With --live, real workers, servers and HTTP.
 

@@ -28,7 +28,9 @@ def patterns(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch and store the same orders in six ways: time, memory, errors, and what a killed process loses.
+    """Fetch and store the same orders in six ways.
+
+    It reports time, memory, errors, and the loss when a process is killed.
 
     Five are ways that tutorials show: asyncio.gather without and with a semaphore, a pool of processes, threads, and
     plain Redis Streams workers. The sixth is `ingest worker`. All of them work on the same servers and the same

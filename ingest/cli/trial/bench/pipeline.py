@@ -86,7 +86,9 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the service, run by its own commands on real servers, from the first request to the last commit.
+    """Measure whole workers, from request to commit.
+
+    They are run by their own commands on real servers.
 
     Reports orders per second, CPU, memory and Redis round trips per order, latency, and what became of every order.
 

@@ -22,7 +22,9 @@ def select(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read stored orders through an async pool, and in threads through a sync pool, for many concurrent clients.
+    """Compare async and sync pools for reading orders.
+
+    Many concurrent clients read stored orders through an async pool, and in threads through a sync pool.
 
     Also shows what a single blocking call in async code does to all other requests. Starts a PostgreSQL of its own with real
     orders, and removes it at the end. Expected duration and progress go to stderr.
@@ -30,7 +32,7 @@ def select(
     Examples:
     `ingest bench select` compares pools of 10, 20 and 50 in one and in two processes: about 3 minutes.
 
-    `ingest bench select --clients 200 --pool 20 --processes 1` is one comparison, with fewer clients.
+    `ingest bench select --clients 200 --pool 20 --processes 1` makes one comparison, with fewer clients.
 
     `ingest bench select --blocking-every 1000` makes blocking calls rare.
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,13 +63,18 @@ class PartitionedRetries:
         """How many there are."""
         return sum([await part.count() for part in (await self.by_queue()).values()])
 
-    async def page(self, after: Position = Position(), most: int = PAGE) -> RetryPage:  # noqa: B008  immutable
+    async def page(
+        self,
+        after: Position = Position(),  # noqa: B008  immutable
+        most: int = PAGE,
+        fields: Collection[bytes] = (),
+    ) -> RetryPage:
         """The next retries, at most about `most`, the soonest first. See `PartitionedDeadLetters.summaries`."""
         parts = [*(await self.by_queue()).values()]
         if len(parts) == 1:
-            return await parts[0].page(after, most)
+            return await parts[0].page(after, most, fields)
         share = -(-most // len(parts))
-        pages = await asyncio.gather(*(part.page(after, share) for part in parts))
+        pages = await asyncio.gather(*(part.page(after, share, fields) for part in parts))
         end = min((page.next for page in pages if page.next is not None), key=_order_of, default=None)
         found = [pair for page in pages for pair in zip(page.positions, page.entries, strict=True)]
         if end is not None:

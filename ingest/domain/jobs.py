@@ -1,0 +1,127 @@
+"""A job: a change of many entries or orders, which continues after the process that runs it has died."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from ingest.domain.backfill import JobState
+from ingest.domain.source_name import UNNAMED
+
+__all__ = ["Job", "JobKind", "JobProgress", "JobRequest", "JobState"]
+
+
+class JobKind(StrEnum):
+    """The change that a job makes, named as in the audit log."""
+
+    BACKFILL = "backfill"
+    REPLAY = "dead_letters.replay"
+    DROP = "dead_letters.drop"
+    EXPORT = "dead_letters.export"
+    RUN_NOW = "retries.run_now"
+    DEAD_LETTER = "retries.dead_letter"
+    ENQUEUE = "orders.enqueue"
+    REMAP = "orders.remap"
+
+    @property
+    def is_of_dead_letters(self) -> bool:
+        """Whether the job selects dead letters."""
+        return self.value.startswith("dead_letters.")
+
+    @property
+    def is_of_retries(self) -> bool:
+        """Whether the job selects retries."""
+        return self.value.startswith("retries.")
+
+
+class JobRequest(msgspec.Struct, frozen=True):
+    """A new job.
+
+    Attributes:
+        kind: any kind except `BACKFILL`.
+        selection: the entries or orders, as JSON values.
+        total: how many match, if known.
+        rate: limit of changes per second, or None.
+    """
+
+    kind: JobKind
+    selection: Mapping[str, Any]
+    total: int | None = None
+    rate: float | None = None
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """How far a job has come.
+
+    Attributes:
+        done: entries or orders that were changed.
+        gone: entries that another operator or a worker had changed before.
+        examined: entries or orders that were read, including those that do not match.
+        position: where the job continues, in a form that depends on its kind. Empty at the beginning.
+        per_second: changes per second since the process has taken the job.
+    """
+
+    done: int = 0
+    gone: int = 0
+    examined: int = 0
+    position: Mapping[str, Any] = {}
+    per_second: float = 0.0
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as recorded in the database.
+
+    Attributes:
+        requested_by: the name of an API key, or `cli:` and the Unix user.
+        lease: number of the lease, which a process needs to record progress.
+        holder: the process that runs it, or has run it last.
+        started_at: when a process has taken it for the first time.
+        error: the last problem.
+    """
+
+    id: int
+    source: str = UNNAMED
+    request: JobRequest
+    requested_by: str
+    requested_at: datetime
+    state: JobState
+    progress: JobProgress
+    lease: int = 0
+    holder: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str | None = None
+
+    @property
+    def kind(self) -> JobKind:
+        """The change that the job makes."""
+        return self.request.kind
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it runs, or waits for a process."""
+        return self.state in {JobState.WAITING, JobState.RUNNING}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the job for JSON."""
+        return {
+            "id": self.id,
+            "source": self.source,
+            "kind": self.kind.value,
+            "state": self.state.value,
+            "selection": dict(self.request.selection),
+            "total": self.request.total,
+            "rate": self.request.rate,
+            "done": self.progress.done,
+            "gone": self.progress.gone,
+            "examined": self.progress.examined,
+            "per_second": round(self.progress.per_second, 1),
+            "requested_by": self.requested_by,
+            "requested_at": self.requested_at,
+            "holder": self.holder,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "error": self.error,
+        }

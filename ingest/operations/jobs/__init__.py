@@ -1,0 +1,87 @@
+"""Starts, cancels and resumes jobs. `run` runs one, in a command or in a process of the HTTP API.
+
+Functions raise `StoreUnavailable` when PostgreSQL cannot be used right now. A change may have been made nevertheless.
+"""
+
+from ingest.domain.errors import UserError
+from ingest.domain.jobs import Job, JobKind, JobRequest, JobState
+from ingest.operations.audit import audited
+from ingest.store.audit import AuditLog
+from ingest.store.jobs import Jobs
+
+START, CANCEL, RESUME = "jobs.start", "jobs.cancel", "jobs.resume"
+
+
+class NoSuchJob(UserError):
+    """There is no such job, or it cannot be resumed or cancelled now.
+
+    Attributes:
+        exists: whether there is a job with this ID.
+    """
+
+    def __init__(self, message: str, *, exists: bool) -> None:
+        super().__init__(message)
+        self.exists = exists
+
+
+async def start(jobs: Jobs, audit_log: AuditLog, request: JobRequest, actor: str) -> Job:
+    """Add a job that waits for a process. The process that runs it records its changes in the audit log."""
+    selection = {"kind": request.kind.value, "rate": request.rate, **request.selection}
+    async with audited(audit_log, actor, START, selection) as operation:
+        added = await jobs.add(request, actor)
+        operation.count = 1
+    return added
+
+
+async def cancel(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:
+    """Cancel an unfinished job, including a backfill. Changes that it has made stay.
+
+    Raises:
+        NoSuchJob: there is none with this ID, or it has already ended.
+    """
+    found = await jobs.get(job)
+    if found is None or not found.is_unfinished:
+        raise _not_possible(job, found, "cancelled")
+    async with audited(audit_log, actor, CANCEL, {"id": job}) as operation:
+        cancelled = await jobs.cancel(job)
+        operation.count = int(cancelled is not None)
+    if cancelled is None:
+        raise _not_possible(job, await jobs.get(job), "cancelled")
+    return cancelled
+
+
+async def resume(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:
+    """Let a cancelled or failed job wait for a process, from where it has ended. A waiting job keeps waiting.
+
+    Raises:
+        NoSuchJob: there is none with this ID, it runs, it is done, or it is a backfill.
+    """
+    found = await jobs.get(job)
+    if found is None or found.state in {JobState.DONE, JobState.RUNNING} or found.kind is JobKind.BACKFILL:
+        raise _not_possible(job, found, "resumed")
+    async with audited(audit_log, actor, RESUME, {"id": job}) as operation:
+        reopened = found if found.state is JobState.WAITING else await jobs.reopen(job)
+        operation.count = int(reopened is not None)
+    if reopened is None:
+        raise _not_possible(job, await jobs.get(job), "resumed")
+    return reopened
+
+
+async def take(jobs: Jobs, job: int, holder: str) -> Job:
+    """Take a waiting job to run it.
+
+    Raises:
+        NoSuchJob: another process has taken it, or it was cancelled.
+    """
+    if taken := await jobs.take(job, holder):
+        return taken
+    raise _not_possible(job, await jobs.get(job), "run here")
+
+
+def _not_possible(job: int, found: Job | None, change: str) -> NoSuchJob:
+    if found is None:
+        return NoSuchJob(f"there is no job {job}: see `ingest job list`", exists=False)
+    if found.kind is JobKind.BACKFILL and change == "resumed":
+        return NoSuchJob(f"the job {job} is a backfill: use `ingest backfill resume {job}`", exists=True)
+    state = f"running in {found.holder}" if found.state is JobState.RUNNING else found.state.value
+    return NoSuchJob(f"the job {job} is {state}, so it cannot be {change}", exists=True)

@@ -1,0 +1,190 @@
+"""The jobs of one source in the table `jobs`, except that backfills are added and run by `ingest.store.backfills`.
+
+A process holds a lease on the job that it runs, and renews it by recording progress. If the process dies, the lease expires, and another
+process may take the job. A process that has lost its lease can no longer record progress, because each lease has a new number.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest, JobState
+from ingest.domain.source_name import UNNAMED
+from ingest.store.backfills import LeaseLost
+from ingest.store.statements import Fetches
+
+JOB_LEASE_SECONDS = 10.0
+"""How long a process may go without renewing its lease."""
+
+_PARTS = {
+    # Backfills are shown with the same columns, so that one list contains all jobs.
+    "columns": """id, kind, source, requested_by, requested_at, lease, holder, started_at, ended_at, error, rate, total, per_second,
+        position::text AS position, gone,
+        CASE kind WHEN 'backfill' THEN jsonb_build_object('since', since, 'until', until, 'dry_run', dry_run)
+            ELSE selection END::text AS selection,
+        CASE kind WHEN 'backfill' THEN CASE WHEN dry_run THEN 0 ELSE missing + outdated END ELSE done END AS done,
+        CASE kind WHEN 'backfill' THEN listed ELSE examined END AS examined,
+        CASE WHEN state <> 'active' THEN state WHEN leased_until > clock_timestamp() THEN 'running' ELSE 'waiting' END AS state""",
+    "of_one": "source = $1 AND id = $2",
+    "held": "source = $1 AND id = $2 AND state = 'active' AND lease = $3",
+    "is_free": "coalesce(leased_until, '-infinity') <= clock_timestamp()",
+    "leased": f"leased_until = clock_timestamp() + make_interval(secs => {JOB_LEASE_SECONDS})",
+    "ended": "ended_at = clock_timestamp(), leased_until = NULL",
+    "progress": "done = $4, gone = $5, examined = $6, position = $7::text::jsonb, per_second = $8",
+}
+
+
+def _statement(template: str) -> str:
+    return template.format_map(_PARTS)
+
+
+_ADD = _statement("""
+INSERT INTO jobs (kind, source, selection, total, rate, requested_by) VALUES ($2, $1, $3::text::jsonb, $4, $5, $6)
+RETURNING {columns}
+""")
+_REOPEN = _statement("""
+UPDATE jobs SET state = 'active', ended_at = NULL, error = NULL, leased_until = NULL
+WHERE {of_one} AND state IN ('failed', 'cancelled') AND kind <> 'backfill' RETURNING {columns}
+""")
+_TAKE = _statement("""
+UPDATE jobs SET lease = lease + 1, holder = $3, {leased}, started_at = coalesce(started_at, clock_timestamp())
+WHERE {of_one} AND state = 'active' AND kind <> 'backfill' AND {is_free} RETURNING {columns}
+""")
+_WAITING = _statement("""
+SELECT source, id FROM jobs WHERE source = ANY ($1::text[]) AND kind = ANY ($2::text[]) AND state = 'active' AND {is_free}
+ORDER BY id LIMIT 20
+""")
+_RENEW = _statement("UPDATE jobs SET {leased}, error = $4 WHERE {held} RETURNING id")
+_RECORD = _statement("UPDATE jobs SET {leased}, error = NULL, {progress} WHERE {held} RETURNING id")
+_RELEASE = _statement("UPDATE jobs SET leased_until = NULL WHERE {held} RETURNING id")
+_END = _statement("UPDATE jobs SET {ended}, {progress}, state = $9, error = $10 WHERE {held} RETURNING id")
+_CANCEL = _statement(
+    "UPDATE jobs SET {ended}, state = 'cancelled' WHERE {of_one} AND state = 'active' RETURNING {columns}"
+)
+_GET = _statement("SELECT {columns} FROM jobs WHERE source = ANY ($1::text[]) AND id = $2")
+# With one query for each source, which reads its newest jobs from the index.
+_PAGE = _statement("""
+SELECT page.* FROM unnest($1::text[]) AS wanted CROSS JOIN LATERAL (
+    SELECT {columns} FROM jobs WHERE source = wanted AND id < $2 AND kind = ANY ($4::text[]) ORDER BY id DESC LIMIT $3
+) AS page ORDER BY id DESC LIMIT $3
+""")
+_LAST = 2**63 - 1
+
+
+class Jobs:
+    """The jobs of one source.
+
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. A change may have been made nevertheless.
+    """
+
+    def __init__(self, connection: Fetches, source: str = UNNAMED) -> None:
+        self._connection = connection
+        self.source = source
+
+    async def add(self, request: JobRequest, requested_by: str) -> Job:
+        """Add a waiting job."""
+        selection = msgspec.json.encode(request.selection).decode()
+        arguments = (request.kind.value, selection, request.total, request.rate, requested_by)
+        return _job((await self._connection.fetch(_ADD, self.source, *arguments))[0])
+
+    async def reopen(self, job: int) -> Job | None:
+        """Let a failed or cancelled job wait again. Return None if it is neither, or is a backfill."""
+        return _only(await self._connection.fetch(_REOPEN, self.source, job))
+
+    async def take(self, job: int, holder: str) -> Job | None:
+        """Take the lease of a waiting job. Return None if it does not wait, or is a backfill."""
+        return _only(await self._connection.fetch(_TAKE, self.source, job, holder))
+
+    async def get(self, job: int) -> Job | None:
+        """Return a job, or None if the source has none with this ID."""
+        return await find_job(self._connection, [self.source], job)
+
+    async def cancel(self, job: int) -> Job | None:
+        """Cancel an unfinished job. The process that runs it stops before its next changes."""
+        return _only(await self._connection.fetch(_CANCEL, self.source, job))
+
+    # -- by the process that holds the lease. Each raises `LeaseLost` -----------------------------------------------
+
+    async def renew(self, held: Job, problem: str | None = None) -> None:
+        """Renew the lease, and record the problem because of which the job currently waits."""
+        _require(await self._connection.fetch(_RENEW, self.source, held.id, held.lease, problem))
+
+    async def record(self, held: Job, progress: JobProgress) -> None:
+        """Record progress, and renew the lease."""
+        _require(await self._connection.fetch(_RECORD, self.source, held.id, held.lease, *_values(progress)))
+
+    async def release(self, held: Job) -> None:
+        """Give up the lease, so that another process may take the job immediately."""
+        _require(await self._connection.fetch(_RELEASE, self.source, held.id, held.lease))
+
+    async def end(self, held: Job, state: JobState, progress: JobProgress, error: str | None = None) -> None:
+        """End the job, and record its progress in the same step."""
+        arguments = (held.id, held.lease, *_values(progress), state.value, error)
+        _require(await self._connection.fetch(_END, self.source, *arguments))
+
+
+async def find_job(connection: Fetches, sources: Collection[str], job: int) -> Job | None:
+    """Return the job with this ID, or None if none of the sources has it."""
+    return _only(await connection.fetch(_GET, [*sources], job))
+
+
+async def newest_jobs(
+    connection: Fetches,
+    sources: Collection[str],
+    limit: int,
+    before: int | None = None,
+    kinds: Collection[JobKind] = tuple(JobKind),
+) -> list[Job]:
+    """Return the newest jobs of these sources and kinds, before an ID."""
+    names = [kind.value for kind in kinds]
+    records = await connection.fetch(_PAGE, [*sources], _LAST if before is None else before, limit, names)
+    return [_job(record) for record in records]
+
+
+async def waiting_jobs(
+    connection: Fetches, sources: Collection[str], kinds: Collection[JobKind]
+) -> list[tuple[str, int]]:
+    """Return the source and the ID of the oldest jobs that wait for a process."""
+    names = [kind.value for kind in kinds if kind is not JobKind.BACKFILL]
+    return [(record["source"], record["id"]) for record in await connection.fetch(_WAITING, [*sources], names)]
+
+
+def _values(progress: JobProgress) -> tuple[Any, ...]:
+    position = msgspec.json.encode(progress.position).decode() if progress.position else None
+    return progress.done, progress.gone, progress.examined, position, progress.per_second
+
+
+def _require(records: Sequence[asyncpg.Record]) -> None:
+    if not records:
+        raise LeaseLost
+
+
+def _only(records: Sequence[asyncpg.Record]) -> Job | None:
+    return _job(records[0]) if records else None
+
+
+def _job(record: asyncpg.Record) -> Job:
+    return Job(
+        id=record["id"],
+        source=record["source"],
+        request=JobRequest(
+            JobKind(record["kind"]), msgspec.json.decode(record["selection"]), record["total"], record["rate"]
+        ),
+        requested_by=record["requested_by"],
+        requested_at=record["requested_at"],
+        state=JobState(record["state"]),
+        progress=JobProgress(
+            record["done"],
+            record["gone"],
+            record["examined"],
+            msgspec.json.decode(record["position"]) if record["position"] else {},
+            record["per_second"],
+        ),
+        lease=record["lease"],
+        holder=record["holder"],
+        started_at=record["started_at"],
+        ended_at=record["ended_at"],
+        error=record["error"],
+    )

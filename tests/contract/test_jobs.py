@@ -1,0 +1,87 @@
+"""Jobs in the table `jobs`."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from ingest.domain.backfill import BackfillRequest
+from ingest.domain.jobs import JobKind, JobProgress, JobRequest, JobState
+from ingest.store.backfills import Backfills, LeaseLost
+from ingest.store.jobs import Jobs, find_job, newest_jobs, waiting_jobs
+from ingest.store.pool import Pool
+
+REQUEST = JobRequest(JobKind.REPLAY, {"reasons": ["not_found"]}, total=7, rate=100.0)
+_PERIOD = BackfillRequest(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
+PROGRESS = JobProgress(3, 1, 9, {"orders": {"after": "7-0", "until": "9-1"}}, 2.5)
+
+
+@pytest.fixture
+async def pool(dsn: str) -> AsyncIterator[Pool]:
+    async with Pool.open(dsn, size=2) as pool:
+        yield pool
+
+
+async def test_a_job_is_taken_recorded_and_ended_by_the_holder_of_its_lease_only(pool: Pool) -> None:
+    jobs = Jobs(pool, "shop-de")
+    added = await jobs.add(REQUEST, "me")
+    assert (added.state, added.request, added.requested_by) == (JobState.WAITING, REQUEST, "me")
+
+    held = await jobs.take(added.id, "one")
+
+    assert held is not None
+    assert held.state is JobState.RUNNING
+    assert await jobs.take(added.id, "two") is None
+    await jobs.record(held, PROGRESS)
+    await jobs.release(held)
+    second = await jobs.take(added.id, "two")
+    assert second is not None
+    assert second.progress == PROGRESS
+    for change in (jobs.record(held, PROGRESS), jobs.renew(held), jobs.end(held, JobState.DONE, PROGRESS)):
+        with pytest.raises(LeaseLost):
+            await change
+    await jobs.end(second, JobState.FAILED, PROGRESS, "a problem")
+    ended = await jobs.get(added.id)
+    assert ended is not None
+    assert (ended.state, ended.error, ended.progress) == (JobState.FAILED, "a problem", PROGRESS)
+    assert ended.ended_at is not None
+
+
+async def test_a_cancelled_job_is_not_recorded_any_more_and_continues_when_it_is_reopened(pool: Pool) -> None:
+    jobs = Jobs(pool)
+    held = await jobs.take((await jobs.add(REQUEST, "me")).id, "one")
+    assert held is not None
+    await jobs.record(held, PROGRESS)
+
+    cancelled = await jobs.cancel(held.id)
+
+    assert cancelled is not None
+    assert cancelled.state is JobState.CANCELLED
+    with pytest.raises(LeaseLost):
+        await jobs.record(held, PROGRESS)
+    assert await jobs.cancel(held.id) is None
+    reopened = await jobs.reopen(held.id)
+    assert reopened is not None
+    assert (reopened.state, reopened.progress) == (JobState.WAITING, PROGRESS)
+
+
+async def test_a_source_has_many_jobs_and_one_backfill_and_all_are_in_one_list(
+    pool: Pool,
+) -> None:
+    jobs, other = Jobs(pool, "shop-de"), Jobs(pool, "shop-fr")
+    first, second = await jobs.add(REQUEST, "me"), await jobs.add(REQUEST, "me")
+    third = await other.add(JobRequest(JobKind.DROP, {"everything": True}), "me")
+    backfill = await Backfills(pool, "shop-de").add(_PERIOD, "me")
+    assert backfill is not None
+    assert await Backfills(pool, "shop-de").add(_PERIOD, "me") is None
+
+    listed = await newest_jobs(pool, ["shop-de", "shop-fr"], 10)
+
+    assert [job.id for job in listed] == [backfill.id, third.id, second.id, first.id]
+    assert [job.id for job in await newest_jobs(pool, ["shop-de"], 2, backfill.id)] == [second.id, first.id]
+    assert [job.id for job in await newest_jobs(pool, ["shop-de", "shop-fr"], 9, None, [JobKind.DROP])] == [third.id]
+    assert listed[0].request.selection["dry_run"] is False
+    assert await find_job(pool, ["shop-fr"], first.id) is None
+    kinds = [JobKind.REPLAY, JobKind.BACKFILL]
+    assert await waiting_jobs(pool, ["shop-de"], kinds) == [("shop-de", first.id), ("shop-de", second.id)]
+    assert await jobs.take(backfill.id, "one") is None
