@@ -335,7 +335,7 @@ async def test_an_unavailable_partition_that_leaves_and_returns_is_tried_again(q
         partitions = PartitionSet(lambda _: False)
         partitions.replace(opened, 1)
         with pytest.raises(QueueUnavailable):
-            await partitions.attempt(opened[1], fails())
+            await partitions.attempt(opened[1], fails)
 
         partitions.replace(opened[:1], 2)
         assert not partitions.any_down.is_set()

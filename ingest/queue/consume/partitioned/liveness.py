@@ -22,7 +22,7 @@ class PartitionedLiveness:
         """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
         partitions = self._partitions.available
         heartbeats = await together(
-            self._partitions.attempt(partition, partition.consumer.liveness.heartbeat(lifetime))
+            self._partitions.attempt(partition, partition.consumer.liveness.heartbeat, lifetime)
             for partition in partitions
         )
         has_been_silent, self._partitions.has_been_silent = self._partitions.has_been_silent, False

@@ -7,7 +7,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.consume.consumer import Consumer
@@ -85,10 +85,10 @@ class PartitionSet:
         first = random.randrange(len(available))  # noqa: S311  no secret
         return available[first:] + available[:first]
 
-    async def attempt(self, partition: Partition, call: Awaitable[_T]) -> _T:
+    async def attempt(self, partition: Partition, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
         """Return the result of a call, which fails if the partition is unavailable. Later calls leave the partition out."""
         try:
-            return await call
+            return await call(*arguments)
         except QueueUnavailable as error:
             # A server that is full, or denies access, responds. One server has all partitions or none.
             if not isinstance(error, QueueFull | UserError) and not self.have_one_owner and not partition.is_down:

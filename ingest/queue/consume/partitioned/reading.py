@@ -9,6 +9,7 @@ processes at one partition are about constant.
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
@@ -125,12 +126,9 @@ class PartitionedReading:
             replies = iter(await self._looking.call_all(commands) if commands else ())
         return await together(
             [
-                self._partitions.attempt(
-                    partition,
-                    self._by_lanes(partition, share)
-                    if partition.consumer.reading.express_has_more
-                    else self._received(partition, share, next(replies)),
-                )
+                self._partitions.attempt(partition, self._by_lanes, partition, share)
+                if partition.consumer.reading.express_has_more
+                else self._partitions.attempt(partition, self._received, partition, share, next(replies))
                 for partition, share in shares
             ]
         )
@@ -190,7 +188,7 @@ class PartitionedReading:
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Claim up to `count` entries pending under this name, other than the `known`. See `QueueReading.claim_own`."""
         for partition in self._partitions.rotated():
-            claiming = partition.consumer.reading.claim_own(count, known, counted=counted)
+            claiming = partial(partition.consumer.reading.claim_own, count, known, counted=counted)
             if claimed := await self._partitions.attempt(partition, claiming):
                 return claimed
         return []
@@ -204,7 +202,7 @@ class PartitionedReading:
 
         async def take(shares: Sequence[Share]) -> list[int]:
             claimed = await together(
-                self._partitions.attempt(partition, partition.consumer.reading.claim_abandoned(share))
+                self._partitions.attempt(partition, partition.consumer.reading.claim_abandoned, share)
                 for partition, share in shares
             )
             for each in claimed:
