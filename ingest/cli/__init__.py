@@ -48,6 +48,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Status and checks": {
         "status": "queues",
+        "top": "queues",
         "doctor": "set_up",
         "health": "servers",
     },
