@@ -191,6 +191,10 @@ class Orders:
         """Return a page of the events of an order. See `read_history`."""
         return await read_history(self._pool, self._backends.source, order_id, before, limit)
 
+    async def document(self, order_id: str) -> bytes | None:
+        """Return the raw document of a stored order as JSON, or None if none is kept."""
+        return await self._reader.document(order_id)
+
     async def page(self, selection: OrderFilter, after: OrderPosition, limit: int) -> list[dict[str, Any]]:
         """Return the next stored orders after this position, without lines. See `OrderReader.page`.
 

@@ -12,6 +12,7 @@ from ingest.api.http.admitting import Admission
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import ConfigError
 from ingest.operations.backends import Backends
+from ingest.operations.control_access import ControlAccess
 from ingest.operations.snapshots import Snapshots
 from ingest.operations.source_states import ListedSource
 from ingest.services.api_connections import RouteConnections
@@ -53,6 +54,7 @@ def console_of(
         sources.settings,
         connections.sources,
         Snapshots(connections.redis, listed),
+        ControlAccess(connections.redis, connections.pool, {each.name: each.backends for each in listed}),
     )
 
 

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from ingest.api.console.frame import ROOT, Frame
 from ingest.api.console.live import LiveData
+from ingest.api.console.operating import operating_pages
 from ingest.api.console.pages.login import LoginPages
 from ingest.api.console.pages.overview import OverviewPages
 from ingest.api.console.static_files import StaticFiles
@@ -15,6 +16,7 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.source_connections import SourceConnections
+from ingest.operations.control_access import ControlAccess
 from ingest.operations.snapshots import Snapshots
 from ingest.settings import Settings
 
@@ -30,6 +32,7 @@ class Console:
         settings_of: the settings of each source.
         sources: the connections of each source.
         snapshots: the state of all sources.
+        access: to the controls.
     """
 
     def __init__(
@@ -39,12 +42,14 @@ class Console:
         settings_of: Mapping[str, Settings],
         sources: Mapping[str, SourceConnections],
         snapshots: Snapshots,
+        access: ControlAccess,
     ) -> None:
         self._visitors = visitors
         self._settings = settings
         self._settings_of = settings_of
         self._sources = sources
         self._snapshots = snapshots
+        self._access = access
 
     def routes(self, limits: BodyLimits, is_stopping: Callable[[], bool]) -> Sequence[Route]:
         """Return all routes.
@@ -58,6 +63,7 @@ class Console:
         live = LiveData(frame, is_stopping)
         pages = [
             *OverviewPages(frame, live, self._snapshots).pages(),
+            *operating_pages(frame, live, self._sources, self._settings_of, self._access),
         ]
         login = LoginPages(frame, self._visitors, limits)
         all_pages = [*pages, *login.pages(), *live.pages()]

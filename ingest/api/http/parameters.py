@@ -75,13 +75,20 @@ class Parameters:
     def cursor(self, kind: Any) -> Any:
         """The parameter `cursor`, as `cursor_of` made it of a value of this type, or None if it is not given."""
         text = self.text("cursor")
-        if text is None:
-            return None
-        try:
-            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            return msgspec.json.decode(raw, type=kind)
-        except (binascii.Error, ValueError, msgspec.DecodeError):
-            raise invalid_cursor() from None
+        return None if text is None else decoded_cursor(text, kind)
+
+
+def decoded_cursor(text: str, kind: Any) -> Any:
+    """The value of this type in a cursor.
+
+    Raises:
+        Problem: 422 if `cursor_of` has not made it.
+    """
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(raw, type=kind)
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise invalid_cursor() from None
 
 
 def cursor_of(value: Any) -> str:

@@ -41,6 +41,9 @@ LEFT JOIN erased_orders AS e ON e.source = $1 AND e.order_id = wanted.order_id
 """  # noqa: S608  names of our own columns
 
 
+_DOCUMENT = "SELECT document::text FROM orders WHERE source = $1 AND order_id = $2"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredState:
     """The state of an order in the database.
@@ -73,6 +76,11 @@ class OrderReader:
             )
             for record in records
         }
+
+    async def document(self, order_id: str) -> bytes | None:
+        """Return the raw document of an order as JSON, or None if none is stored."""
+        records = await self._pool.fetch(_DOCUMENT, self._source, order_id)
+        return records[0]["document"].encode() if records and records[0]["document"] is not None else None
 
     async def page(self, selection: OrderFilter, after: OrderPosition, limit: int) -> list[dict[str, Any]]:
         """Return the next matching orders after this position, without lines and attributes.

@@ -1,0 +1,107 @@
+"""The polling of a source's list, and its backfills: their list, and the start of one after a preview."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from ingest.api.console.forms import Form
+from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.inputs import cursor_in, inputs_of, invalid, number_in, source_in, time_in, time_value
+from ingest.api.console.templating import url
+from ingest.api.http.failures import as_problems
+from ingest.api.http.parameters import cursor_of
+from ingest.api.http.problems import Problem
+from ingest.domain.api_key import Scope
+from ingest.domain.backfill import BackfillRequest, InvalidPeriod, period_of
+from ingest.operations import backfill as operations
+from ingest.operations.control_access import ControlAccess
+from ingest.settings import Settings
+from ingest.store.backfills import Backfills
+from ingest.store.polls import read_polls
+
+_LIMIT = 50
+
+
+class BackfillingPages:
+    """`/console/sources/backfills` and the start of a backfill."""
+
+    def __init__(self, frame: Frame, access: ControlAccess, settings: Mapping[str, Settings]) -> None:
+        self._frame = frame
+        self._access = access
+        self._settings = settings
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [
+            Page("GET", "/sources/backfills", self._show),
+            Page("GET", "/sources/backfills/start", self._preview, Scope.OPERATE),
+            Page("POST", "/sources/backfills/start", self._start, Scope.OPERATE),
+        ]
+
+    async def _show(self, visit: Visit) -> web.StreamResponse:
+        form = inputs_of(visit)
+        source = source_in(visit, form, self._settings)
+        before = cursor_in(form, int)
+        settings = self._settings[source]
+        with as_problems():
+            found = await Backfills(self._access.pool, source).newest(_LIMIT + 1, before)
+            poll = (await read_polls(self._access.pool, [source])).get(source)
+        path = "/console/sources/backfills"
+        return self._frame.render(
+            visit,
+            "backfilling/show.html",
+            source=source,
+            has_list=settings.order_list is not None,
+            every=settings.poll,
+            poll=poll,
+            backfills=found[:_LIMIT],
+            first=url(path, source=source) if before else None,
+            next=url(path, source=source, cursor=cursor_of(found[_LIMIT - 1].id)) if len(found) > _LIMIT else None,
+        )
+
+    async def _preview(self, visit: Visit) -> web.StreamResponse:
+        form = inputs_of(visit)
+        source = source_in(visit, form, self._settings)
+        self._require_list(source)
+        request = _request(form)
+        with as_problems():
+            unfinished = await Backfills(self._access.pool, source).unfinished()
+        values = {
+            "source": source,
+            "since": time_value(request.since),
+            "until": time_value(request.until),
+            "rate": request.rate,
+            "dry_run": "1" if request.dry_run else None,
+        }
+        return self._frame.render(
+            visit, "backfilling/start.html", source=source, request=request, values=values, unfinished=unfinished
+        )
+
+    async def _start(self, visit: Visit) -> web.StreamResponse:
+        source = source_in(visit, visit.form, self._settings)
+        self._require_list(source)
+        request = _request(visit.form)
+        backfills = Backfills(self._access.pool, source)
+        try:
+            with as_problems():
+                added = await operations.start(backfills, self._access.audit_log(source), request, visit.caller.name)
+        except operations.UnfinishedBackfill as error:
+            path = url("/jobs/show", id=error.job)
+            return self._frame.redirect(visit, path, "This backfill of the source is unfinished.", is_error=True)
+        return self._frame.redirect(visit, url("/jobs/show", id=added.id), "The backfill waits for a worker process.")
+
+    def _require_list(self, source: str) -> None:
+        if self._settings[source].order_list is None:
+            raise Problem(409, "no_list", "no list of orders is configured for this source")
+
+
+def _request(form: Form) -> BackfillRequest:
+    since = time_in(form, "since", "From")
+    if since is None:
+        raise invalid("From", "enter the start of the period")
+    try:
+        period = period_of(since, time_in(form, "until", "Until"), datetime.now(UTC))
+    except InvalidPeriod as error:
+        raise invalid("Period", str(error)) from error
+    return BackfillRequest(*period, number_in(form, "rate", "Rate", 0.001, 1_000_000), dry_run=form.has("dry_run"))

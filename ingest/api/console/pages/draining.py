@@ -1,0 +1,83 @@
+"""Drains worker processes, and undoes it, after a preview. Changes the log level of workers."""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.inputs import inputs_of, invalid, refused
+from ingest.api.http.failures import as_problems
+from ingest.api.http.problems import Problem
+from ingest.domain.api_key import Scope
+from ingest.domain.controls import ALL_HOSTS, LOG_LEVELS, InvalidControl
+from ingest.operations import controls
+from ingest.operations.control_access import ControlAccess
+
+
+class DrainingPages:
+    """`/console/workers/drain`, `/undrain` and `/log-level`. They concern all sources, so a limited key may not use them."""
+
+    def __init__(self, frame: Frame, access: ControlAccess) -> None:
+        self._frame = frame
+        self._access = access
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [
+            Page("GET", "/workers/drain", self._preview, Scope.OPERATE),
+            Page("POST", "/workers/drain", self._drain, Scope.OPERATE),
+            Page("POST", "/workers/undrain", self._undrain, Scope.OPERATE),
+            Page("POST", "/workers/log-level", self._log_level, Scope.OPERATE),
+        ]
+
+    async def _preview(self, visit: Visit) -> web.StreamResponse:
+        self._require_all(visit)
+        target = inputs_of(visit).text("target")
+        with as_problems():
+            found = await controls.matching(self._access, target)
+            drains = (await self._access.read()).drains
+        return self._frame.render(
+            visit, "workers/drain.html", target=target, processes=found, drained=drains.get(target)
+        )
+
+    async def _drain(self, visit: Visit) -> web.StreamResponse:
+        self._require_all(visit)
+        target = visit.form.text("target")
+        try:
+            with as_problems():
+                found = await controls.drain(self._access, target, visit.caller.name, visit.form.text("reason"))
+        except controls.NoSuchProcess as error:
+            return self._frame.redirect(visit, "/workers", str(error), is_error=True)
+        except InvalidControl as error:
+            raise refused(error) from error
+        message = f"{target}: {_counted(len(found))} begin no more orders. They do not end."
+        return self._frame.redirect(visit, "/workers", message)
+
+    async def _undrain(self, visit: Visit) -> web.StreamResponse:
+        self._require_all(visit)
+        target = visit.form.text("target")
+        try:
+            with as_problems():
+                found = await controls.undrain(self._access, target, visit.caller.name)
+        except controls.NoSuchProcess as error:
+            return self._frame.redirect(visit, "/workers", str(error), is_error=True)
+        return self._frame.redirect(visit, "/workers", f"{target}: {_counted(len(found))} begin orders again.")
+
+    async def _log_level(self, visit: Visit) -> web.StreamResponse:
+        self._require_all(visit)
+        chosen, host = visit.form.text("level"), visit.form.text("host")
+        level = next((each for each in LOG_LEVELS if each == chosen), None)
+        if chosen and level is None:
+            raise invalid("Log level", f"choose one of {', '.join(LOG_LEVELS)}")
+        with as_problems():
+            await controls.set_log_level(self._access, level, visit.caller.name, host or ALL_HOSTS)
+        message = f"The log level of the workers is {level}." if level else "The configured log level applies again."
+        return self._frame.redirect(visit, "/workers", message)
+
+    def _require_all(self, visit: Visit) -> None:
+        if visit.permitted(list(self._access.sources)) != list(self._access.sources):
+            raise Problem(403, "missing_source", "workers process all sources, and your key is limited to some of them")
+
+
+def _counted(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"

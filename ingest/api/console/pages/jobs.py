@@ -1,0 +1,129 @@
+"""The jobs of all sources with their progress, and their cancellation and resumption."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, job_id_in, sources_in
+from ingest.api.console.live import LiveData
+from ingest.api.console.templating import url
+from ingest.api.http.failures import as_problems
+from ingest.api.http.parameters import cursor_of
+from ingest.api.http.problems import Problem
+from ingest.domain.api_key import Scope
+from ingest.domain.errors import UserError
+from ingest.domain.jobs import Job, JobKind
+from ingest.operations import backfill as backfill_operations
+from ingest.operations import jobs as job_operations
+from ingest.operations.control_access import ControlAccess
+from ingest.store.audit import AuditLog
+from ingest.store.backfills import Backfills
+from ingest.store.jobs import Jobs, find_job, newest_jobs
+
+_PATH = f"{ROOT}/jobs"
+_LIMIT = 50
+NAMES = {
+    JobKind.BACKFILL: "Backfill",
+    JobKind.REPLAY: "Replay dead letters",
+    JobKind.DROP: "Drop dead letters",
+    JobKind.EXPORT: "Export dead letters",
+    JobKind.RUN_NOW: "Run retries now",
+    JobKind.DEAD_LETTER: "Dead-letter retries",
+    JobKind.ENQUEUE: "Fetch orders again",
+    JobKind.REMAP: "Remap orders",
+}
+
+
+class JobPages:
+    """`/console/jobs` and the pages below it."""
+
+    def __init__(self, frame: Frame, live: LiveData, access: ControlAccess) -> None:
+        self._frame = frame
+        self._access = access
+        live.add("jobs", self._list_part)
+        live.add("job", self._job_part)
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [
+            Page("GET", "/jobs", self._list),
+            Page("GET", "/jobs/show", self._show),
+            Page("POST", "/jobs/cancel", self._cancel, Scope.OPERATE),
+            Page("POST", "/jobs/resume", self._resume, Scope.OPERATE),
+        ]
+
+    async def _list(self, visit: Visit) -> web.StreamResponse:
+        return self._frame.render(visit, "jobs/list.html", **await self._list_model(visit))
+
+    async def _list_part(self, visit: Visit) -> str:
+        return self._frame.fragment(visit, "jobs/list_part.html", **await self._list_model(visit))
+
+    async def _list_model(self, visit: Visit) -> dict[str, Any]:
+        form = inputs_of(visit)
+        names = sources_in(visit, form, self._access.sources)
+        before = cursor_in(form, int)
+        with as_problems():
+            found = await newest_jobs(self._access.pool, names, _LIMIT + 1, before)
+        chosen = {"source": form.text("source") or None}
+        return {
+            "choices": choices_of(visit.permitted(sorted(self._access.sources))),
+            "chosen": form.text("source"),
+            "jobs": found[:_LIMIT],
+            "names": NAMES,
+            "stream": url(f"{ROOT}/events/jobs", **chosen, cursor=form.text("cursor") or None),
+            "first": url(_PATH, **chosen) if before else None,
+            "next": url(_PATH, **chosen, cursor=cursor_of(found[_LIMIT - 1].id)) if len(found) > _LIMIT else None,
+        }
+
+    async def _show(self, visit: Visit) -> web.StreamResponse:
+        return self._frame.render(visit, "jobs/show.html", job=await self._job(visit), names=NAMES)
+
+    async def _job_part(self, visit: Visit) -> str:
+        return self._frame.fragment(visit, "jobs/show_part.html", job=await self._job(visit), names=NAMES)
+
+    async def _cancel(self, visit: Visit) -> web.StreamResponse:
+        return await self._change(visit, job_operations.cancel, "The job is cancelled. Changes that it has made stay.")
+
+    async def _resume(self, visit: Visit) -> web.StreamResponse:
+        job = await self._job(visit)
+        if job.kind is JobKind.BACKFILL:
+            backfills = Backfills(self._access.pool, job.source)
+            return await self._changed(
+                visit,
+                job,
+                backfill_operations.resume(backfills, self._audit_log(job), job.id, visit.caller.name),
+                _RESUMED,
+            )
+        return await self._change(visit, job_operations.resume, _RESUMED)
+
+    async def _change(
+        self, visit: Visit, change: Callable[[Jobs, AuditLog, int, str], Awaitable[Job]], message: str
+    ) -> web.StreamResponse:
+        job = await self._job(visit)
+        changing = change(Jobs(self._access.pool, job.source), self._audit_log(job), job.id, visit.caller.name)
+        return await self._changed(visit, job, changing, message)
+
+    async def _changed(self, visit: Visit, job: Job, changing: Awaitable[object], message: str) -> web.StreamResponse:
+        is_error = False
+        try:
+            with as_problems():
+                await changing
+        except UserError as error:
+            message, is_error = str(error), True
+        return self._frame.redirect(visit, url("/jobs/show", id=job.id), message, is_error=is_error)
+
+    async def _job(self, visit: Visit) -> Job:
+        with as_problems():
+            names = visit.permitted(sorted(self._access.sources))
+            found = await find_job(self._access.pool, names, job_id_in(inputs_of(visit)))
+        if found is None:
+            raise Problem(404, "no_such_job", "there is no such job")
+        return found
+
+    def _audit_log(self, job: Job) -> AuditLog:
+        return self._access.audit_log(job.source)
+
+
+_RESUMED = "The job continues where it has ended, as soon as a process takes it."

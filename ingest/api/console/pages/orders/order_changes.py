@@ -1,0 +1,123 @@
+"""Fetches orders again and erases orders, each after a preview that shows which orders it concerns."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from ingest.api.console.forms import Form
+from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.inputs import inputs_of, invalid, source_in
+from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
+from ingest.api.console.templating import url
+from ingest.api.http.failures import as_problems
+from ingest.api.http.problems import Problem
+from ingest.api.source_connections import SourceConnections
+from ingest.domain.api_key import Scope
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order_filter import OrderPosition
+from ingest.operations.control_access import ControlAccess
+from ingest.operations.orders import erase
+from ingest.operations.refetch import refetch
+
+MOST_ORDERS = 1_000
+# Their states are shown. Searching for more would make the page slow.
+_SHOWN = 50
+
+
+class OrderChangePages:
+    """`/console/orders/refetch` and `/console/orders/erase`."""
+
+    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections], access: ControlAccess) -> None:
+        self._frame = frame
+        self._sources = sources
+        self._access = access
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [
+            Page("GET", "/orders/refetch", self._preview_refetch, Scope.OPERATE),
+            Page("POST", "/orders/refetch", self._refetch, Scope.OPERATE),
+            Page("GET", "/orders/erase", self._choose_erased, Scope.ERASE),
+            # The IDs may be too many for an address. This changes nothing.
+            Page("POST", "/orders/erase/preview", self._preview_erase, Scope.ERASE),
+            Page("POST", "/orders/erase", self._erase, Scope.ERASE),
+        ]
+
+    async def _preview_refetch(self, visit: Visit) -> web.StreamResponse:
+        form = inputs_of(visit)
+        return await self._preview(visit, "orders/refetch.html", source_in(visit, form, self._sources), _ids_in(form))
+
+    async def _refetch(self, visit: Visit) -> web.StreamResponse:
+        source, ids = source_in(visit, visit.form, self._sources), _ids_in(visit.form)
+        with as_problems():
+            await refetch(self._access.sources[source], ids, visit.caller.name)
+        return self._frame.redirect(visit, _path_of(source, ids), f"Enqueued {_counted(ids)} in the express lane.")
+
+    async def _choose_erased(self, visit: Visit) -> web.StreamResponse:
+        form = inputs_of(visit)
+        names = visit.permitted(sorted(self._sources))
+        if form.has("id"):
+            return await self._preview(visit, "orders/erase.html", source_in(visit, form, self._sources), _ids_in(form))
+        selection = filter_in(form)
+        if not selection.is_everything and (len(names) == 1 or form.text("source")):
+            source = source_in(visit, form, self._sources)
+            with as_problems():
+                rows = await self._sources[source].orders.page(selection, OrderPosition(), MOST_ORDERS + 1)
+            ids = [row["order"]["id"] for row in rows]
+            return await self._preview(
+                visit, "orders/erase.html", source, ids[:MOST_ORDERS], has_more=len(ids) > MOST_ORDERS
+            )
+        return self._frame.render(
+            visit,
+            "orders/choose_erased.html",
+            choices=[(name, name) for name in names] if len(names) > 1 else [],
+            values=values_of(selection),
+            criteria=described(selection),
+        )
+
+    async def _preview_erase(self, visit: Visit) -> web.StreamResponse:
+        source = source_in(visit, visit.form, self._sources)
+        return await self._preview(visit, "orders/erase.html", source, _ids_in(visit.form))
+
+    async def _erase(self, visit: Visit) -> web.StreamResponse:
+        source, ids = source_in(visit, visit.form, self._sources), _ids_in(visit.form)
+        with as_problems():
+            erased = await erase(self._access.sources[source], ids, visit.caller.name)
+        removed = f"{erased.rows:,} rows, {erased.retries:,} retries and {erased.dead_letters:,} dead letters"
+        return self._frame.redirect(
+            visit, _path_of(source, ids), f"Erased {_counted(ids)} for good: removed {removed}."
+        )
+
+    async def _preview(
+        self, visit: Visit, template: str, source: str, ids: Sequence[str], *, has_more: bool = False
+    ) -> web.StreamResponse:
+        orders = self._sources[source].orders
+        with as_problems():
+            states = await asyncio.gather(*(orders.locate(order_id) for order_id in ids[:_SHOWN]))
+        cancel = url(f"{ROOT}/orders/show", source=source, id=ids[0]) if len(ids) == 1 else f"{ROOT}/orders"
+        return self._frame.render(
+            visit, template, source=source, ids=ids, states=states, has_more=has_more, most=MOST_ORDERS, cancel=cancel
+        )
+
+
+def _ids_in(form: Form) -> list[str]:
+    """Return the order IDs in the fields `id`, or in the lines of the field `ids`."""
+    lines = [line.strip() for line in form.text("ids").splitlines()]
+    given = [*form.texts("id"), *(line for line in lines if line)]
+    if not given:
+        raise invalid("Order IDs", "enter at least one")
+    if len(given) > MOST_ORDERS:
+        raise invalid("Order IDs", f"at most {MOST_ORDERS:,} at a time")
+    try:
+        return [*dict.fromkeys(parse_order_id(text) for text in given)]
+    except InvalidOrderId as error:
+        raise Problem(422, "invalid_order_id", str(error)) from error
+
+
+def _path_of(source: str, ids: Sequence[str]) -> str:
+    return url("/orders/show", source=source, id=ids[0]) if len(ids) == 1 else "/orders"
+
+
+def _counted(ids: Sequence[str]) -> str:
+    return "1 order" if len(ids) == 1 else f"{len(ids):,} orders"

@@ -1,0 +1,121 @@
+"""Pauses and resumes sources, and changes the limits of a running source, each after a preview."""
+
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from ingest.api.console.forms import Form
+from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.inputs import inputs_of, invalid, number_in, refused, source_in, sources_in
+from ingest.api.console.templating import url
+from ingest.api.http.failures import as_problems
+from ingest.domain.api_key import Scope
+from ingest.domain.controls import InvalidControl
+from ingest.domain.durations import parse_duration
+from ingest.operations import controls, pauses
+from ingest.operations.control_access import ControlAccess
+from ingest.settings import Settings
+
+
+class PausingPages:
+    """`/console/sources/pause`, `/resume` and `/tune`."""
+
+    def __init__(self, frame: Frame, access: ControlAccess, settings: Mapping[str, Settings]) -> None:
+        self._frame = frame
+        self._access = access
+        self._settings = settings
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [
+            Page("GET", "/sources/pause", self._preview_pause, Scope.OPERATE),
+            Page("POST", "/sources/pause", self._pause, Scope.OPERATE),
+            Page("GET", "/sources/resume", self._preview_resume, Scope.OPERATE),
+            Page("POST", "/sources/resume", self._resume, Scope.OPERATE),
+            Page("GET", "/sources/tune", self._preview_tune, Scope.OPERATE),
+            Page("POST", "/sources/tune", self._tune, Scope.OPERATE),
+            Page("POST", "/sources/tune/reset", self._reset, Scope.OPERATE),
+        ]
+
+    async def _preview_pause(self, visit: Visit) -> web.StreamResponse:
+        return await self._preview(visit, "pausing/pause.html")
+
+    async def _preview_resume(self, visit: Visit) -> web.StreamResponse:
+        return await self._preview(visit, "pausing/resume.html")
+
+    async def _preview(self, visit: Visit, template: str) -> web.StreamResponse:
+        names = sources_in(visit, inputs_of(visit), self._access.sources)
+        with as_problems():
+            found = await pauses.preview(self._access, names)
+        return self._frame.render(visit, template, sources=found)
+
+    async def _pause(self, visit: Visit) -> web.StreamResponse:
+        names = sources_in(visit, visit.form, self._access.sources)
+        try:
+            request = pauses.PauseRequest(
+                _seconds(visit.form),
+                visit.form.text("reason"),
+                rejects_orders=visit.form.has("rejects_orders"),
+                holds_polls=visit.form.has("holds_polls"),
+            )
+        except InvalidControl as error:
+            raise refused(error) from error
+        with as_problems():
+            await pauses.pause(self._access, names, request, visit.caller.name)
+        return self._back(visit, names, f"{_listed(names)} paused. Requests in flight finish.")
+
+    async def _resume(self, visit: Visit) -> web.StreamResponse:
+        names = sources_in(visit, visit.form, self._access.sources)
+        with as_problems():
+            resumed = await pauses.resume(self._access, names, visit.caller.name)
+        return self._back(visit, names, f"{_listed(resumed)} resumed." if resumed else "No source was paused.")
+
+    async def _preview_tune(self, visit: Visit) -> web.StreamResponse:
+        source = source_in(visit, inputs_of(visit), self._access.sources)
+        with as_problems():
+            current = (await self._access.read()).tunings.get(source)
+        configured = self._settings[source]
+        return self._frame.render(visit, "pausing/tune.html", source=source, tuning=current, configured=configured)
+
+    async def _tune(self, visit: Visit) -> web.StreamResponse:
+        source = source_in(visit, visit.form, self._access.sources)
+        concurrency = number_in(visit.form, "concurrency", "Concurrency", 1, 10_000)
+        rate = number_in(visit.form, "rate", "Rate", 0.001, 1_000_000)
+        try:
+            with as_problems():
+                tuned = await controls.tune(
+                    self._access,
+                    source,
+                    visit.caller.name,
+                    concurrency=None if concurrency is None else int(concurrency),
+                    rate=rate,
+                )
+        except InvalidControl as error:
+            raise refused(error) from error
+        changed = [f"concurrency {tuned.concurrency}"] if tuned.concurrency is not None else []
+        changed += [f"rate {tuned.rate:g}/s"] if tuned.rate is not None else []
+        return self._back(visit, [source], f"Workers follow within two seconds: {' and '.join(changed)}.")
+
+    async def _reset(self, visit: Visit) -> web.StreamResponse:
+        source = source_in(visit, visit.form, self._access.sources)
+        with as_problems():
+            await controls.reset_tuning(self._access, source, visit.caller.name)
+        return self._back(visit, [source], "The configured limits apply again.")
+
+    def _back(self, visit: Visit, names: Sequence[str], message: str) -> web.StreamResponse:
+        path = url("/sources/show", source=names[0]) if len(names) == 1 else "/sources"
+        return self._frame.redirect(visit, path, message)
+
+
+def _seconds(form: Form) -> float | None:
+    text = form.text("for")
+    if not text:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise invalid("Duration", str(error)) from error
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(name or "The source" for name in names)

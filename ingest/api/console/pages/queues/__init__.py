@@ -1,0 +1,1 @@
+"""The pages about dead letters and retries."""

@@ -1,0 +1,103 @@
+"""The console's pages about orders: find, list, refetch and erase them, with live workers behind."""
+
+from collections.abc import Awaitable, Callable
+
+from browser import planted
+from browser.conftest import Visit
+from browser.deployment import CALM, HOSTILE, HOSTILE_IDS, Deployment
+from browser.visitor import Visitor
+from support import eventually
+from yarl import URL
+
+SignIn = Callable[..., Awaitable[Visitor]]
+# Each test has orders of its own. The simulated API has all of them.
+LISTED = ("536400", "536401", "536402")
+ERASED = ("536415", "536416")
+REFETCHED = "536420"
+
+
+def address(path: str, **query: str) -> str:
+    return str(URL(f"/console{path}").with_query(query))
+
+
+async def test_an_operator_finds_lists_and_opens_orders_by_keyboard(deployment: Deployment, signed_in: SignIn) -> None:
+    await deployment.enqueue(CALM, *LISTED)
+    await deployment.finished(CALM)
+    visitor = await signed_in("operate")
+
+    await visitor.goto(address("/orders", source=CALM, prefix="53640"))
+    assert await visitor.page.locator("tbody tr").count() == len(LISTED)
+    await visitor.in_each_size("orders")
+    await visitor.press(LISTED[1])
+    assert "Order 536401" in await visitor.page.inner_text("h1")
+    await visitor.in_each_size("order")
+    await visitor.press("Document")
+    assert f'"id": "{LISTED[1]}"' in await visitor.page.inner_text("pre")
+    await visitor.in_each_size("document")
+
+
+async def test_a_reader_sees_masked_customers_no_actions_and_no_documents(deployment: Deployment, visit: Visit) -> None:
+    await deployment.enqueue(CALM, LISTED[0])
+    await deployment.finished(CALM)
+    async with visit() as visitor:
+        await visitor.sign_in(deployment.keys["read"])
+        await visitor.goto(address("/orders/show", source=CALM, id=LISTED[0]))
+        text = await visitor.page.inner_text("main")
+        response = await visitor.page.goto(deployment.url + address("/orders/document", source=CALM, id=LISTED[0]))
+
+    assert "13…" in text
+    assert "13448" not in text
+    assert not any(action in text for action in ("Fetch again", "Erase", "Document"))
+    assert response is not None
+    assert response.status == 403
+
+
+async def test_an_order_is_fetched_again(deployment: Deployment, signed_in: SignIn) -> None:
+    scene = deployment.scenes[CALM]
+    await deployment.enqueue(CALM, REFETCHED)
+    await deployment.finished(CALM)
+    visitor = await signed_in("operate")
+    await visitor.goto(address("/orders/show", source=CALM, id=REFETCHED))
+    fetched = "SELECT fetched_at FROM orders WHERE source = $1 AND order_id = $2"
+    before = (await scene.sql(fetched, CALM, REFETCHED))[0][0]
+
+    await visitor.press("Fetch again…")
+    await visitor.press("Fetch again")
+
+    async def is_fetched() -> bool:
+        return bool((await scene.sql(fetched, CALM, REFETCHED))[0][0] > before)
+
+    assert "Enqueued 1 order" in await visitor.page.inner_text("[role=status]")
+    await eventually(is_fetched)
+
+
+async def test_the_orders_of_a_customer_are_erased_after_a_preview(deployment: Deployment, signed_in: SignIn) -> None:
+    scene = deployment.scenes[CALM]
+    await deployment.enqueue(CALM, *ERASED)
+    await deployment.finished(CALM)
+    visitor = await signed_in("erase")
+
+    await visitor.goto(address("/orders", source=CALM, prefix="53641"))
+    await visitor.press("Erase these…")
+    assert "Erase 2 orders" in await visitor.page.inner_text("h1")
+    assert (await scene.sql("SELECT count(*) FROM erased_orders WHERE source = $1", CALM))[0][0] == 0
+    await visitor.in_each_size("erase")
+    await visitor.press("Erase for good")
+
+    assert "removed 2 rows" in await visitor.page.inner_text("[role=status]")
+    await visitor.goto(address("/orders/show", source=CALM, id=ERASED[0]))
+    assert "erased" in await visitor.page.inner_text("h1")
+    rows = await scene.sql("SELECT actor FROM audit_log WHERE action = 'orders.erase' AND phase = 'done'")
+    assert [row["actor"] for row in rows] == ["erase"]
+
+
+async def test_scripts_in_every_field_of_an_order_stay_text(signed_in: SignIn) -> None:
+    visitor = await signed_in("operate")
+    paths = [address("/orders", source=HOSTILE)]
+    paths += [address("/orders/show", source=HOSTILE, id=order_id) for order_id in HOSTILE_IDS]
+    paths += [address("/orders/document", source=HOSTILE, id=HOSTILE_IDS[0])]
+
+    for path in paths:
+        await visitor.goto(path)
+        await planted.assert_inert(visitor)
+    await planted.assert_policy_blocks(visitor, paths[0])
