@@ -1,7 +1,7 @@
 """Calculates orders per second and latencies of one source from successive readings of its queue and of its workers' counts."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Self, TypeVar
@@ -103,17 +103,18 @@ class FlowRates:
         self._requests: Counter[str] = Counter()
         self._request_seconds = 0.0
 
-    def add(self, now: float, queue: QueueState, counts: Mapping[str, ProcessCounts]) -> Rates:
+    def add(self, now: float, queue: QueueState, counts: Mapping[str, ProcessCounts], alive: Collection[str]) -> Rates:
         """Add a reading, and return the rates.
 
         Args:
             now: monotonic seconds.
             queue: the state of the source's queue.
             counts: of each worker process that has reported.
+            alive: names of the processes with a heartbeat.
         """
         if self._samples and now - self._samples[-1].at > _LONGEST_GAP:
             self._samples.clear()
-        self._count(counts)
+        self._count(counts, alive)
         in_queue = None if queue.depth is None else queue.depth + queue.pending + queue.retries
         sample = _Sample(
             now, in_queue, dict(self._orders), dict(self._latency), dict(self._requests), self._request_seconds
@@ -123,7 +124,7 @@ class FlowRates:
             self._samples.popleft()
         return _between(self._samples[0], sample, counts.values())
 
-    def _count(self, counts: Mapping[str, ProcessCounts]) -> None:
+    def _count(self, counts: Mapping[str, ProcessCounts], alive: Collection[str]) -> None:
         for name, after in counts.items():
             before = self._known.get(name)
             if before is not None:
@@ -131,8 +132,8 @@ class FlowRates:
                 self._latency.update(grown(before.latency, after.latency))
                 self._requests.update(grown(before.requests, after.requests))
                 self._request_seconds += max(0.0, after.request_seconds - before.request_seconds)
-        # Processes that have ended do not return under the same name.
-        self._known = dict(counts)
+        # The counts of an idle process expire, and an ended process does not return.
+        self._known = {name: each for name, each in {**self._known, **counts}.items() if name in alive}
 
 
 def _between(first: _Sample, last: _Sample, counts: Iterable[ProcessCounts]) -> Rates:

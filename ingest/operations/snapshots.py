@@ -24,6 +24,7 @@ from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.redis.connection import QueueRefused
 
 EVERY = 1.0
 """Seconds for which a snapshot is shared."""
@@ -87,7 +88,7 @@ class Snapshots:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
         controls, pauses, queues, consumers = await asyncio.gather(
             self._record.read(known),
-            read_pauses(self._redis, (each.quota for each in self._sources.values())),
+            self._pauses(),
             asyncio.gather(*(self._monitors[name].state() for name in self._sources)),
             asyncio.gather(*(self._monitors[name].consumers() for name in self._sources)),
         )
@@ -106,22 +107,26 @@ class Snapshots:
         )
         return snapshot_of(at, sources, controls, tuple(self._trends))
 
+    async def _pauses(self) -> Mapping[str, float]:
+        quotas = [each.quota for each in self._sources.values()]
+        try:
+            return await read_pauses(self._redis, quotas)
+        except QueueRefused:
+            # An access control list of an earlier release does not permit them.
+            return dict.fromkeys(quotas, 0.0)
+
     async def _rates(
         self, now: float, queues: Mapping[str, QueueState], consumers: Mapping[str, Sequence[ConsumerState]]
     ) -> dict[str, Rates]:
         streams = {name: each.backends.stream for name, each in self._sources.items()}
-        alive = [
-            (streams[name], each.name) for name, found in consumers.items() for each in found if each.state == "alive"
-        ]
-        counts = await read_counts(self._redis, self._group, alive)
-        return {
-            name: self._flows[name].add(
-                now,
-                queues[name],
-                {consumer: of for (stream, consumer), of in counts.items() if stream == streams[name]},
-            )
-            for name in self._sources
-        }
+        alive = {name: [each.name for each in found if each.state == "alive"] for name, found in consumers.items()}
+        pairs = [(streams[name], each) for name, names in alive.items() for each in names]
+        counts = await read_counts(self._redis, self._group, pairs)
+        rates = {}
+        for name, names in alive.items():
+            reported = {each: counts[key] for each in names if (key := (streams[name], each)) in counts}
+            rates[name] = self._flows[name].add(now, queues[name], reported, names)
+        return rates
 
 
 def _source(

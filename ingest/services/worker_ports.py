@@ -5,6 +5,7 @@ If the process dies here, no delivery has been read through these connections, o
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,8 +22,10 @@ from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintena
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.count_reports import CountReports
 from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.sources.documents import open_decode
@@ -31,6 +34,7 @@ from ingest.sources.source import Source
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.shared_connections import SharedConnections
 from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.process_counts import process_counts
 from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
@@ -224,6 +228,8 @@ async def open_ports(
         fetching = await stack.enter_async_context(fetching_by(client, source, pace))
         decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics))
         fleet_parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
+        key = Keys.of(settings.stream, settings.group).counts + name
+        fleet_parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
         if source.order_list is not None:
             from ingest.services.list_parts import open_list_parts  # noqa: PLC0415  only some need it
 

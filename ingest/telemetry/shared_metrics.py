@@ -13,7 +13,6 @@ collectors, and an observation costs ten times as much.
 """
 
 import mmap
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -21,6 +20,9 @@ import msgspec
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.source_name import UNNAMED
+from ingest.telemetry.series import Counter, Gauge, Histogram
+
+__all__ = ["Counter", "Gauge", "Histogram", "SharedMetrics", "Spec"]
 
 _CELL = 8
 # The sources that may be added while the processes run. A section takes 2.5 KiB of memory in each process once it is used.
@@ -29,58 +31,6 @@ SPARE_SOURCES = 256
 _USED, _REMOVED = 1.0, 2.0
 _NAME_CELLS = 4
 _SECTION_HEAD = 1 + _NAME_CELLS
-
-
-class Counter:
-    """One counter series of one process."""
-
-    __slots__ = ("_at", "_cells")
-
-    def __init__(self, cells: "memoryview[float]", at: int) -> None:
-        self._cells = cells
-        self._at = at
-
-    def inc(self, by: float = 1.0) -> None:
-        """Add `by`."""
-        self._cells[self._at] += by
-
-
-class Gauge:
-    """One gauge series of one process."""
-
-    __slots__ = ("_at", "_cells")
-
-    def __init__(self, cells: "memoryview[float]", at: int) -> None:
-        self._cells = cells
-        self._at = at
-
-    def set(self, value: float) -> None:
-        """Set to `value`."""
-        self._cells[self._at] = value
-
-
-class Histogram:
-    """One histogram series of one process."""
-
-    __slots__ = ("_at", "_bounds", "_cells", "_sum_at")
-
-    def __init__(self, cells: "memoryview[float]", at: int, bounds: Sequence[float]) -> None:
-        self._cells = cells
-        self._at = at
-        self._bounds = bounds
-        self._sum_at = at + len(bounds) + 1
-
-    def observe(self, value: float) -> None:
-        """Count `value` into its bucket."""
-        self._cells[self._at + bisect_left(self._bounds, value)] += 1.0
-        self._cells[self._sum_at] += value
-
-    def observe_all(self, values: Sequence[float]) -> None:
-        """Count each of `values` into its bucket."""
-        cells, at, bounds = self._cells, self._at, self._bounds
-        for value in values:
-            cells[at + bisect_left(bounds, value)] += 1.0
-        cells[self._sum_at] += sum(values)
 
 
 class Spec(msgspec.Struct, frozen=True):

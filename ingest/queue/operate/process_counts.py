@@ -1,4 +1,4 @@
-"""Reads the counts that worker processes report, see `ingest.queue.consume.liveness`."""
+"""Reads the counts that worker processes report, see `ingest.queue.consume.count_reports`."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,6 @@ from redis.asyncio import Redis
 from ingest.domain.process_counts import ProcessCounts
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import replies, translating
-
-
-def counts_key(queue: str, group: str, consumer: str) -> str:
-    """Return the key of one consumer's counts of a source, whose queue has this name. It expires by itself."""
-    return Keys.of(queue, group).counts + consumer
 
 
 @translating
@@ -30,7 +25,7 @@ async def read_counts(
         return {}
     async with client.pipeline(transaction=False) as pipe:
         for queue, consumer in consumers:
-            pipe.get(counts_key(queue, group, consumer))
+            pipe.get(Keys.of(queue, group).counts + consumer)
         found = await replies(pipe)
     decoded = {each: _decoded(raw) for each, raw in zip(consumers, found, strict=True)}
     return {each: counts for each, counts in decoded.items() if counts is not None}

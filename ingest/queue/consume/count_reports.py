@@ -1,0 +1,60 @@
+"""Reports the counts of a worker process to Redis, for the console and `ingest top`.
+
+Each process has one key for each of its sources, which expires by itself. It is only written when a count has changed, so that idle
+processes send nothing. If a process dies here, its last counts are missing in the rates, and nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from redis.asyncio import Redis
+
+from ingest.domain.errors import Unavailable
+from ingest.domain.process_counts import ProcessCounts
+from ingest.queue.redis.connection import QueueRefused, translated
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("queue")
+_EVERY = 2.0
+# An access control list of an earlier release does not permit the key.
+_AFTER_REFUSAL = 300.0
+_LIFETIME_MS = 3_600_000
+
+
+class CountReports:
+    """The reports of one source in one process. A part of the worker, see `ingest.flow.ports.FleetPart`.
+
+    Args:
+        client: the commands are sent by it.
+        key: of the counts, see `Keys.counts`.
+        count: returns the current counts.
+    """
+
+    def __init__(self, client: Redis, key: str, count: Callable[[], ProcessCounts]) -> None:
+        self._client = client
+        self._key = key
+        self._count = count
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        reported = ProcessCounts()
+        wait = _EVERY
+        while True:
+            await asyncio.sleep(wait)
+            wait = _EVERY
+            counts = self._count()
+            if counts == reported:
+                continue
+            try:
+                with translated():
+                    await self._client.set(self._key, msgspec.json.encode(counts), px=_LIFETIME_MS)
+                reported = counts
+            except QueueRefused as error:
+                _log.warning("counts_not_reported", key=self._key, problem=str(error))
+                wait = _AFTER_REFUSAL
+            except Unavailable as error:
+                _log.debug("counts_not_reported", key=self._key, problem=str(error))
+
+    def close(self) -> None:
+        """Reports do not delay a stop."""
