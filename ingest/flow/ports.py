@@ -21,6 +21,7 @@ from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.outage import Outage
 from ingest.domain.fetch.result import Failed, Fetched
+from ingest.domain.orders.order_history import RecordedEvent
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
 
@@ -154,6 +155,20 @@ class Decode(Protocol):
         Raises:
             InvalidDocument: if it is not.
         """
+
+
+class History(Protocol):
+    """The history of orders, implemented by `ingest.store.orders.history`. Several processes may use it concurrently."""
+
+    async def add(self, events: Sequence[RecordedEvent]) -> None:
+        """Record events, committed on return. After a lost reply they may be recorded twice.
+
+        Raises:
+            RowsRefused: if the table does not accept one of them.
+        """
+
+    async def delete_old(self, keep: float) -> bool:
+        """Delete some events that are older than `keep` seconds, and return whether no others are left."""
 
 
 class Store(Protocol):

@@ -1,6 +1,6 @@
 """Lists stored orders that match a filter, over one or several sources."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -77,7 +77,7 @@ def position_of(row: Mapping[str, Any], selection: OrderFilter) -> OrderPosition
 
 async def list_orders(
     sources: Sequence[Backends], selection: OrderFilter, limit: int
-) -> AsyncIterator[Mapping[str, Any]]:
+) -> AsyncGenerator[Mapping[str, Any], None]:
     """Yield the stored orders of these sources that match, at most `limit`.
 
     Raises:

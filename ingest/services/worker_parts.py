@@ -15,7 +15,7 @@ from ingest.flow.clock import SharedClock, steady
 from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentReader
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.gate import Gate
-from ingest.flow.deliver.handler import AttemptLimits, Handler
+from ingest.flow.deliver.handler import AttemptLimits, Handler, not_recorded
 from ingest.flow.deliver.scheduler import Scheduler
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
@@ -28,6 +28,7 @@ from ingest.flow.ports import Decode
 from ingest.flow.read.reader import Reader
 from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
+from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
 from ingest.services.worker_ports import Classes, Limits, Ports, Queue, SharedParts, open_ports
@@ -85,8 +86,11 @@ def build_worker(
     gate = Gate(circuit, pace, partial(isolation.is_for_another, held) if isolation is not None else None)
     scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots if limits else None)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes, limits.buffer if limits else None)
+    recorder = None
+    if ports.history is not None:
+        recorder = Recorder(ports.history, ports.name, settings.history, heartbeats.leads)
     settlement = Settlement(
-        queue.settling, ports.store, held, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
+        queue.settling, ports.store, held, heartbeats, metrics, buffer, recorder, now=ports.clock.now, clock=clock
     )
     handler = Handler(
         ports.upstream,
@@ -95,6 +99,7 @@ def build_worker(
         circuit,
         pace,
         on_replaced=metrics.texts_replaced.inc,
+        since=recorder.since if recorder is not None else not_recorded,
     )
     executor = Executor(handler, settlement, held, scheduler, gate, circuit, isolation)
     reader = Reader(
@@ -107,6 +112,8 @@ def build_worker(
         reads=reads,
     )
     shared = list(ports.shared)
+    if recorder is not None:
+        shared.append(recorder)
     if ports.pauses is not None:
         shared.append(FleetPause(ports.pauses, pace.pauses, held, clock=clock))
     return Worker(

@@ -18,7 +18,18 @@ from ingest.flow.isolation import Isolation
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
-from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintenance, Reading, Settling, Store, Upstream
+from ingest.flow.ports import (
+    Decode,
+    FleetPart,
+    FleetPauses,
+    History,
+    Liveness,
+    Maintenance,
+    Reading,
+    Settling,
+    Store,
+    Upstream,
+)
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.consumer import Consumer
@@ -28,6 +39,7 @@ from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
+from ingest.services.order_history import open_history
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
@@ -62,6 +74,7 @@ class Ports(msgspec.Struct, frozen=True):
         clock: the queue server's time, with which `upstream` stamps documents.
         pauses: shares pauses of the external API with all processes. If None, each process keeps its own.
         shared: parts that coordinate with other processes while the worker runs.
+        history: of orders, if it is kept. `name` is the consumer in it.
     """
 
     queue: Queue
@@ -72,6 +85,8 @@ class Ports(msgspec.Struct, frozen=True):
     clock: SharedClock = msgspec.field(default_factory=SharedClock)
     pauses: FleetPauses | None = None
     shared: Sequence[FleetPart] = ()
+    history: History | None = None
+    name: str = ""
 
 
 class Classes(msgspec.Struct, frozen=True):
@@ -206,9 +221,11 @@ async def open_ports(
             return await stack.enter_async_context(opening)
 
         store = await until_ready("postgres", open_store)
+        records = shared.store if shared is not None else None
+        history = await stack.enter_async_context(open_history(settings, records))
         consumer = await until_ready("redis", open_consumer)
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
-        # With a quota, other processes receive a pause immediately, with their next lease.
+        # With a quota, other processes receive a pause with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
         fleet, quota = await stack.enter_async_context(open_quota(source, connections, metrics, clock.utc, pauses.ask))
         per_request = source.orders_per_request
@@ -233,8 +250,7 @@ async def open_ports(
         if source.order_list is not None:
             from ingest.services.list_parts import open_list_parts  # noqa: PLC0415  only some need it
 
-            records = shared.store if shared is not None else None
             opened = open_list_parts(settings, source, connections, metrics, clock.utc, pace, quota, name, records)
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
-        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts)
+        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts, history, name)

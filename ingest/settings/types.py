@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ingest.domain.durations import parse_duration
 from ingest.domain.partitions import MOST_PARTITIONS
 
 LONGEST = 1e9
@@ -41,6 +42,17 @@ def lower(value: object) -> object:
 def upper(value: object) -> object:
     """Return a text in upper case, and other values unchanged."""
     return value.upper() if isinstance(value, str) else value
+
+
+def keeping(value: object) -> object:
+    """Return the seconds of `off` or of a duration such as `30d`, and other values unchanged.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if not isinstance(value, str):
+        return value
+    return 0.0 if value.lower() == "off" else parse_duration(value)
 
 
 def check_tables(text: str) -> str:
@@ -84,6 +96,9 @@ Scopes = Annotated[str, Field(min_length=1), AfterValidator(_check_scopes)]
 """Scopes of API keys that the console uses, separated by commas."""
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(lower)]
 """A switch."""
+
+Keeping = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False), BeforeValidator(keeping)]
+"""How long something is kept, or 0 if it is not."""
 
 
 class Topic(BaseSettings):

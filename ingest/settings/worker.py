@@ -7,6 +7,7 @@ from pydantic import Field
 from ingest.settings.types import (
     LONGEST,
     Concurrency,
+    Keeping,
     KeyPart,
     NotEmpty,
     NotNegative,
@@ -51,6 +52,10 @@ class WorkerSettings(Topic):
     )
     batch_bytes: Positive = Field(
         64 * 1024 * 1024, description="Maximum size of the documents between fetch and commit in each process, in bytes"
+    )
+    history: Keeping = Field(
+        0.0,
+        description="How long the history of each order is kept in PostgreSQL, such as 30d (0 or off: none is kept)",
     )
     shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")
     backlog_limit: NotNegative = Field(0, description="Backlog above which producers wait (0: no limit)")

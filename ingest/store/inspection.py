@@ -14,7 +14,7 @@ from ingest.domain.errors import StoreLocked, StoreUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import connect
 from ingest.store.orders.columns import COLUMNS
-from ingest.store.orders.order_store import plan_upsert
+from ingest.store.orders.upsert import plan_upsert
 from ingest.store.partitioning.partitioning import PARTITION_KEY, has_copy
 from ingest.store.privileges import RUNTIME_PRIVILEGES
 from ingest.store.schema import SchemaMismatch, check_schema, is_contracted, migrations

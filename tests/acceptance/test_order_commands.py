@@ -1,5 +1,6 @@
 """`ingest order` and `ingest retries` as people and scripts use them."""
 
+import asyncio
 import json
 import os
 import pwd
@@ -13,9 +14,12 @@ import pytest
 from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
 from dead_letter_entries import dead_fields
 from redis import Redis
-from support import Cli, eventually_sync
+from support import INSERT_ORDER, Cli, connected, eventually_sync
 
+from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
 from ingest.queue.layout.keys import Keys
+from ingest.store.orders.history import HistoryStore
+from ingest.store.pool import Pool
 
 
 @pytest.fixture
@@ -257,3 +261,63 @@ def test_orders_to_be_fetched_again_are_queued_in_the_express_lane(cli: Cli, red
 
     assert (done.returncode, json.loads(done.stdout)) == (0, {"source": "", "enqueued": ["A", "B"], "stored": 0})
     assert [fields[b"order_id"] for _, fields in redis.xrange(keys.express)] == [b"A", b"B"]
+
+
+# -- list and history -----------------------------------------------------------------------------------------------
+
+
+def store(dsn: str, *order_ids: str, hours_ago: float = 0.0) -> None:
+    async def insert() -> None:
+        async with connected(dsn) as sql:
+            for order_id in order_ids:
+                await sql.execute(INSERT_ORDER, order_id)
+            await sql.execute(
+                "UPDATE orders SET ingested_at = now() - make_interval(secs => $2) WHERE order_id = ANY ($1)",
+                list(order_ids),
+                hours_ago * 3600,
+            )
+
+    asyncio.run(insert())
+
+
+def test_orders_are_listed_by_the_time_of_their_last_change(cli: Cli, dsn: str) -> None:
+    store(dsn, "old", hours_ago=5)
+    store(dsn, "b", hours_ago=1.2)
+    store(dsn, "a", hours_ago=1.1)
+
+    listed = cli.run("order", "list", "--stored-between", "2h", "now", "--json")
+    table = cli.run("order", "list", "--stored-between", "2h", "1h", "--limit", "1")
+    nothing = cli.run("order", "list", "--status", "unheard of")
+    wrong = cli.run("order", "list", "--stored-between", "1h", "2h")
+
+    assert [each["order"]["id"] for each in lines(listed.stdout)] == ["b", "a"]
+    assert [line.split()[0] for line in table.stdout.splitlines()] == ["order", "b"]
+    assert table.stderr == "there are more than these 1: --limit lists more\n"
+    assert (nothing.stdout, nothing.stderr, nothing.returncode) == ("", "no stored order matches\n", 0)
+    assert_one_line(wrong, 2)
+
+
+def test_the_history_of_an_order_is_shown_below_it_and_in_json(cli: Cli, dsn: str) -> None:
+    store(dsn, "A")
+
+    async def record() -> None:
+        async with Pool.open(dsn, size=1) as pool:
+            note = DeliveryNote("A", 2, 1769846400.0, "webhook:shop", None, "worker-1", 0.1234)
+            error = "HTTP 503 \x1b[31m"
+            retried = RecordedEvent(note, HistoryEvent.RETRIED, 60.0, 5.0, "http_status", error)
+            await HistoryStore(pool).add([retried])
+
+    asyncio.run(record())
+
+    shown = cli.run("order", "show", "A")
+    hidden = cli.run("order", "show", "A", "--history", "0")
+    [as_json] = lines(cli.run("order", "show", "A", "--json").stdout)
+
+    heading, enqueued, retried = shown.stdout.splitlines()[-3:]
+    assert heading == "  history:"
+    assert enqueued == "    2026-01-31 08:00:00.000  enqueued by webhook:shop"
+    assert (
+        "attempt 2 (request of 0.123 s, worker-1) failed: http_status: HTTP 503 \\x1b[31m; next attempt at" in retried
+    )
+    assert "history" not in hidden.stdout
+    assert [event["event"] for event in as_json["history"]] == ["enqueued", "retried"]

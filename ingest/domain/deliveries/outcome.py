@@ -20,12 +20,14 @@ class Store(msgspec.Struct, frozen=True, gc=False):
         fetched_at: when the document was requested, or pushed.
         size: bytes of the document or of the transform's result, for which buffer space has been acquired.
         document: the document, if it is to be kept.
+        took: seconds of the request, if they are recorded.
     """
 
     orders: tuple[StorableOrder, ...]
     fetched_at: datetime
     size: int
     document: bytes | None = None
+    took: float | None = None
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -35,19 +37,26 @@ class Retry(msgspec.Struct, frozen=True):
         after: seconds from now.
         attempt: the `attempt` of the next delivery.
         reason: the label in the metrics.
+        took: seconds of the request, if they are recorded.
     """
 
     after: float
     attempt: int
     reason: RetryReason
     error: str
+    took: float | None = None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """No retry will help. Move the entry to the dead letters."""
+    """No retry will help. Move the entry to the dead letters.
+
+    Attributes:
+        took: seconds of the request, if they are recorded.
+    """
 
     reason: DeadReason
     error: str
+    took: float | None = None
 
 
 class Release(msgspec.Struct, frozen=True):

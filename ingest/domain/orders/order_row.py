@@ -9,6 +9,7 @@ from typing import Self
 
 import msgspec
 
+from ingest.domain.orders.order_history import DeliveryNote
 from ingest.domain.orders.plain_order import StorableOrder
 
 # A time further ahead of the queue's clock does not count as the version, because later documents would count as older.
@@ -16,7 +17,7 @@ MOST_AHEAD = timedelta(days=1)
 
 
 class OrderRow(msgspec.Struct, frozen=True, gc=False):
-    """One row to store, made from an order and its delivery. The fields are in the order of the table's columns.
+    """One row to store, made from an order and its delivery. The fields are in the order of the table's columns, and `note` is the last.
 
     Attributes:
         total: the exact sum of its lines in decimal notation.
@@ -26,6 +27,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
         enqueued_at: Unix seconds.
         attributes: a JSON object, or None without attributes.
         document: the JSON document of the order, if it is to be kept.
+        note: about the delivery, if the history of the order is kept.
     """
 
     order_id: str
@@ -42,6 +44,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     enqueued_at: float
     attributes: str | None
     document: str | None
+    note: DeliveryNote | None = None
 
     @classmethod
     def of(
@@ -51,6 +54,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
         attempts: int,
         enqueued_at: float,
         document: str | None = None,
+        note: DeliveryNote | None = None,
     ) -> Self:
         """Return the row of an order. The rows of one document share its text."""
         return cls(
@@ -68,6 +72,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
             enqueued_at,
             order.attributes_json().decode() if order.attributes else None,
             document,
+            note,
         )
 
     @property

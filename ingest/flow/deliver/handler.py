@@ -59,11 +59,16 @@ class _Request(msgspec.Struct, frozen=True):
 _FIRST = _Request()
 
 
+def not_recorded(_: float) -> None:
+    """Return no seconds, because no history is kept."""
+
+
 class Handler:
     """Fetches the order of a delivery, checks it, and returns the outcome.
 
     Args:
         on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
+        since: returns the seconds since a request began, by the clock of `Exchange.started_at`, if they are recorded.
     """
 
     def __init__(
@@ -76,8 +81,10 @@ class Handler:
         *,
         draw: Callable[[float, float], float] = random.uniform,
         on_replaced: Callable[[], None] = ignored,
+        since: Callable[[float], float | None] = not_recorded,
     ) -> None:
         self._on_replaced = on_replaced
+        self._since = since
         self._upstream = upstream
         self._documents = documents
         self._limits = limits
@@ -103,8 +110,9 @@ class Handler:
             return await self._read_pushed(delivery, delivery.document)
         request = delivery.request(delivery.order_id, this.together)
         result = await fetch(request)
+        took = self._since(result.exchange.started_at)
         if isinstance(result, Failed):
-            return await self._after_failed(delivery, request, result, this)
+            return _timed(await self._after_failed(delivery, request, result, this), took)
         outcome: Outcome
         try:
             outcome = await self._documents.read(result.body, request, result.requested_at)
@@ -112,11 +120,11 @@ class Handler:
             outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:
             failed = Failed(_fault_of(error, result.body), result.exchange)
-            return await self._after_failed(delivery, request, failed, this)
+            return _timed(await self._after_failed(delivery, request, failed, this), took)
         self._record_response(request, result)
         # A valid document proves that the API works, even if the transform has failed for it.
         self._circuit.record_success(request, result.exchange.started_at)
-        return outcome
+        return _timed(outcome, took)
 
     async def _read_pushed(self, delivery: Delivery, document: bytes) -> Outcome:
         request, at = delivery.request(str(delivery.order_id)), delivery.pushed_at()
@@ -203,6 +211,13 @@ class Handler:
             return DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, error)
         delay = retry_delay(delivery.attempt, self._draw) if after is None else after
         return Retry(delay, delivery.attempt + 1, reason, error)
+
+
+def _timed(outcome: Outcome, took: float | None) -> Outcome:
+    """The outcome with the seconds of its request, unless a later request has decided it."""
+    if took is None or isinstance(outcome, Release) or outcome.took is not None:
+        return outcome
+    return msgspec.structs.replace(outcome, took=took)
 
 
 def _fault_of(error: InvalidDocument, body: bytes) -> TransientFault | PermanentFault:

@@ -10,9 +10,11 @@ from contextlib import contextmanager, suppress
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import Store
+from ingest.domain.orders.order_history import HistoryEvent
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.held import Held
 from ingest.flow.settle.acks import Acks
+from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.refused_rows import RefusedRows
 from ingest.flow.settle.rows import Item
 from ingest.flow.settle.writer import Writer
@@ -31,9 +33,19 @@ class Batches:
     Args:
         held: the deliveries in flight, which may bring further orders.
         rows: most rows of a batch.
+        recorder: of the history of the orders, if it is kept.
     """
 
-    def __init__(self, writer: Writer, acks: Acks, refused: RefusedRows, held: Held, rows: int) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        acks: Acks,
+        refused: RefusedRows,
+        held: Held,
+        rows: int,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._recorder = recorder
         self._enough = min(_ENOUGH, rows)
         self._writer = writer
         self._acks = acks
@@ -47,10 +59,13 @@ class Batches:
     def add(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery with the next batch, and ack it then."""
         document = None if outcome.document is None else outcome.document.decode()
+        note = None if self._recorder is None else self._recorder.note(delivery, outcome.took)
         rows = [
-            OrderRow.of(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, document)
+            OrderRow.of(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, document, note)
             for order in outcome.orders
         ]
+        if self._recorder is not None and not rows:
+            self._recorder.add(delivery, HistoryEvent.SKIPPED, outcome.took)
         self._gathered.append(Item(delivery, rows, outcome.size))
         self._wake.set()
 

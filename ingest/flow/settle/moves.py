@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import DeadLetter, Retry
+from ingest.domain.orders.order_history import HistoryEvent
 from ingest.flow.availability import until_available
 from ingest.flow.held import Held
 from ingest.flow.ports import Settling
+from ingest.flow.settle.recorder import Recorder
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
 
@@ -19,9 +21,14 @@ _Released = tuple[EntryRef, str | None]
 
 
 class Moves:
-    """The moves of one process's entries."""
+    """The moves of one process's entries.
 
-    def __init__(self, queue: Settling, held: Held, metrics: WorkerMetrics) -> None:
+    Args:
+        recorder: of their history, if it is kept.
+    """
+
+    def __init__(self, queue: Settling, held: Held, metrics: WorkerMetrics, recorder: Recorder | None = None) -> None:
+        self._recorder = recorder
         self._queue = queue
         self._held = held
         self._metrics = metrics
@@ -47,6 +54,7 @@ class Moves:
         if moved:
             self._metrics.orders["retried"].inc()
             self._metrics.retries[outcome.reason.value].inc()
+            self._record(delivery, HistoryEvent.RETRIED, outcome, outcome.after)
         return moved
 
     async def dead_letter(self, delivery: Delivery, outcome: DeadLetter) -> None:
@@ -55,7 +63,15 @@ class Moves:
         self._held.remove(delivery)
         if moved:
             self._metrics.orders["dead"].inc()
+            self._record(delivery, HistoryEvent.DEAD_LETTERED, outcome)
             _log.error("dead_lettered", **_about(delivery), reason=outcome.reason.value, error=outcome.error)
+
+    def _record(
+        self, delivery: Delivery, event: HistoryEvent, outcome: Retry | DeadLetter, after: float | None = None
+    ) -> None:
+        if self._recorder is not None:
+            about = {"reason": outcome.reason.value, "error": outcome.error}
+            self._recorder.add(delivery, event, outcome.took, after=after, **about)
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Release entries. Entries that are released during a call go with the next call."""

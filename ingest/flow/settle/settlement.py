@@ -16,6 +16,7 @@ from ingest.flow.ports import Store as OrderStore
 from ingest.flow.settle.acks import Acks
 from ingest.flow.settle.batches import Batches
 from ingest.flow.settle.moves import Moves
+from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.refused_rows import RefusedRows
 from ingest.flow.settle.writer import Writer
 from ingest.telemetry.metrics import WorkerMetrics
@@ -29,6 +30,7 @@ class Settlement:
 
     Args:
         buffer: the space that an order has acquired before. Released when it is settled.
+        recorder: of the history of the orders, if it is kept.
         now: wall clock in Unix seconds, for latencies.
     """
 
@@ -40,16 +42,17 @@ class Settlement:
         heartbeats: Heartbeats,
         metrics: WorkerMetrics,
         buffer: BufferLimit,
+        recorder: Recorder | None = None,
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._buffer = buffer
-        self.moves = Moves(queue, held, metrics)
+        self.moves = Moves(queue, held, metrics, recorder)
         writer = Writer(store, held, heartbeats, metrics, buffer.rows, now=now)
         self._acks = acks = Acks(queue, heartbeats, held, buffer)
         refused = RefusedRows(writer, acks, self.moves, buffer, clock=clock)
-        self._batches = Batches(writer, acks, refused, held, buffer.rows)
+        self._batches = Batches(writer, acks, refused, held, buffer.rows, recorder)
 
     def store(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery, and ack its entry, with the next batch."""

@@ -9,6 +9,8 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from ingest.domain.deliveries.delivery import Effect, EntryRef
 from ingest.domain.errors import (
     RowsRefused,
@@ -137,7 +139,9 @@ class Writer:
 
     async def accepts(self, stored: Item) -> bool:
         """Whether the table still accepts rows that it has accepted before, which does not change them."""
-        effects = await until_available("postgres", self._unless_refused, self._store.upsert, stored.rows)
+        # This is no event of the order.
+        rows = [msgspec.structs.replace(row, note=None) for row in stored.rows]
+        effects = await until_available("postgres", self._unless_refused, self._store.upsert, rows)
         return effects is not None and Effect.SUPPRESSED not in effects
 
     async def would_update(self, stored: Item) -> bool:

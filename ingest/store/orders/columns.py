@@ -131,4 +131,4 @@ MADE = made_from(
 
 def arguments(rows: Sequence[OrderRow]) -> list[tuple[Any, ...]]:
     """Return the values of the rows for each column of `SENT`."""
-    return list(zip(*map(astuple, rows), strict=True)) if rows else [()] * len(SENT)
+    return list(zip(*map(astuple, rows), strict=True))[: len(SENT)] if rows else [()] * len(SENT)

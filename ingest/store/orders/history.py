@@ -22,9 +22,6 @@ _DELETED_AT_ONCE = 5_000
 _LONGEST_ERROR = 500
 _STATUS = re.compile(r"\bHTTP (\d{3})\b")
 
-NOTE_TYPES = ("text", "integer", "float8", "text", "float8", "text", "real")
-"""The SQL types of the fields of `DeliveryNote`."""
-
 # Erased orders have no history. Erasing locks the table against this statement.
 _ADD = """
 INSERT INTO order_history (source, order_id, at, event, attempt, took, enqueued_at, replayed_at, next_at, origin, reason, error, worker)
@@ -122,11 +119,6 @@ class HistoryStore:
             older = shown[-1]["at"]
         entries = [entry for row in shown for entry in _entries(row)]
         return OrderHistory(tuple(sorted(entries, key=lambda entry: entry.at, reverse=True)), older)
-
-
-def note_arguments(notes: Sequence[DeliveryNote]) -> list[tuple[Any, ...]]:
-    """Return the values of notes for each of `NOTE_TYPES`."""
-    return list(zip(*map(_values, notes), strict=True)) if notes else [()] * len(NOTE_TYPES)
 
 
 def _values(note: DeliveryNote) -> tuple[Any, ...]:

@@ -18,7 +18,8 @@ from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
-from ingest.store.orders.columns import COLUMNS, MADE, Update, arguments, named, updated
+from ingest.store.orders.columns import arguments
+from ingest.store.orders.upsert import SUPPRESSED, UPSERT, UPSERT_RECORDED, note_arguments
 from ingest.store.statements import Statements
 from ingest.store.translation import may_be_of_a_row
 
@@ -27,60 +28,6 @@ _LOCK_SHARE = 2 / 15
 # The resolution of PostgreSQL's timestamps.
 _MOMENT = timedelta(microseconds=1)
 _TABLES = "LOCK TABLE orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN ACCESS SHARE MODE"
-
-_CONTENT = [column for column in COLUMNS if column.is_content]
-_ALWAYS = updated(Update.ALWAYS)
-_IF_DIFFERS = updated(Update.IF_CONTENT_DIFFERS)
-_CHANGED_AT = "statement_timestamp() + interval '1 microsecond'"
-_CHANGED = named("CASE WHEN differs THEN excluded.{} ELSE o.{} END", _IF_DIFFERS)
-
-# A row is updated only by a newer version. A newer version with the same content is not a change, but it advances the row's version and
-# fetched_at. Otherwise a late document from in between would count as newer than the confirmed content. No other column is written
-# then: no index contains these columns, so the update stays in its page if possible, and long lines are not rewritten. `ingested_at`
-# is the statement's time, which distinguishes a change from a confirmation, and a microsecond later in a changed row, because `xmax`
-# cannot be read from a partitioned table. Rows are locked in the order of their keys, so that batches do not deadlock.
-_UPSERT = f"""
-WITH made AS (
-    {MADE}
-), erased AS (
-    SELECT order_id FROM erased_orders WHERE source = $1 AND order_id = ANY ($2::text[])
-), written AS (
-    INSERT INTO orders AS o
-           ({named("{}")})
-    SELECT {named("{}")}
-    FROM made
-    WHERE order_id NOT IN (SELECT order_id FROM erased)
-    ORDER BY order_id COLLATE "C"
-    ON CONFLICT (source, order_id) DO UPDATE
-    SET {named("{} = excluded.{}", _ALWAYS)},
-        ({named("{}", _IF_DIFFERS)}) = (
-            SELECT {_CHANGED.replace("excluded.ingested_at", _CHANGED_AT)}
-            FROM (SELECT ({named("o.{}", _CONTENT)})
-                         IS DISTINCT FROM
-                         ({named("excluded.{}", _CONTENT)}) AS differs OFFSET 0) AS content)
-    WHERE (o.version, o.fetched_at) < (excluded.version, excluded.fetched_at)
-    RETURNING order_id, CASE ingested_at WHEN statement_timestamp() THEN 'inserted'
-                                         WHEN {_CHANGED_AT} THEN 'changed'
-                                         ELSE 'unchanged' END AS effect
-)
-SELECT order_id, effect FROM written
-UNION ALL
-SELECT order_id, 'erased' FROM erased
-"""  # noqa: S608  names of our own columns; all values are parameters
-
-# Finds rows that a trigger has prevented, after the commit of a statement that did not report them. A row is also not reported if an
-# equal or newer version is stored, perhaps by another worker.
-_SUPPRESSED = f"""
-WITH made AS (
-    {MADE}
-)
-SELECT order_id
-FROM made LEFT JOIN orders AS o USING (source, order_id)
-WHERE NOT EXISTS (SELECT FROM erased_orders AS erased WHERE erased.source = $1 AND erased.order_id = made.order_id)
-  AND (o.version IS NULL
-       OR (o.version, o.fetched_at) < (made.version, made.fetched_at)
-          AND ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}))
-"""  # noqa: S608  names of our own columns; all values are parameters
 
 # Tries the kind of lock that an update takes, because the row locks of other transactions are not visible.
 _LOCKED = """
@@ -153,14 +100,18 @@ class OrderStore:
         self, rows: Sequence[OrderRow], fetch: Callable[..., Awaitable[list[asyncpg.Record]]]
     ) -> list[Effect]:
         newest = _newest(rows)
-        sent = (self._source, *arguments([newest[key] for key in sorted(newest)]))
+        stored = [newest[key] for key in sorted(newest)]
+        statement, noted = UPSERT, note_arguments(rows, stored)
+        if noted:
+            statement = UPSERT_RECORDED
+        sent = (self._source, *arguments(stored), *noted)
         with _rows_blamed():
             try:
-                records = await fetch(_UPSERT, *sent)
+                records = await fetch(statement, *sent)
             except RowsRefused as error:
                 if not _is_first_key(error):
                     raise
-                records = await fetch(_UPSERT, *sent)
+                records = await fetch(statement, *sent)
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         suppressed = set()
         if len(effects) < len(newest):
@@ -176,7 +127,7 @@ class OrderStore:
     async def _suppressed(self, rows: Sequence[OrderRow]) -> set[str]:
         """Return the unreported orders that the statement should have stored."""
         try:
-            records = await self._connection.fetch(_SUPPRESSED, self._source, *arguments(rows))
+            records = await self._connection.fetch(SUPPRESSED, self._source, *arguments(rows))
         except StoreLocked as error:
             # A table is locked. `StoreLocked` would mean that no row was stored, which is not the case.
             raise StoreUnavailable(str(error)) from error
@@ -192,7 +143,7 @@ class OrderStore:
         newest = {row.order_id: row for row in sorted(rows, key=lambda row: row.age)}
         later = [msgspec.structs.replace(row, fetched_at=row.fetched_at + _MOMENT) for _, row in sorted(newest.items())]
         with _rows_blamed():
-            records = await self._connection.fetch_rolled_back(_UPSERT, self._source, *arguments(later))
+            records = await self._connection.fetch_rolled_back(UPSERT, self._source, *arguments(later))
         return any(effect != Effect.ERASED for _, effect in records)
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:
@@ -239,12 +190,3 @@ def _newest(rows: Sequence[OrderRow]) -> dict[str, OrderRow]:
         if other is None or other.age < row.age:
             newest[row.order_id] = row
     return newest
-
-
-async def plan_upsert(connection: asyncpg.Connection) -> None:
-    """Plan the statement that stores a batch, without running it, to check tables, columns and privileges.
-
-    Raises:
-        asyncpg.PostgresError: the statement cannot be run.
-    """
-    await connection.fetch(f"EXPLAIN {_UPSERT}", UNNAMED, *arguments([]))
