@@ -10,10 +10,10 @@ from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
 from ingest.process.lifecycle import unless
 from ingest.services.configured_sources import ConfiguredSource
+from ingest.services.shared_parts import SharedParts, shared_parts
 from ingest.services.source_workers import SourceWorkers
 from ingest.services.sources_reload import SourcesReload
 from ingest.services.worker_parts import open_worker
-from ingest.services.worker_ports import SharedParts, shared_parts
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics

@@ -3,8 +3,8 @@
 If the process dies here, no delivery has been read through these connections, or it is pending under the name of the consumer.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import SharedClock
 from ingest.flow.deliver.decoding import OrderDecoder
-from ingest.flow.isolation import Isolation
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -31,7 +30,6 @@ from ingest.flow.ports import (
     Upstream,
 )
 from ingest.flow.read.reader import BLOCK
-from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.count_reports import CountReports
 from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
@@ -40,11 +38,11 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.services.order_history import open_history
+from ingest.services.shared_parts import SharedParts
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
 from ingest.store.orders.order_store import OrderStore
-from ingest.store.shared_connections import SharedConnections
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.process_counts import process_counts
 from ingest.upstream.client import UpstreamClient
@@ -95,74 +93,6 @@ class Classes(msgspec.Struct, frozen=True):
     consumer: type[Consumer] = Consumer
     store: type[OrderStore] = OrderStore
     upstream: type[UpstreamClient] = UpstreamClient
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """The shares of one source.
-
-    Attributes:
-        slots: of the orders in flight.
-        buffer: of the documents between fetch and commit, and of their bytes.
-        isolation: of entries, from the other sources.
-    """
-
-    slots: Share
-    buffer: tuple[Share, Share]
-    isolation: Isolation
-
-
-class SharedParts(msgspec.Struct, frozen=True):
-    """The parts that the sources of one process share.
-
-    Attributes:
-        queue: connections to Redis.
-        store: connections to PostgreSQL.
-        clock: the queue server's time.
-        slots: orders in flight.
-        rows: documents between fetch and commit.
-        size: bytes of these documents.
-        isolation: of entries that may kill the process.
-    """
-
-    queue: QueueConnections
-    store: SharedConnections
-    clock: SharedClock
-    slots: Shares
-    rows: Shares
-    size: Shares
-    isolation: Isolation
-
-    @contextmanager
-    def limits(self) -> Iterator[Limits]:
-        """Give a source its share of each limit while the block runs."""
-        with ExitStack() as stack:
-
-            def share_of(shares: Shares) -> Share:
-                share = shares.add()
-                stack.callback(shares.remove, share)
-                return share
-
-            yield Limits(share_of(self.slots), (share_of(self.rows), share_of(self.size)), self.isolation)
-
-
-@asynccontextmanager
-async def shared_parts(settings: "Settings") -> AsyncIterator[SharedParts]:
-    """Open the parts that the sources of one process share. Waits for unavailable servers.
-
-    Raises:
-        UserError: a server denies access.
-    """
-    async with AsyncExitStack() as stack:
-
-        async def open_connections() -> SharedConnections:
-            dsn = settings.postgres_dsn.get_secret_value()
-            return await stack.enter_async_context(SharedConnections.open(dsn))
-
-        store = await until_ready("postgres", open_connections)
-        queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
-        totals = (settings.concurrency, settings.batch_rows, settings.batch_bytes)
-        slots, rows, size = map(Shares, totals)
-        yield SharedParts(queue, store, SharedClock(), slots, rows, size, Isolation())
 
 
 @asynccontextmanager
@@ -225,7 +155,7 @@ async def open_ports(
         history = await stack.enter_async_context(open_history(settings, records))
         consumer = await until_ready("redis", open_consumer)
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
-        # With a quota, other processes receive a pause with their next lease.
+        # With a quota, other processes receive a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
         fleet, quota = await stack.enter_async_context(open_quota(source, connections, metrics, clock.utc, pauses.ask))
         per_request = source.orders_per_request
