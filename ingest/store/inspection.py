@@ -91,6 +91,28 @@ WITH RECURSIVE found (source) AS (
 )
 SELECT source FROM found WHERE source IS NOT NULL
 """
+# The locks that conflict with the lock of an INSERT. Without further rights, a role does not see how long another role's transaction is open.
+_LOCKERS = """
+SELECT DISTINCT pid, usename AS role, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE relation IN (to_regclass('orders'), to_regclass('erased_orders')) AND granted
+  AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+ORDER BY pid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Locker:
+    """A session that has locked our tables.
+
+    Attributes:
+        pid: of its server process.
+        seconds: for which its transaction has been open, or None if our role may not see it.
+    """
+
+    pid: int
+    role: str
+    seconds: float | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,6 +140,7 @@ class PostgresFacts:
         retyped: columns of `orders` with another type, such as `total is integer instead of numeric`.
         not_planned: any other reason why the statement that stores orders cannot be run.
         is_locked: whether that statement would wait for another transaction's lock.
+        lockers: the sessions with such a lock.
         some_orders: ID of a stored order of each source, or None.
         stored_sources: the sources with stored orders.
     """
@@ -150,6 +173,7 @@ class PostgresFacts:
     retyped: Sequence[str] = ()
     not_planned: str = ""
     is_locked: bool = False
+    lockers: Sequence[Locker] = ()
     some_orders: Mapping[str, str | None] = field(default_factory=dict)
     stored_sources: Sequence[str] = ()
 
@@ -227,5 +251,7 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, sources:
                 facts.stored_sources = [name for (name,) in await connection.fetch(_SOURCES)]
     except StoreLocked:
         facts.is_locked = True
+        with translated():
+            facts.lockers = [Locker(**row) for row in await connection.fetch(_LOCKERS)]
     except StoreUnavailable as error:
         facts.not_planned = str(error)

@@ -1,6 +1,7 @@
 """`ingest doctor` names each fault of a PostgreSQL, on a real one that has it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -244,6 +245,7 @@ async def test_a_table_that_somebody_has_locked_is_a_fault(set_up: SetUp, dsn: s
         (locked,) = await set_up.faults(Area.POSTGRES)
 
     assert "another transaction has locked" in locked
+    assert re.search(r"process \d+ of the role \w+ for \d+ s", locked)
 
 
 async def test_a_database_that_takes_no_writes_is_a_fault(set_up: SetUp, dsn: str) -> None:

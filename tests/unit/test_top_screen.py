@@ -75,6 +75,7 @@ def test_what_slows_a_source_down_is_below_the_table() -> None:
             consumers=[worker("host-a-0", circuit=outage)],
             errors=["HTTP 401"],
         ),
+        replace(source("slow"), rates=replace(RATES, request_seconds=4.2)),
         replace(source("wms", Activity.THROTTLED), throttled_for=12.0, tuning=Tuning(since=AT, by="cli:ann", rate=2.5)),
         controls=Controls(drains={"host-a-1": Drain(since=AT, by="cli:ann")}),
     )
@@ -83,11 +84,12 @@ def test_what_slows_a_source_down_is_below_the_table() -> None:
 
     assert " shop-de: paused until 09:25:22 by cli:ann: rate \\x1b[1m limit" in lines
     assert " shop-fr: external API: HTTP 401" in lines
+    assert " slow: requests to the external API take 4.2 s" in lines
     assert " wms: the external API has asked to wait for 12.0 s" in lines
     assert " wms: rate 2.5, set by cli:ann" in lines
     assert [line.split() for line in lines[-2:]] == [
-        ["host-a-0", "60", "circuit", "open"],
-        ["host-a-1", "40", "drained"],
+        ["host-a-0", "80", "circuit", "open"],
+        ["host-a-1", "60", "drained"],
     ]
 
 

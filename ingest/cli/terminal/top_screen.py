@@ -20,6 +20,7 @@ _STATE = 12
 _NARROWEST_NAME = 8
 _STYLES = {"no worker": "bold red", "circuit open": "bold red", "unknown": "bold red"}
 _STYLE_OF_OTHERS = "yellow"
+_SLOW_REQUEST = 1.0
 # Without a terminal, the screen has no end. Consumers in trouble are first.
 _MOST_WORKERS = 20
 _KEYS = "q quit   p freeze   s sort by {}"
@@ -164,6 +165,8 @@ def _notes(snapshot: "Snapshot") -> Iterator[str]:
             yield f"{name}paused {until} by {printable(each.pause.by)}{reason}"
         for error in each.errors:
             yield f"{name}external API: {printable(error)}"
+        if (took := each.rates.request_seconds) is not None and took >= _SLOW_REQUEST:
+            yield f"{name}requests to the external API take {format_duration(took)}"
         if each.throttled_for:
             yield f"{name}the external API has asked to wait for {format_duration(each.throttled_for)}"
         if each.tuning is not None:

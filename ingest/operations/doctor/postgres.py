@@ -117,16 +117,26 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
             "undo the changes to the tables, restore them, or create them again with ingest migrate",
         )
     elif facts.is_locked:
-        yield _OF.error(
-            "another transaction has locked orders or erased_orders, so no order is stored",
-            "wait for it, or end it: pg_locks lists the processes that hold locks on these tables",
-        )
+        yield _locked(facts)
     elif not (
         facts.absent or facts.not_plain or facts.missing or facts.required or facts.retyped or facts.lacks_partition
     ):
         yield _OF.ok("the schema matches this release, and the role may store orders")
         if facts.partitions > 1:
             yield _OF.ok(f"orders is divided into {facts.partitions} partitions")
+
+
+def _locked(facts: PostgresFacts) -> Finding:
+    what = "another transaction has locked orders or erased_orders, so no order is stored"
+    if not facts.lockers:
+        return _OF.error(what, "wait for it, or end it: pg_locks lists the processes that hold locks on these tables")
+    sessions = ", ".join(
+        f"process {each.pid} of the role {each.role}"
+        + (f" for {each.seconds:.0f} s" if each.seconds is not None else "")
+        for each in facts.lockers
+    )
+    ending = "; ".join(f"SELECT pg_terminate_backend({each.pid})" for each in facts.lockers)
+    return _OF.error(f"{what}: {sessions}", f"wait for it, or end its session in psql: {ending}")
 
 
 def _tables(facts: PostgresFacts) -> Iterator[Finding]:

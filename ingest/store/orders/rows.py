@@ -18,6 +18,8 @@ from ingest.store.schema import refuse_closed_schema
 from ingest.store.translation import translated
 
 _PAGE = 1000
+# The same as a worker's.
+_LOCK_TIMEOUT = "2s"
 # An order whose `updated_at` is too far in the future has the time of its fetch as version.
 _FACTS = """
 SELECT order_id, greatest(version, updated_at), coalesce(attributes ->> 'total_difference', ''), total
@@ -146,12 +148,13 @@ async def overview(dsn: str) -> Overview:
     """Count the orders of all sources, 0 in a database without our tables.
 
     Raises:
-        StoreUnavailable: PostgreSQL cannot be reached.
+        StoreUnavailable: PostgreSQL cannot be reached, or another transaction has locked the table.
         SchemaMismatch: our role may not use the tables' schema.
     """
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(readonly=True):
+                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 if not await connection.fetchval("SELECT to_regclass('orders') IS NOT NULL"):
                     await refuse_closed_schema(connection)
                     return Overview(0, None, is_migrated=False)
