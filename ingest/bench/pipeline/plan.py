@@ -37,6 +37,8 @@ class Plan:
         api_retry_after: the seconds in Retry-After of such a response.
         tls: whether the external API serves HTTPS.
         metrics: whether the service serves /metrics, as by default.
+        traces_to: INGEST_OTLP_ENDPOINT, or None for no traces.
+        traced: INGEST_OTLP_SAMPLING, the share of the orders that are traced.
         seed: seed of the arrivals and of the latencies.
     """
 
@@ -55,6 +57,8 @@ class Plan:
     api_retry_after: int = 1
     tls: bool = False
     metrics: bool = False
+    traces_to: str | None = None
+    traced: float = 0.01
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -111,4 +115,6 @@ class Plan:
             "INGEST_BATCH_ROWS": self.batch_rows,
             "INGEST_UPSTREAM_CLIENT": self.client,
             "INGEST_METRICS_PORT": free_port() if self.metrics else None,
+            "INGEST_OTLP_ENDPOINT": self.traces_to,
+            "INGEST_OTLP_SAMPLING": self.traced if self.traces_to else None,
         }

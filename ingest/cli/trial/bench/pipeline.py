@@ -44,6 +44,10 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     metrics: Annotated[
         bool, option(_CONTENDERS, "Let the service serve /metrics, its default, with one more process.")
     ] = False,
+    traces_to: Annotated[
+        str | None, option(_CONTENDERS, "An OTLP receiver to which the service sends traces.", metavar="URL")
+    ] = None,
+    traced: Annotated[float, option(_CONTENDERS, "Share of the orders that are traced.", min=0, max=1)] = 0.01,
     vs: Annotated[
         list[str] | None,
         option(
