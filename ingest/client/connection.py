@@ -15,6 +15,7 @@ from yarl import URL
 from ingest.client.answers import ApiResponse
 from ingest.client.errors import ApiUnavailable, UnexpectedAnswer
 from ingest.domain.fetch.request_headers import check_token
+from ingest.telemetry.tracing.program import program_context
 
 _BODY_LIMIT = 64 * 1024 * 1024
 _CHUNK = 64 * 1024
@@ -118,6 +119,8 @@ class ApiConnection:
             headers["Content-Type"] = request.content_type
         if request.key is not None:
             headers["Idempotency-Key"] = quoted(request.key)
+        if (context := program_context()) is not None:
+            headers["traceparent"] = context
         failure = ""
         try:
             async with self._session.request(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.clock import steady
 from ingest.flow.settle.rows import Item
+from ingest.flow.tracing.delivery_traces import DeliveryTraces
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("held")
@@ -39,10 +40,15 @@ class Held:
 
     Args:
         clock: seconds, for the age of leases.
+        traces: of the deliveries. None without tracing.
+
+    Attributes:
+        traces: see there.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = steady) -> None:
+    def __init__(self, *, clock: Callable[[], float] = steady, traces: DeliveryTraces | None = None) -> None:
         self._clock = clock
+        self.traces = traces or DeliveryTraces()
         self._entries: dict[EntryRef, _Entry] = {}
         self._fewer: asyncio.Event | None = None
 
@@ -101,6 +107,7 @@ class Held:
         for delivery in deliveries:
             if self._entry(delivery) is not None:
                 del self._entries[delivery.entry]
+                self.traces.end(delivery)
         self._notify()
 
     def lose(self, entries: Iterable[EntryRef]) -> None:
@@ -110,6 +117,7 @@ class Held:
             if entry is None:
                 continue  # settled while the renewal was on its way
             _log.warning("lease_lost", entry_id=ref.id)
+            self.traces.end(entry.delivery)
             if not entry.is_decided:
                 entry.task.cancel()
         self._notify()

@@ -17,6 +17,7 @@ from ingest.api.http.connection import ConnectionLimits
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.server import Server
 from ingest.api.http.tls import checked_tls
+from ingest.api.http.traced_routes import traced_routes
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.files.watch import watching
@@ -38,12 +39,14 @@ from ingest.services.api_connections import RouteConnections, open_connections
 from ingest.services.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
 from ingest.services.console import console_of, console_secret, random_secret
 from ingest.services.producers import open_producer
+from ingest.services.tracing import require_tracing, tracing_of
 from ingest.settings import Settings
 from ingest.telemetry.api_metrics import CONSOLE, ApiMetrics, ApiSeries
 from ingest.telemetry.liveness import ProcessLiveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.shared_metrics import Counter
+from ingest.telemetry.tracing.port import current_tracing
 
 _log = get_logger("app")
 
@@ -55,6 +58,7 @@ def run_api(settings: Settings) -> int:
     buckets = SharedBuckets()
     secret = console_secret(settings)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
+    require_tracing(settings)
     # From here on, a requested stop waits for the supervisor.
     if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), check_durability(settings))):
         return 0
@@ -169,7 +173,8 @@ async def serving_api(
         files.append(tls.watched())
     async with open_connections(settings, sources.settings) as connections, watching(files):
         counters = RouteCounters(metrics.accepted, metrics.webhooks)
-        routes = routes_of(settings, sources, connections, counters, memory)
+        described = routes_of(settings, sources, connections, counters, memory)
+        routes = traced_routes(described, current_tracing())
         if settings.console == "on":
             console = console_of(settings, sources, connections, access, secret or random_secret())
             bodies = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
@@ -202,6 +207,7 @@ def _api_process(
         metrics = series.of(slot)
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with (
+                tracing_of(settings, "api"),
                 open_admission(settings, buckets, metrics.denied) as access,
                 serving_api(settings, sources, metrics, listener, shutdown, access, secret),
             ):

@@ -18,6 +18,7 @@ from ingest.process.interrupt import run_interruptible
 from ingest.process.lifecycle import listen_for_metrics, run_to_the_end, stop_on_signals, unless
 from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.produce.producer_errors import CannotConfirm
+from ingest.services.tracing import tracing_of
 from ingest.settings import Settings
 from ingest.settings.source_file import source_settings_without_secrets
 from ingest.store.outbox.outbox import Outbox
@@ -75,6 +76,7 @@ async def _relay(settings: Settings, sources: Mapping[str, Settings], dsn: str, 
     metrics = RelayMetrics.on(shared_metrics)
     async with AsyncExitStack() as stack:
         stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
+        await stack.enter_async_context(tracing_of(settings, "relay"))
         if listener is not None:
             liveness = ProcessLiveness(shared_metrics, settings.heartbeat_ttl)
             await stack.enter_async_context(serving(shared_metrics, listener, "relay", liveness))

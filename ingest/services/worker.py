@@ -31,6 +31,7 @@ from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.process_sources import ProcessSources
 from ingest.services.sources_reload import ReadAgain, SourcesReload
+from ingest.services.tracing import require_tracing, tracing_of
 from ingest.services.worker_parts import open_worker
 from ingest.services.worker_report import WorkerReport
 from ingest.store.schema import check_schema, migrations
@@ -61,6 +62,7 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
         done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, sources, listener))
     ):
         return 0
+    require_tracing(settings)
     # An order in flight uses a connection, and each source one more for its reads.
     allow_connections(settings.concurrency + len(sources), "INGEST_CONCURRENCY")
     shared_metrics = worker_shared_metrics(settings.processes, list(sources))
@@ -147,11 +149,12 @@ def _worker_process(
         count_activity_on(metrics.activity)
         # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
-            if reload is None:
-                await _run_only_source(configured[UNNAMED], WorkerMetrics.on(shared_metrics, slot), name, shutdown)
-            else:
-                process = ProcessSources(settings, configured, reload, shared_metrics, slot, name)
-                await process.run(shutdown, partial(metrics.ready.set, 1.0))
+            async with tracing_of(settings, "worker"):
+                if reload is None:
+                    await _run_only_source(configured[UNNAMED], WorkerMetrics.on(shared_metrics, slot), name, shutdown)
+                else:
+                    process = ProcessSources(settings, configured, reload, shared_metrics, slot, name)
+                    await process.run(shutdown, partial(metrics.ready.set, 1.0))
 
     return run_to_the_end(main)
 

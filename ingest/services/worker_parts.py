@@ -32,6 +32,7 @@ from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
 from ingest.services.shared_parts import Limits, SharedParts
+from ingest.services.traced_worker import traced_ports
 from ingest.services.worker_ports import Classes, Ports, Queue, open_ports
 from ingest.sources.source import Source
 from ingest.telemetry.metrics import WorkerMetrics
@@ -68,8 +69,12 @@ def build_worker(
         clock: monotonic seconds.
         lease_clock: seconds for heartbeats and leases, including the time that the machine sleeps, as in `ports.clock`.
     """
+    traces = None
+    if ports.tracing is not None:
+        ports, traces = traced_ports(ports, ports.tracing, source.name)
     queue, pace = ports.queue, ports.pace
-    held, reads = Held(clock=lease_clock), ReadsInFlight()
+    held = Held(clock=lease_clock, traces=traces)
+    reads = ReadsInFlight()
     heartbeats = Heartbeats(
         queue.liveness, held, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
     )

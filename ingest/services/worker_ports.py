@@ -45,6 +45,7 @@ from ingest.sources.source import Source
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.process_counts import process_counts
+from ingest.telemetry.tracing.port import Tracing, current_tracing
 from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Ports(msgspec.Struct, frozen=True):
         pauses: shares pauses of the external API with all processes. If None, each process keeps its own.
         shared: parts that coordinate with other processes while the worker runs.
         history: of orders, if it is kept. `name` is the consumer in it.
+        tracing: records deliveries. None without tracing.
     """
 
     queue: Queue
@@ -85,6 +87,7 @@ class Ports(msgspec.Struct, frozen=True):
     shared: Sequence[FleetPart] = ()
     history: History | None = None
     name: str = ""
+    tracing: Tracing | None = None
 
 
 class Classes(msgspec.Struct, frozen=True):
@@ -159,6 +162,7 @@ async def open_ports(
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
         fleet, quota = await stack.enter_async_context(open_quota(source, connections, metrics, clock.utc, pauses.ask))
         per_request = source.orders_per_request
+        tracing = current_tracing()
         pace = Pace(source.requests, metrics.concurrency_limit, pauses, quota, adaptive, per_request=per_request)
         client = await stack.enter_async_context(
             classes.upstream.open(
@@ -170,10 +174,11 @@ async def open_ports(
                 is_paused=pace.is_paused,
                 attempts=adaptive,
                 on_replaced=metrics.texts_replaced.inc,
+                tracing=tracing,
             )
         )
-        fetching = await stack.enter_async_context(fetching_by(client, source, pace))
-        decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics))
+        fetching = await stack.enter_async_context(fetching_by(client, source, pace, tracing))
+        decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics, tracing))
         fleet_parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
         key = Keys.of(settings.stream, settings.group).counts + name
         fleet_parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
@@ -184,3 +189,4 @@ async def open_ports(
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
         yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts, history, name)
+        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts, tracing)

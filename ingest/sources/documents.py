@@ -9,10 +9,12 @@ from ingest.domain.orders.order import Order, decode_order, document_id
 from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Decode, Upstream
+from ingest.flow.tracing.traced_ports import Decoding, TracedDecode
 from ingest.mapping.transforms.functions import load_function
 from ingest.mapping.transforms.process_pool import ProcessPool
 from ingest.mapping.transforms.transform import InLoop, Transform
 from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.tracing.port import Tracing
 from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
@@ -47,23 +49,30 @@ class CountedDecoder:
 
 @asynccontextmanager
 async def open_decode(
-    mapping: "CompiledMapping | None", transform: "TransformOptions | None", metrics: WorkerMetrics
+    mapping: "CompiledMapping | None",
+    transform: "TransformOptions | None",
+    metrics: WorkerMetrics,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[Decode]:
-    """Open the decoding of documents.
+    """Open the decoding of documents, which `tracing` records.
 
     Raises:
         ConfigError: if the transform cannot be used.
     """
     if transform is None:
-        yield OrderDecoder(decode_plain) if mapping is None else CountedDecoder(mapping, metrics)
+        plain: Decode = OrderDecoder(decode_plain) if mapping is None else CountedDecoder(mapping, metrics)
+        yield plain if tracing is None else TracedDecode(plain, tracing)
         return
-    decoder = OrderDecoder(decode_order) if mapping is None else CountedDecoder(mapping, metrics)
+    decoder: Decoding[Order] = OrderDecoder(decode_order) if mapping is None else CountedDecoder(mapping, metrics)
+    if tracing is not None:
+        decoder = TracedDecode(decoder, tracing)
     if not transform.processes:
-        yield Transform(decoder, InLoop(load_function(transform.function), transform.timeout), metrics.transform)
+        function = InLoop(load_function(transform.function), transform.timeout)
+        yield Transform(decoder, function, metrics.transform, tracing)
     else:
         opening = ProcessPool.open(transform.function, transform.processes, transform.timeout, transform.memory)
         async with opening as pool:
-            yield Transform(decoder, pool, metrics.transform)
+            yield Transform(decoder, pool, metrics.transform, tracing)
 
 
 def identify_of(mapping: "CompiledMapping | None") -> Callable[[bytes], str | None]:

@@ -15,7 +15,9 @@ from ingest.queue.consume.quota import FleetQuotaClient
 from ingest.sources.documents import with_parts
 from ingest.sources.source import Source
 from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.tracing.port import Tracing
 from ingest.upstream.bulk.bulk import BulkUpstream
+from ingest.upstream.bulk.traced_bulk import TracedCalls, TracedRequests
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.quota.quota import FleetQuota
 
@@ -69,10 +71,14 @@ async def open_quota(
 
 
 @asynccontextmanager
-async def fetching_by(client: UpstreamClient, source: Source, pace: Pace | None = None) -> AsyncIterator[Fetching]:
-    """Open bulk requests at this pace on a client, if the source declares a list endpoint."""
+async def fetching_by(
+    client: UpstreamClient, source: Source, pace: Pace | None = None, tracing: Tracing | None = None
+) -> AsyncIterator[Fetching]:
+    """Open bulk requests at this pace on a client, if the source declares a list endpoint. `tracing` records them."""
     if source.bulk is None:
         yield Fetching(None, with_parts(client, client, source.mapping, source.body_limit))
         return
-    async with BulkUpstream(client, source.bulk, pace) as bulk:
-        yield Fetching(bulk, with_parts(bulk, client, source.mapping, source.body_limit))
+    requests = client if tracing is None else TracedRequests(client, tracing)
+    async with BulkUpstream(requests, source.bulk, pace) as bulk:
+        calls = bulk if tracing is None else TracedCalls(bulk, tracing)
+        yield Fetching(bulk, with_parts(calls, client, source.mapping, source.body_limit))

@@ -20,10 +20,12 @@ from ingest.domain.masking import PLACEHOLDER
 from ingest.domain.orders.clean_json import ignored
 from ingest.domain.orders.order_id import quoted_ids
 from ingest.telemetry.shared_metrics import Histogram
+from ingest.telemetry.tracing.port import Tracing
 from ingest.upstream.access.endpoint import Endpoint, media_type_of
 from ingest.upstream.attempts import Attempts
 from ingest.upstream.body_template import BodyTemplate
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
+from ingest.upstream.http.traced_transport import traced_opener
 from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
 from ingest.upstream.opening import OpenTransport, open_access
 from ingest.upstream.quota.quota import FleetQuota
@@ -78,13 +80,17 @@ class UpstreamClient:
         is_paused: Callable[[], bool] = _never,
         attempts: Attempts | None = None,
         on_replaced: Callable[[], None] = ignored,
+        tracing: Tracing | None = None,
     ) -> AsyncIterator[Self]:
-        """Open a client with its transport and its credential. For the arguments, see `ApiSession`.
+        """Open a client with its transport and its credential. For the arguments, see `ApiSession`. `tracing` records requests.
 
         Raises:
             ConfigError: a certificate cannot be used.
         """
-        async with open_access(endpoint, transport_opener(endpoint.kind), limits, now) as (transport, credential):
+        opener = transport_opener(endpoint.kind)
+        if tracing is not None:
+            opener = traced_opener(opener, tracing)
+        async with open_access(endpoint, opener, limits, now) as (transport, credential):
             session = ApiSession(
                 transport,
                 endpoint,

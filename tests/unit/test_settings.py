@@ -359,6 +359,7 @@ def test_an_empty_setting_or_file_name_is_said_to_be_empty(home: Path, monkeypat
 EXAMPLES = {
     "console_proxies": "127.0.0.1, 10.0.0.0/8",
     "console_secret": 4 * SECRET,
+    "otlp_endpoint": "http://collector:4318",
     "outbox_dsn": "postgresql://shop/shop",
     "poll": "300",
     "responses": '[{"status": 202, "meaning": "retry"}]',

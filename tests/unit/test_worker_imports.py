@@ -22,8 +22,12 @@ UNNEEDED = {
     "ingest.mapping.compiled.mapping": "only with a mapping",
     "ingest.settings.loading": "reads the settings",
     "psutil": "an extra",
+    "ingest.telemetry.tracing.otel": "only with traces",
+    "google.protobuf": "as above",
 }
-WORKER = "import ingest.worker_command, ingest.services.worker, ingest.telemetry.logs, ingest.upstream.http.native"
+# Where OpenTelemetry is installed, redis-py imports a part of it, and with it psutil.
+WITHOUT_OPENTELEMETRY = "sys.modules['opentelemetry'] = None"
+WORKER = f"{WITHOUT_OPENTELEMETRY}\nimport ingest.worker_command, ingest.services.worker, ingest.telemetry.logs, ingest.upstream.http.native"
 METRICS = f"{WORKER}, ingest.probes.metrics_page"
 
 

@@ -1,5 +1,6 @@
 """`ingest enqueue`: announces orders by their IDs."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -60,10 +61,12 @@ def enqueue(  # noqa: PLR0913  each parameter is one option
     from ingest.cli.orders.id_sources.announce import announce
     from ingest.cli.orders.id_sources.found import UnreadableSource
     from ingest.cli.orders.id_sources.sources import IdSource, pick_source
+    from ingest.services.tracing import traced
 
     settings = start_with_source(source)
     listed: IdSource = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)
-    result = run_interruptible(announce(settings, listed, quiet=quiet, rate=rate, express=express))
+    work = partial(announce, settings, listed, quiet=quiet, rate=rate, express=express)
+    result = run_interruptible(traced(settings, "enqueue", work))
     if as_json:
         typer.echo(result.as_json())
     else:

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -59,12 +60,14 @@ def _poll(settings: "Settings") -> _Polled:
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.poll.turns import TurnLost
     from ingest.services.polling import poll_now
+    from ingest.services.tracing import traced
 
     name = settings.source
     try:
         with ProgressDisplay(f"polling {name}".strip()) as display:
             waits = f"{name}: ".lstrip(": ") + "waiting for another process, which reads this list"
-            found = run_interruptible(poll_now(settings, os.environ, display.update, lambda: display.say(waits)))
+            work = partial(poll_now, settings, os.environ, display.update, lambda: display.say(waits))
+            found = run_interruptible(traced(settings, "poll", work))
     except ConfigError:
         raise
     except (Fault, UserError) as error:

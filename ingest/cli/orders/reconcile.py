@@ -1,6 +1,7 @@
 """`ingest reconcile`: reports where accepted orders are, and which are missing."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -140,9 +141,10 @@ def _reconcile_shop(
 ) -> int:
     """Reconcile the shop's list, and return the exit code."""
     from ingest.cli.orders.reconciling_list import ListOptions, print_list_report, reconcile_shop
+    from ingest.services.tracing import traced
 
     chosen = ListOptions(*parse_listed_period(*period), **options)
     settings = start_with_source(source)
-    report = run_interruptible(reconcile_shop(settings, chosen))
+    report = run_interruptible(traced(settings, "reconcile", partial(reconcile_shop, settings, chosen)))
     print_list_report(report, settings.source, chosen, as_json=as_json)
     return 0 if report.is_clean else 1

@@ -85,13 +85,20 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     def request(self, order_id: str, together: int = 0) -> FetchRequest:
         """Return the request to the external API for this delivery."""
-        fields = self.fields
-        traceparent: str | None = None
-        if (given := fields.get(TRACEPARENT)) is not None:
-            # Another program may have written the entry, and an invalid context would break the request.
-            text = given.decode("ascii", "replace")
-            traceparent = text if is_traceparent(text) else None
-        return FetchRequest(order_id, self.attempt, traceparent, together)
+        return FetchRequest(order_id, self.attempt, self.traceparent(), together)
+
+    def traceparent(self) -> str | None:
+        """Return the trace context of the entry, if it contains a valid one."""
+        given = self.fields.get(TRACEPARENT)
+        if given is None:
+            return None
+        # Another program may have written the entry, and an invalid context would break a request.
+        text = given.decode("ascii", "replace")
+        return text if is_traceparent(text) else None
+
+    def added_at(self) -> float:
+        """Return the Unix seconds at which the entry was added to its stream, by Redis' clock, from its ID."""
+        return min(int(self.entry.id.partition("-")[0]), LATEST_MS) / 1000
 
     def was_locked(self) -> bool:
         """Return whether this is a retry because another transaction had locked the row of the order."""

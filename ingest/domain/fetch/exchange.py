@@ -10,12 +10,14 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
         attempt: the number of the attempt at the order, from 1.
         traceparent: the W3C trace context to send, if the entry contains a valid one.
         together: the maximum number of orders in the HTTP request, or 0 for the usual number.
+        linked: the trace contexts of the orders, of a request for several orders that are in different traces.
     """
 
     order_id: str
     attempt: int = 1
     traceparent: str | None = None
     together: int = 0
+    linked: tuple[str, ...] = ()
 
 
 class Exchange(msgspec.Struct, frozen=True, eq=False, gc=False):

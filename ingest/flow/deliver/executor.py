@@ -64,6 +64,7 @@ class Executor:
         return self._scheduler.start(delivery, self._process(delivery, self._when_alone))
 
     async def _process(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
+        self._held.traces.bind_logs(delivery)
         try:
             outcome = await decide(delivery)
             self._held.mark_decided(delivery)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import DeadLetter, Retry
 from ingest.domain.orders.order_history import HistoryEvent
+from ingest.domain.trace_context import log_fields_of
 from ingest.flow.availability import until_available
 from ingest.flow.held import Held
 from ingest.flow.ports import Settling
@@ -115,4 +116,5 @@ class Moves:
 
 
 def _about(delivery: Delivery) -> dict[str, object]:
-    return {"order_id": delivery.order_id, "entry_id": delivery.entry.id, "attempt": delivery.attempt}
+    about = {"order_id": delivery.order_id, "entry_id": delivery.entry.id, "attempt": delivery.attempt}
+    return {**about, **log_fields_of(delivery.traceparent())}

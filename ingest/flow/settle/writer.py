@@ -203,7 +203,8 @@ class Writer:
             return ours, []
         started = time.monotonic()
         try:
-            effects = await upsert(self._store, rows, part.locks)
+            with self._held.traces.storing(ours, len(rows)):
+                effects = await upsert(self._store, rows, part.locks)
         except StoreUnavailable as error:
             if isinstance(error, StoreLocked):
                 raise  # certainly not executed

@@ -11,6 +11,7 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.order import Order
 from ingest.mapping.transforms.functions import Function, Returned, checked_order, described, returned_orders
 from ingest.telemetry.shared_metrics import Histogram
+from ingest.telemetry.tracing.port import Tracing, child_span
 
 # Larger orders are checked in a thread, like in `ingest.flow.deliver.decoding`.
 _LARGE = 1024 * 1024
@@ -96,12 +97,20 @@ async def _outcome(value: Awaitable[Any]) -> tuple[Any, BaseException | None]:
 
 
 class Transform:
-    """Implements the port `Decode`, and passes the orders of another decoder to the function."""
+    """Implements the port `Decode`, and passes the orders of another decoder to the function.
 
-    def __init__(self, decoder: Decoder, runner: Runner, seconds: Histogram) -> None:
+    Args:
+        decoder: from a document to orders.
+        runner: calls the function.
+        seconds: duration of its calls.
+        tracing: records them for orders that are traced. None without tracing.
+    """
+
+    def __init__(self, decoder: Decoder, runner: Runner, seconds: Histogram, tracing: Tracing | None = None) -> None:
         self._decoder = decoder
         self._runner = runner
         self._seconds = seconds
+        self._tracing = tracing
         self._turn = asyncio.Lock()
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
@@ -112,8 +121,10 @@ class Transform:
             TransformFailed: if the function fails.
         """
         orders: list[Order] = []
-        for order in await self._decoder.decode(body, request):
-            orders += await self._transformed(order, body)
+        decoded = await self._decoder.decode(body, request)
+        with child_span(self._tracing, "transform", request.traceparent):
+            for order in decoded:
+                orders += await self._transformed(order, body)
         if len({order.id for order in orders}) < len(orders):
             raise TransformFailed("returned the same ID for two orders of the document")
         return tuple(orders)

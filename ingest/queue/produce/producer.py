@@ -5,19 +5,22 @@ An order that is enqueued twice is fetched twice and stored once. Under one idem
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Accepted, Durability
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.source_name import UNNAMED, parse_source_name, queue_of
 from ingest.queue.produce.partitioned_queue import CallOptions, PartitionedQueue
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout
 from ingest.queue.produce.queue_producer import OVERLAPPING, ProducerOptions
 from ingest.queue.produce.submission import BATCH, Orders, checked_orders
 from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
+from ingest.telemetry.tracing.enqueueing import begin_enqueueing
+from ingest.telemetry.tracing.port import current_tracing, error_of
 
 __all__ = ["BATCH", "BacklogFull", "Producer", "producer_client"]
 
@@ -59,6 +62,8 @@ class Producer:
     ) -> None:
         options = ProducerOptions(backlog_limit, durability, replicas, checked_lifetime(idempotency_lifetime), on_wait)
         self._queue = PartitionedQueue(client, queue, partitions, options)
+        self._name = queue
+        self._tracing = current_tracing()
 
     @classmethod
     @asynccontextmanager
@@ -140,7 +145,7 @@ class Producer:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                await self._queue.submit(listed, call)
+                await self._submit(listed, call)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -182,8 +187,21 @@ class Producer:
         """
         listed = checked_orders(orders, idempotency_key)
         call = CallOptions(idempotency_key, express, waits=False, coalesce=coalesce, counts_repeats=count_repeats)
-        duplicates = await self._queue.submit(listed, call)
+        duplicates = await self._submit(listed, call)
         return Accepted(len(listed) - duplicates, duplicates)
+
+    async def _submit(self, orders: Sequence[str | Announcement], call: CallOptions) -> int:
+        """Submit orders, with the trace contexts of those that are traced."""
+        trace = begin_enqueueing(self._tracing, orders, self._name)
+        if trace is None:
+            return await self._queue.submit(orders, call)
+        try:
+            duplicates = await self._queue.submit(trace.orders, call)
+        except BaseException as error:
+            trace.end(error_of(error))
+            raise
+        trace.end()
+        return duplicates
 
     async def close(self) -> None:
         """Stop. Calls that still wait raise `QueueUnavailable`."""

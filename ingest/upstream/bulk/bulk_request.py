@@ -132,6 +132,8 @@ def _joined(requests: Sequence[FetchRequest]) -> FetchRequest:
     first = requests[0]
     if len(requests) == 1:
         return first
-    is_shared = all(request.traceparent == first.traceparent for request in requests)
     order_ids = SEPARATOR.join([request.order_id for request in requests])
-    return FetchRequest(order_ids, traceparent=first.traceparent if is_shared else None)
+    contexts = {request.traceparent for request in requests}
+    if len(contexts) == 1:
+        return FetchRequest(order_ids, traceparent=first.traceparent)
+    return FetchRequest(order_ids, linked=tuple(context for context in contexts if context is not None))

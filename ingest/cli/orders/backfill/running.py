@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,6 +23,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
 from ingest.process.interrupt import run_interruptible
+from ingest.services.tracing import traced
 from ingest.sources.list_opening import open_order_list
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills, LeaseLost
@@ -70,7 +72,7 @@ def start_and_run(settings: "Settings", request: BackfillRequest) -> Backfill:
     async def started(backfills: Backfills, audit_log: AuditLog) -> Backfill:
         return await operations.start(backfills, audit_log, request, actor())
 
-    return run_interruptible(_run(settings, started))
+    return run_interruptible(traced(settings, "backfill", partial(_run, settings, started)))
 
 
 def resume_and_run(settings: "Settings", job: int) -> Backfill:
@@ -79,7 +81,7 @@ def resume_and_run(settings: "Settings", job: int) -> Backfill:
     async def resumed(backfills: Backfills, audit_log: AuditLog) -> Backfill:
         return await operations.resume(backfills, audit_log, job, actor())
 
-    return run_interruptible(_run(settings, resumed))
+    return run_interruptible(traced(settings, "backfill", partial(_run, settings, resumed)))
 
 
 def print_ended(ended: Backfill, *, as_json: bool) -> int:
