@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -157,7 +157,9 @@ async def _shut_down(provider: TracerProvider) -> None:
 
     def shut_down() -> None:
         provider.shutdown()
-        loop.call_soon_threadsafe(done.set)
+        # The loop is closed if it has taken too long.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=shut_down, name="traces", daemon=True).start()
     try:
