@@ -188,5 +188,4 @@ async def open_ports(
             opened = open_list_parts(settings, source, connections, metrics, clock.utc, pace, quota, name, records)
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
-        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts, history, name)
-        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts, tracing)
+        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts, history, name, tracing)
