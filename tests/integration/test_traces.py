@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -217,16 +218,10 @@ def serve_traced(scene: Scene, received: Received) -> Any:
 
 
 async def test_a_receiver_that_does_not_respond_stops_no_order_and_delays_no_stop(scene: Scene) -> None:
-    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(never, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as silent, structlog.testing.capture_logs() as logs:
         await scene.enqueue(*ids(20))
-        with structlog.testing.capture_logs() as logs:
-            async with asyncio.timeout(20), traced_worker(scene, Received(f"http://127.0.0.1:{port}")):
-                await scene.finished()
+        async with asyncio.timeout(20), traced_worker(scene, Received(f"http://127.0.0.1:{silent.getsockname()[1]}")):
+            await scene.finished()
 
     assert [event for event in logs if event["event"] == "traces_not_exported"]
 
