@@ -50,6 +50,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "status": "queues",
         "top": "queues",
         "doctor": "set_up",
+        "audit": "queues",
         "health": "servers",
     },
     "Orders": {

@@ -80,6 +80,7 @@ class Snapshot:
         controls: what operators have changed while workers run.
         trends: the sources at earlier readings of this process, at most five minutes, oldest first.
         problem: why Redis cannot be read, or empty.
+        store_problem: why PostgreSQL cannot be used, or empty.
     """
 
     at: datetime
@@ -89,6 +90,7 @@ class Snapshot:
     controls: Controls = NO_CONTROLS
     trends: Sequence[Mapping[str, TrendPoint]] = field(default=(), repr=False)
     problem: str = ""
+    store_problem: str = ""
 
     def limited_to(self, is_permitted: Callable[[str], bool]) -> "Snapshot":
         """Return the snapshot with some of the sources only, for a viewer who may not see the others."""
@@ -97,7 +99,7 @@ class Snapshot:
         sources = [each for each in self.sources if is_permitted(each.source)]
         names = {each.source for each in sources}
         trends = [{name: point for name, point in points.items() if name in names} for points in self.trends]
-        return snapshot_of(self.at, sources, self.controls, trends, self.problem)
+        return snapshot_of(self.at, sources, self.controls, trends, (self.problem, self.store_problem))
 
     @property
     def trend(self) -> Sequence[TrendPoint]:
@@ -128,9 +130,9 @@ def snapshot_of(
     sources: Sequence[SourceSnapshot],
     controls: Controls,
     trends: Sequence[Mapping[str, TrendPoint]],
-    problem: str = "",
+    problems: tuple[str, str] = ("", ""),
 ) -> Snapshot:
-    """Make a snapshot of its sources."""
+    """Make a snapshot of its sources. The first problem is of Redis, the second of PostgreSQL."""
     queues = [each.queue for each in sources if each.queue is not None]
     total = total_of(queues) if queues and len(queues) == len(sources) else None
-    return Snapshot(at, sources, total, Rates.total(each.rates for each in sources), controls, trends, problem)
+    return Snapshot(at, sources, total, Rates.total(each.rates for each in sources), controls, trends, *problems)

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.errors import QueueUnavailable, StoreUnavailable, UserError
 from ingest.operations.flow_rates import FlowRates, Rates
 from ingest.operations.snapshot import Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
 from ingest.operations.source_states import Activity, ListedSource
@@ -25,9 +25,12 @@ from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import QueueRefused
+from ingest.store.pool import Pool
 
 EVERY = 1.0
 """Seconds for which a snapshot is shared."""
+_STORE_EVERY = 5.0
+_STORE_TIMEOUT = 1.0
 MOST_POINTS = 300
 """Readings that a trend contains at most."""
 
@@ -39,12 +42,20 @@ class Snapshots:
         redis: a client of the queue server.
         sources: at least one.
         clock: monotonic seconds.
+        pool: to check whether PostgreSQL can be used. Without it, this is not known.
     """
 
     def __init__(
-        self, redis: Redis, sources: Sequence[ListedSource], clock: Callable[[], float] = time.monotonic
+        self,
+        redis: Redis,
+        sources: Sequence[ListedSource],
+        clock: Callable[[], float] = time.monotonic,
+        pool: Pool | None = None,
     ) -> None:
         self._redis = redis
+        self._pool = pool
+        self._store_problem = ""
+        self._store_checked_at = -_STORE_EVERY
         self._sources = {each.name: each for each in sorted(sources, key=lambda each: each.name)}
         self._clock = clock
         backends = next(iter(self._sources.values())).backends
@@ -72,6 +83,7 @@ class Snapshots:
                 if now - self._read_at > MOST_POINTS:
                     self._trends.clear()
                 # A reading that is cancelled changes nothing.
+                await self._check_store(now)
                 self._latest = await self._read(now)
                 self._read_at = now
             return self._latest
@@ -82,7 +94,9 @@ class Snapshots:
         except QueueUnavailable as error:
             before = self._latest.controls if self._latest is not None else NO_CONTROLS
             unknown = [SourceSnapshot(name, Activity.UNKNOWN) for name in self._sources]
-            return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), str(error))
+            return snapshot_of(
+                datetime.now(UTC), unknown, before, tuple(self._trends), (str(error), self._store_problem)
+            )
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
@@ -105,7 +119,20 @@ class Snapshots:
                 for each, queue in zip(sources, queues, strict=True)
             }
         )
-        return snapshot_of(at, sources, controls, tuple(self._trends))
+        return snapshot_of(at, sources, controls, tuple(self._trends), ("", self._store_problem))
+
+    async def _check_store(self, now: float) -> None:
+        if self._pool is None or now - self._store_checked_at < _STORE_EVERY:
+            return
+        try:
+            async with asyncio.timeout(_STORE_TIMEOUT):
+                await self._pool.fetch("SELECT 1")
+            self._store_problem = ""
+        except TimeoutError:
+            self._store_problem = f"no response within {_STORE_TIMEOUT:g} s"
+        except (StoreUnavailable, UserError) as error:
+            self._store_problem = str(error)
+        self._store_checked_at = now
 
     async def _pauses(self) -> Mapping[str, float]:
         quotas = [each.quota for each in self._sources.values()]

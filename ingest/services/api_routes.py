@@ -11,6 +11,7 @@ from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Route
 from ingest.api.http.source_routing import ambiguous_routes, routes_of_sources
+from ingest.api.operations.audit_routes import AuditRoutes
 from ingest.api.operations.backfill_routes import BackfillRoutes
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
@@ -107,6 +108,7 @@ def routes_of(
     described = [
         *Health(redis_answers).routes(),
         *SourceRoutes({name: each.monitor for name, each in connections.sources.items()}).routes(),
+        *AuditRoutes(connections.pool).routes(),
         *routes_of_sources(of_sources),
         *_webhook_routes(sources, connections, counters, limits),
     ]

@@ -53,7 +53,7 @@ def console_of(
         settings,
         sources.settings,
         connections.sources,
-        Snapshots(connections.redis, listed),
+        Snapshots(connections.redis, listed, pool=connections.pool),
         ControlAccess(connections.redis, connections.pool, {each.name: each.backends for each in listed}),
     )
 

@@ -49,12 +49,13 @@ def listed_settings(settings: Settings) -> list[ListedSetting]:
     tables = source_tables(settings)
     of_sources = source_settings(settings)
     return [
-        *_of_process(settings),
-        *(each for name, table in tables.items() for each in _of_source(settings, of_sources[name], table)),
+        *settings_of_process(settings),
+        *(each for name, table in tables.items() for each in settings_of_source(settings, of_sources[name], table)),
     ]
 
 
-def _of_process(settings: Settings) -> Iterator[ListedSetting]:
+def settings_of_process(settings: Settings) -> Iterator[ListedSetting]:
+    """Yield the settings of the process."""
     values = {variable.removeprefix(PREFIX).lower(): value for variable, value in effective(settings).items()}
     origins = origins_of(Settings.model_fields)
     for name, value in values.items():
@@ -65,7 +66,14 @@ def _of_process(settings: Settings) -> Iterator[ListedSetting]:
         yield ListedSetting(setting_name("", name), value, origin, is_changed, field.description or "")
 
 
-def _of_source(settings: Settings, own: Settings, table: Mapping[str, Any]) -> Iterator[ListedSetting]:
+def settings_of_source(settings: Settings, own: Settings, table: Mapping[str, Any]) -> Iterator[ListedSetting]:
+    """Yield the settings of a named source.
+
+    Args:
+        settings: of the process.
+        own: of the source.
+        table: of the source in the sources file.
+    """
     for name, value in effective_source(own).items():
         field = Settings.model_fields[name]
         default = getattr(settings, name) if name in OWN else field.default

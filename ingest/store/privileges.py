@@ -21,13 +21,15 @@ RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "credentials"),
     ("SELECT, INSERT, DELETE", "order_history"),
 )
-# Privileges of the HTTP API's role: read, erase, and add to the audit log.
+# Privileges of the HTTP API's role: read, erase, and add to the audit log. Its console lists the audit log and the polls.
 API_PRIVILEGES = (
     ("SELECT, DELETE", "orders"),
     ("SELECT", "order_lines"),
     ("SELECT, INSERT", "erased_orders"),
     ("SELECT, INSERT, UPDATE", "jobs"),
     _ADD_TO_AUDIT_LOG,
+    ("SELECT", "audit_log"),
+    ("SELECT", "polls"),
     ("SELECT", "schema_migrations"),
     ("SELECT, INSERT, DELETE", "order_history"),
 )

@@ -32,10 +32,14 @@ def routes(*names: str) -> list[Route]:
     return routes_of(settings, served, RouteConnections.none(sources), RouteCounters.none(sources), BodyMemory(0))
 
 
+# These list all sources.
+OF_ALL_SOURCES = ("/v1/sources", "/v1/audit")
+
+
 def test_each_route_of_a_source_is_below_the_name_of_the_source_with_the_same_scope() -> None:
     unnamed = {f"{route.method} {route.path}": route.scope for route in routes("") if "/webhooks/" not in route.path}
     of_a_source = {
-        name: scope for name, scope in unnamed.items() if "/v1/" in name and not name.endswith("/v1/sources")
+        name: scope for name, scope in unnamed.items() if "/v1/" in name and not name.endswith(OF_ALL_SOURCES)
     }
     below = {name.replace("/v1/", "/v1/sources/{source}/", 1): scope for name, scope in of_a_source.items()}
 
@@ -58,6 +62,7 @@ def test_each_route_needs_its_scope() -> None:
         "GET /v1/orders/{order_id}/history": Scope.READ,
         "DELETE /v1/orders/{order_id}": Scope.ERASE,
         "GET /v1/sources": Scope.READ,
+        "GET /v1/audit": Scope.READ,
         "GET /v1/queue": Scope.READ,
         "GET /v1/queue/consumers": Scope.READ,
         "GET /v1/retries": Scope.READ,

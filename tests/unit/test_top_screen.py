@@ -38,7 +38,7 @@ def source(name: str, activity: Activity = Activity.RUNNING, depth: int | None =
 
 
 def snapshot(*sources: SourceSnapshot, controls: Controls | None = None, problem: str = "") -> Snapshot:
-    return snapshot_of(AT, sources, controls or Controls(), (), problem)
+    return snapshot_of(AT, sources, controls or Controls(), (), (problem, ""))
 
 
 def shown(found: Snapshot, width: int = 80, height: int | None = None, sort: str = "trouble") -> list[str]:

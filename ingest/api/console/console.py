@@ -7,8 +7,13 @@ from aiohttp import web
 from ingest.api.console.frame import ROOT, Frame
 from ingest.api.console.live import LiveData
 from ingest.api.console.operating import operating_pages
+from ingest.api.console.pages.audit import AuditPages
+from ingest.api.console.pages.help import HelpPages
 from ingest.api.console.pages.login import LoginPages
 from ingest.api.console.pages.overview import OverviewPages
+from ingest.api.console.pages.settings import SettingsPages
+from ingest.api.console.pages.sources import SourcePages
+from ingest.api.console.pages.workers import WorkerPages
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.visitors import Visitors
 from ingest.api.documentation.documentation import Documentation
@@ -63,6 +68,11 @@ class Console:
         live = LiveData(frame, is_stopping)
         pages = [
             *OverviewPages(frame, live, self._snapshots).pages(),
+            *SourcePages(frame, live, self._snapshots, self._settings_of).pages(),
+            *WorkerPages(frame, live, self._snapshots).pages(),
+            *AuditPages(frame, self._access.pool, self._settings_of).pages(),
+            *SettingsPages(frame, self._settings, self._settings_of).pages(),
+            *HelpPages(frame).pages(),
             *operating_pages(frame, live, self._sources, self._settings_of, self._access),
         ]
         login = LoginPages(frame, self._visitors, limits)

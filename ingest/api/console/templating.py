@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MISSING = "–"  # noqa: RUF001  a dash in a table
+_LONGEST = 200
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -32,6 +34,8 @@ def make_environment() -> Environment:
         "age": age,
         "url": url,
         "printable": printable,
+        "repeated": lambda text: (text, text),
+        "shortened": shortened,
     }
     return environment
 
@@ -100,3 +104,9 @@ def printable(text: str) -> str:
         character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def shortened(value: Any) -> str:
+    """Format a value of a selection, which may be a long list of IDs, in at most 200 characters."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")

@@ -9,7 +9,7 @@ from ingest.api.console.charts import chart_of
 from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.live import LiveData
 from ingest.operations.snapshot import in_queue
-from ingest.operations.snapshots import MOST_POINTS, Snapshots
+from ingest.operations.snapshots import Snapshots
 
 
 class OverviewPages:
@@ -38,8 +38,8 @@ class OverviewPages:
             "sources": snapshot.sources,
             "in_queue": None if queue is None else in_queue(queue),
             "charts": {
-                "arrived": chart_of([point.arrived for point in snapshot.trend], MOST_POINTS),
-                "stored": chart_of([point.stored for point in snapshot.trend], MOST_POINTS),
-                "in_queue": chart_of([point.in_queue for point in snapshot.trend], MOST_POINTS),
+                "arrived": chart_of([point.arrived for point in snapshot.trend]),
+                "stored": chart_of([point.stored for point in snapshot.trend]),
+                "in_queue": chart_of([point.in_queue for point in snapshot.trend]),
             },
         }

@@ -1,0 +1,57 @@
+"""The audit log: who has changed what, how many, and with which result."""
+
+from collections.abc import Collection, Sequence
+
+from aiohttp import web
+
+from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, time_in, time_value
+from ingest.api.console.templating import url
+from ingest.api.http.failures import as_problems
+from ingest.api.http.parameters import cursor_of
+from ingest.api.operations.audit_routes import permitted_sources
+from ingest.domain.audited_operation import AuditFilter
+from ingest.store.audit_reading import audited_operations
+from ingest.store.pool import Pool
+
+_LIMIT = 100
+_LONGEST_SELECTION = 300
+
+
+class AuditPages:
+    """`/console/audit`."""
+
+    def __init__(self, frame: Frame, pool: Pool, sources: Collection[str]) -> None:
+        self._frame = frame
+        self._pool = pool
+        self._sources = sources
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [Page("GET", "/audit", self._list)]
+
+    async def _list(self, visit: Visit) -> web.StreamResponse:
+        form = inputs_of(visit)
+        chosen = [name for name in form.texts("source") if name]
+        actor, action, before = form.text("actor"), form.text("action"), cursor_in(form, int)
+        since, until = time_in(form, "since", "From"), time_in(form, "until", "Until")
+        selection = AuditFilter(permitted_sources(chosen, visit.caller), actor or None, action or None, since, until)
+        with as_problems():
+            found = await audited_operations(self._pool, selection, _LIMIT + 1, before)
+        values = {
+            "source": chosen[0] if chosen else None,
+            "actor": actor or None,
+            "action": action or None,
+            "since": time_value(since),
+            "until": time_value(until),
+        }
+        path = "/console/audit"
+        return self._frame.render(
+            visit,
+            "audit.html",
+            operations=found[:_LIMIT],
+            values=values,
+            sources=choices_of(visit.permitted(sorted(self._sources))),
+            first=url(path, **values) if before else None,
+            next=url(path, **values, cursor=cursor_of(found[_LIMIT - 1].number)) if len(found) > _LIMIT else None,
+        )

@@ -1,0 +1,21 @@
+"""The help: what the pages show, the states, and the commands that do the same."""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from ingest.api.console.frame import Frame, Page, Visit
+
+
+class HelpPages:
+    """`/console/help`."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [Page("GET", "/help", self._show)]
+
+    async def _show(self, visit: Visit) -> web.StreamResponse:
+        return self._frame.render(visit, "help.html")

@@ -1,0 +1,92 @@
+"""The worker processes: their heartbeats, held entries, open circuits and drains, live."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.inputs import inputs_of
+from ingest.api.console.live import LiveData
+from ingest.api.console.templating import url
+from ingest.domain.controls import LOG_LEVELS, Drain, names_of
+from ingest.operations.snapshot import Snapshot
+from ingest.operations.snapshots import Snapshots
+from ingest.queue.operate.monitor import ConsumerState
+from ingest.queue.operate.partitioned.monitor import merged
+
+_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProcess:
+    """A worker process, over all its sources.
+
+    Attributes:
+        host: empty for a consumer that is no worker process of ours.
+        circuits: the sources whose circuit is open in this process.
+    """
+
+    state: ConsumerState
+    host: str
+    drain: Drain | None
+    circuits: Sequence[str]
+
+
+class WorkerPages:
+    """`/console/workers`."""
+
+    def __init__(self, frame: Frame, live: LiveData, snapshots: Snapshots) -> None:
+        self._frame = frame
+        self._snapshots = snapshots
+        live.add("workers", self._part)
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [Page("GET", "/workers", self._list)]
+
+    async def _list(self, visit: Visit) -> web.StreamResponse:
+        return self._frame.render(visit, "workers/list.html", levels=LOG_LEVELS, **await self._model(visit))
+
+    async def _part(self, visit: Visit) -> str:
+        return self._frame.fragment(visit, "workers/list_part.html", **await self._model(visit))
+
+    async def _model(self, visit: Visit) -> dict[str, Any]:
+        form = inputs_of(visit)
+        text, after = form.text("text"), form.text("after")
+        snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
+        found = [each for each in _processes(snapshot) if text in each.state.name]
+        rest = [each for each in found if each.state.name > after]
+        shown = rest[:_LIMIT]
+        hosts = sorted({each.host for each in found if each.host and each.state.state == "alive"})
+        path = "/console/workers"
+        return {
+            "snapshot": snapshot,
+            "processes": shown,
+            "total": len(found),
+            "hosts": [host for host in hosts if host not in snapshot.controls.drains],
+            "drains": snapshot.controls.drains,
+            "log_levels": snapshot.controls.log_levels,
+            "text": text,
+            "first": url(path, text=text or None) if after else None,
+            "next": url(path, text=text or None, after=shown[-1].state.name) if len(rest) > _LIMIT else None,
+            "may_operate": visit.may("operate") and visit.caller.sources is None,
+        }
+
+
+def _processes(snapshot: Snapshot) -> list[ShownProcess]:
+    circuits: dict[str, list[str]] = {}
+    for source in snapshot.sources:
+        for consumer in source.consumers:
+            if consumer.circuit is not None:
+                circuits.setdefault(consumer.name, []).append(source.source)
+    return [
+        ShownProcess(each, _host_of(each.name), snapshot.controls.drain_of(each.name), circuits.get(each.name, ()))
+        for each in merged(source.consumers for source in snapshot.sources)
+    ]
+
+
+def _host_of(process: str) -> str:
+    _, *names = names_of(process)
+    return names[-1] if names else ""
