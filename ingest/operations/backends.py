@@ -18,6 +18,7 @@ class Backends:
         durability, replicas: see `Producer`.
         partitions: of the queue when it is created.
         results_age: seconds for which results are kept.
+        keeps_history: whether the history of orders is kept.
     """
 
     redis_url: str = field(repr=False)
@@ -29,6 +30,7 @@ class Backends:
     replicas: int = 1
     partitions: int = 1
     results_age: float = 86_400.0
+    keeps_history: bool = False
 
     @property
     def deployment(self) -> str:
@@ -48,6 +50,7 @@ class Backends:
             settings.durability_replicas,
             settings.partitions,
             settings.results_age,
+            settings.history > 0,
         )
 
     @classmethod

@@ -1,16 +1,33 @@
-"""Fetches orders again and stores them regardless of their version, to repair wrong versions."""
+"""Fetches orders again and stores them regardless of their version, to repair wrong versions or what a wrong mapping has stored."""
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Self
 
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
+from ingest.operations.order_list import id_pages
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
+from ingest.store.orders.history import HistoryStore
+from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.versions import reset_versions
 from ingest.store.pool import Pool
 
 REFETCH = "orders.refetch"
+
+OnPage = Callable[[int, OrderPosition], Awaitable[None]]
+"""Called with the number of orders that were enqueued together, and the position of the last one."""
+
+# A statement that lists orders of a large table without an index may take minutes.
+_PATIENT = 600.0
 
 
 async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> int:
@@ -22,10 +39,97 @@ async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> i
         StoreUnavailable: no change was made, or the response of PostgreSQL was lost.
         QueueUnavailable: the versions are reset, but the orders may not be queued. Call again.
     """
-    async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
-        async with audited(AuditLog(pool, backends.source), actor, REFETCH, {"ids": sorted(order_ids)}) as operation:
-            stored = await reset_versions(pool, order_ids, backends.source)
-            producer = Producer(client, backends.stream, partitions=backends.partitions)
-            await producer.enqueue(order_ids, express=True)
+    async with Refetching.open(backends, actor) as refetching:
+        async with audited(refetching.audit_log, actor, REFETCH, {"ids": sorted(order_ids)}) as operation:
+            stored = await refetching.enqueue(order_ids, express=True)
             operation.count = len(order_ids)
+        return stored
+
+
+async def refetch_orders(
+    backends: Backends,
+    selection: OrderFilter,
+    actor: str,
+    *,
+    rate: float | None = None,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Fetch all stored orders of a filter again. They are enqueued in the main lane. Returns their number.
+
+    If the process dies here, the previous pages are enqueued. Calling again enqueues them again, which only costs requests.
+
+    Args:
+        backends: servers, and the source of the orders.
+        selection: the orders.
+        actor: for the audit log.
+        rate: most orders per second, or None.
+        on_progress: called with the number of orders so far.
+
+    Raises:
+        StoreUnavailable: PostgreSQL cannot be used right now.
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    selection = ending_now(selection)
+    async with Refetching.open(backends, actor) as refetching:
+        async with audited(refetching.audit_log, actor, REFETCH, selection.as_object()) as operation:
+
+            async def on_page(count: int, _: OrderPosition) -> None:
+                operation.count += count
+                on_progress(operation.count)
+
+            await refetching.run(selection, None, rate, on_page)
+        return operation.count
+
+
+def ending_now(selection: OrderFilter) -> OrderFilter:
+    """Return a filter by time with an end, because a changed order moves to the end of the list and would be changed again."""
+    if selection.is_by_time and selection.stored_to is None:
+        return replace(selection, stored_to=datetime.now(UTC))
+    return selection
+
+
+class Refetching:
+    """Enqueues stored orders again, for one operation.
+
+    Attributes:
+        audit_log: of the source.
+    """
+
+    def __init__(self, backends: Backends, actor: str, pool: Pool, producer: Producer) -> None:
+        self._backends = backends
+        self._actor = actor
+        self._pool = pool
+        self._producer = producer
+        self.audit_log = AuditLog(pool, backends.source)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, backends: Backends, actor: str) -> AsyncIterator[Self]:
+        """Open with its own connections."""
+        async with (
+            Pool.open(backends.postgres_dsn, size=1, timeout=_PATIENT) as pool,
+            control_client(backends.redis_url) as client,
+        ):
+            yield cls(backends, actor, pool, Producer(client, backends.stream, partitions=backends.partitions))
+
+    async def run(
+        self, selection: OrderFilter, after: OrderPosition | None, rate: float | None, on_page: OnPage
+    ) -> None:
+        """Enqueue all orders of a filter after a position, page by page."""
+        began, done = time.monotonic(), 0
+        async for page in id_pages(OrderReader(self._pool, self._backends.source), selection, after):
+            await self.enqueue([position.order_id for position in page], express=False)
+            done += len(page)
+            await on_page(len(page), page[-1])
+            if rate is not None:
+                await asyncio.sleep(max(0.0, began + done / rate - time.monotonic()))
+
+    async def enqueue(self, order_ids: Sequence[str], *, express: bool) -> int:
+        """Reset the versions of orders, and enqueue them. Returns how many are stored."""
+        stored = await reset_versions(self._pool, order_ids, self._backends.source)
+        await self._producer.enqueue(order_ids, express=express)
+        if self._backends.keeps_history:
+            await HistoryStore(self._pool, self._backends.source).add_operation(
+                order_ids, HistoryEvent.REFETCHED, self._actor
+            )
         return stored

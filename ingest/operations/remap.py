@@ -1,23 +1,24 @@
 """Rebuilds orders from stored documents with the current mapping and transform, without requests to the external API.
 
-Rows are processed page by page in the order of their IDs. Workers may run concurrently: rows that they store are newer and stay. If the
+Rows are processed page by page, in the order of their IDs or of their last change. Workers may run concurrently: rows that they store are newer and stay. If the
 process dies here, the previous pages are done, and repeating them changes nothing.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from ingest.domain.deliveries.delivery import DeadReason, Effect
 from ingest.domain.errors import RowsRefused, RowSuppressed, StoreLocked, TransformFailed
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.order import InvalidDocument, document_id
+from ingest.domain.orders.order_filter import OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
+from ingest.operations.remap_report import Failure, RemapReport
 from ingest.store.orders.documents import Documents, DocumentSelection, Remapped, StoredDocument
 
-MAX_EXAMPLES = 20
 # Largest number of bytes and rows that are sent or decoded together.
 _PORTION = 4 * 1024 * 1024
 _MOST = 1_000
@@ -36,56 +37,30 @@ _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
 
+async def _continue(_position: OrderPosition, _changed: Sequence[str]) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class RemapCalls:
+    """The functions that a run calls.
+
+    Attributes:
+        on_progress: called with the number of rows examined and the total, if known.
+        on_locked: called once for each wait for another transaction's lock, with the last completed order ID or "".
+        on_portion: called after each few hundred rows with the position of the last one and the orders that were changed.
+    """
+
+    on_progress: Callable[[int, int | None], None] = lambda _done, _total: None
+    on_locked: Callable[[str], None] = lambda _after: None
+    on_portion: Callable[[OrderPosition, Sequence[str]], Awaitable[None]] = _continue
+
+
 Identify = Callable[[bytes], str | None]
 """Returns the ID of the announced order in a document, or None if it contains none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A row that stays unchanged because its document is unusable."""
-
-    order_id: str
-    reason: str
-    error: str
-
-
-@dataclass(slots=True)
-class RemapReport:
-    """The results so far. In a dry run, the changes that would be made.
-
-    Attributes:
-        examined: rows with a document.
-        changed: rows that were replaced.
-        unchanged: rows that are up to date.
-        inserted: orders that a document yields for the first time.
-        skipped: rows whose document no longer yields this order. They stay.
-        newer: rows that were stored again during the run.
-        failed: rows whose document is unusable. They stay.
-        failures: the first failures.
-        last: the last completed order ID, after which a run can be resumed.
-    """
-
-    examined: int = 0
-    changed: int = 0
-    unchanged: int = 0
-    inserted: int = 0
-    skipped: int = 0
-    newer: int = 0
-    failed: int = 0
-    failures: list[Failure] = field(default_factory=list)
-    last: str | None = None
-
-    def add_failure(self, failure: Failure) -> None:
-        """Count a row that cannot be rebuilt."""
-        self.failed += 1
-        if len(self.failures) < MAX_EXAMPLES:
-            self.failures.append(failure)
-
-    def add(self, outcomes: Sequence[Remapped | None]) -> None:
-        """Count rows. None stands for a row that was erased during the run."""
-        self.changed += outcomes.count(Remapped.CHANGED)
-        self.unchanged += outcomes.count(Remapped.UNCHANGED)
-        self.newer += outcomes.count(Remapped.NEWER) + outcomes.count(None)
+_NO_CALLS = RemapCalls()
 
 
 async def remap(
@@ -97,10 +72,10 @@ async def remap(
     *,
     identify: Identify = document_id,
     dry_run: bool = False,
-    on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
-    on_locked: Callable[[str], None] = lambda _after: None,
+    calls: RemapCalls = _NO_CALLS,
+    after: OrderPosition | None = None,
 ) -> None:
-    """Rebuild the selected orders, or those after `report.last` if it is set.
+    """Rebuild the selected orders, or those after a position, or after `report.last` if it is set.
 
     Args:
         dsn: DSN of the database.
@@ -110,20 +85,23 @@ async def remap(
         report: updated with each page, and correct even after an error.
         identify: returns the ID of the announced order in a document.
         dry_run: whether to make no changes.
-        on_progress: called with the number of rows examined and the total, if known.
-        on_locked: called once for each wait for another transaction's lock, with the last completed order ID or "".
+        calls: functions to call.
+        after: where a run is resumed.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
     async with Documents.open(dsn, selection, source) as documents:
-        total = await documents.count(report.last or "")
-        run = _Run(documents, decoder, identify, report, on_locked, dry_run=dry_run)
-        while page := await run.unlocked(documents.page, report.last or ""):
+        position = after or OrderPosition(report.last or "")
+        total = await documents.count(position)
+        run = _Run(documents, decoder, identify, report, calls.on_locked, dry_run=dry_run)
+        while page := await run.unlocked(documents.page, position):
             # PostgreSQL compresses documents, so the documents of a page may be large together.
             for portion in _portions(page, lambda stored: len(stored.document)):
-                await run.remap_page(portion)
-                on_progress(report.examined, total)
+                changed = await run.remap_page(portion)
+                position = portion[-1].position
+                calls.on_progress(report.examined, total)
+                await calls.on_portion(position, changed)
 
 
 class _Run:
@@ -145,9 +123,11 @@ class _Run:
         self._dry_run = dry_run
         # Each part of a split order yields the new orders, perhaps pages later, and a dry run does not store them.
         self._would_be_new: set[str] = set()
+        self._changed: list[str] = []
 
-    async def remap_page(self, page: Sequence[StoredDocument]) -> None:
-        """Rebuild the orders of a page, and then count the page as completed."""
+    async def remap_page(self, page: Sequence[StoredDocument]) -> list[str]:
+        """Rebuild the orders of a page, count the page as completed, and return the orders that were changed."""
+        self._changed = []
         made = await asyncio.gather(*(self._made(stored) for stored in page))
         own: list[OrderRow] = []
         others: dict[str, list[OrderRow]] = {}
@@ -171,6 +151,7 @@ class _Run:
             await self._store(self._insert, portion)
         self._report.examined += len(page)
         self._report.last = page[-1].order_id
+        return self._changed
 
     async def _made(self, stored: StoredDocument) -> list[OrderRow] | Failure:
         announced = self._identify(stored.document)
@@ -191,6 +172,11 @@ class _Run:
     async def _replace(self, rows: Sequence[OrderRow]) -> None:
         replace = self._documents.compare if self._dry_run else self._documents.replace
         outcomes = await self.unlocked(replace, rows)
+        changed = [row for row in rows if outcomes.get(row.order_id) is Remapped.CHANGED]
+        if self._dry_run and changed:
+            for order_id, differences in (await self.unlocked(self._documents.differences, changed)).items():
+                self._report.fields.add(order_id, differences)
+        self._changed += (row.order_id for row in changed)
         self._report.add([outcomes.get(row.order_id) for row in rows])
         self._add_suppressed(row for row in rows if outcomes.get(row.order_id) is Remapped.SUPPRESSED)
 

@@ -240,7 +240,7 @@ async def test_stored_documents_are_read_and_replaced_in_their_source_alone(dsn:
         await connection.execute("UPDATE orders SET document = '{}'")
 
         async with Documents.open(dsn, DocumentSelection(), "de") as documents:
-            count, page = await documents.count(""), await documents.page("")
+            count, page = await documents.count(OrderPosition()), await documents.page(OrderPosition())
             present = await documents.present(["1", "2"])
             compared = await documents.compare([row("1", status="new"), row("2", status="new")])
             replaced = await documents.replace([row("1", status="new"), row("2", status="new")])

@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,11 +13,15 @@ from msgspec.structs import replace
 from support import connected
 
 from ingest.domain.orders.order import Order, decode_order
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.source_name import UNNAMED
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.mapping.transforms.transform import InLoop, Transform
-from ingest.operations.remap import RemapReport, remap
+from ingest.operations.backends import Backends
+from ingest.operations.remap import remap
+from ingest.operations.remap_report import RemapReport
+from ingest.operations.remapping import remap_orders
 from ingest.store.orders.documents import Documents, DocumentSelection
 from ingest.store.orders.order_store import OrderStore
 
@@ -45,11 +50,18 @@ async def store_parts(dsn: str, function: Function, *order_ids: str) -> None:
 
 
 async def run(
-    dsn: str, function: Function, *, after: str | None = None, dry_run: bool = False, **selected: Any
+    dsn: str,
+    function: Function,
+    *,
+    after: str | None = None,
+    dry_run: bool = False,
+    ids: tuple[str, ...] = (),
+    **selected: Any,
 ) -> RemapReport:
     transform = Transform(OrderDecoder(decode_order), InLoop(function, 1.0), metrics().transform)
     report = RemapReport(last=after)
-    await remap(dsn, UNNAMED, transform, DocumentSelection(**selected), report, dry_run=dry_run)
+    selection = DocumentSelection(OrderFilter(ids=ids), **selected)
+    await remap(dsn, UNNAMED, transform, selection, report, dry_run=dry_run)
     return report
 
 
@@ -264,7 +276,11 @@ async def test_pages_follow_each_other_and_large_documents_come_in_small_pages(d
 
     assert (report.examined, report.changed) == (450, 450)
     async with Documents.open(dsn, DocumentSelection()) as documents:
-        assert [len(await documents.page(after)) for after in ("", "order-0300", "order-0439")] == [200, 140, 1]
+        assert [len(await documents.page(OrderPosition(after))) for after in ("", "order-0300", "order-0439")] == [
+            200,
+            140,
+            1,
+        ]
 
 
 async def test_an_interrupted_run_goes_on_where_it_ended(dsn: str) -> None:
@@ -326,3 +342,41 @@ async def test_a_row_that_a_trigger_keeps_as_it_is_or_keeps_out_is_told(dsn: str
     assert {name: row["status"] for name, row in (await rows(dsn)).items()} == {
         "bad": "placed", "good": "made", "good-1": "made",
     }  # fmt: skip
+
+
+async def test_a_dry_run_shows_the_fields_that_would_change(dsn: str) -> None:
+    await store(dsn, "a", "b", "c")
+
+    def changed(order: Order, _: bytes) -> Order:
+        cheaper = replace(order.lines[0], unit_price=Decimal("2.40"))
+        return order if order.id == "c" else replace(order, lines=(cheaper,), attributes={"channel": order.id})
+
+    report = await run(dsn, changed, dry_run=True)
+
+    assert report.fields.by_frequency() == [("attributes.channel", 2), ("lines[].unit_price", 2)]
+    [first, _] = report.fields.examples["lines[].unit_price"]
+    assert (first.order_id, first.before, first.after) == ("a", "2.50", "2.40")
+
+
+async def test_orders_that_were_stored_within_a_time_are_remapped_once_and_recorded(dsn: str) -> None:
+    order_ids = [f"order-{number:03}" for number in range(450)]
+    await store(dsn, *order_ids)
+    async with connected(dsn) as sql:
+        await sql.execute("UPDATE orders SET ingested_at = now() - interval '2 hours' WHERE order_id < 'order-003'")
+    backends = Backends("", dsn, keeps_history=True)
+    transform = Transform(OrderDecoder(decode_order), InLoop(better, 1.0), metrics().transform)
+    report = RemapReport()
+    # The rows that are changed move to the end of the list, which begins an hour ago and has no end.
+    within = DocumentSelection(OrderFilter(stored_from=datetime.now(UTC) - timedelta(hours=1)))
+
+    await remap_orders(backends, transform, within, report, "cli:me")
+
+    assert (report.examined, report.changed) == (447, 447)
+    assert {name for name, row in (await rows(dsn)).items() if row["attributes"] == "{}"} == set(order_ids[:3])
+    async with connected(dsn) as sql:
+        assert await sql.fetchval("SELECT count(*) FROM order_history WHERE event = 'remapped'") == 447
+        audited = await sql.fetch("SELECT phase, actor, action, count FROM audit_log ORDER BY id")
+    assert [tuple(row) for row in audited] == [
+        ("begun", "cli:me", "orders.remap", None),
+        ("done", "cli:me", "orders.remap", 447),
+    ]

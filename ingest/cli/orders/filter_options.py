@@ -1,12 +1,14 @@
-"""Options that select stored orders, for `ingest order list`, `ingest order refetch` and `ingest remap`."""
+"""Options that select stored orders, for several commands."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any
 
 import typer
 
-from ingest.cli.options import TIME, parse_ids
+from ingest.cli.options import TIME
 from ingest.cli.terminal.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
 from ingest.domain.orders.order_filter import OrderFilter
@@ -40,14 +42,12 @@ Prefix = Annotated[
 
 
 def filter_of(
-    *,
-    stored_between: tuple[str, str] | None = None,
-    placed_between: tuple[str, str] | None = None,
-    status: str | None = None,
-    customer: str | None = None,
-    attributes: Sequence[str] | None = None,
-    prefix: str | None = None,
-    ids: Sequence[str] = (),
+    stored_between: StoredBetween = None,
+    placed_between: PlacedBetween = None,
+    status: Status = None,
+    customer: Customer = None,
+    attribute: Attributes = None,
+    prefix: Prefix = None,
 ) -> OrderFilter:
     """The filter of the options.
 
@@ -63,9 +63,26 @@ def filter_of(
         stored_from=stored[0],
         stored_to=stored[1],
         prefix=prefix,
-        attributes=tuple(_attribute(text) for text in attributes or ()),
-        ids=tuple(parse_ids(ids)),
+        attributes=tuple(_attribute(text) for text in attribute or ()),
     )
+
+
+def selecting(run: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command that takes an `OrderFilter` as `selection`, which the command line gives with the options of `filter_of`."""
+    of_filter, own = signature(filter_of).parameters, signature(run).parameters
+
+    @wraps(run)
+    def command(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in of_filter}
+        run(**given, selection=filter_of(**chosen))
+
+    keyword_only = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in of_filter.values()]
+    parameters = [*(each for name, each in own.items() if name != "selection"), *keyword_only]
+    # Typer reads the options from these two.
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # functions may have one
+    command.__annotations__ = {**filter_of.__annotations__, **run.__annotations__}
+    del command.__annotations__["selection"]
+    return command
 
 
 def _period(given: tuple[str, str] | None, option: str) -> tuple[datetime | None, datetime | None]:

@@ -6,17 +6,20 @@ of their keys, the same as in batches of workers.
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreTooSlow
+from ingest.domain.orders.field_differences import FieldDifference, field_differences
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_pooler
 from ingest.store.orders.columns import COLUMNS, MADE, arguments, named
+from ingest.store.orders.order_conditions import conditions_of
 from ingest.store.orders.order_store import OrderStore
 
 _PAGE = 200
@@ -56,6 +59,17 @@ FROM compared
 """  # noqa: S608
 
 
+# The stored and the new value of each column that differs, for rows that have not been stored again since.
+_DIFFERENCES = f"""
+WITH made AS (
+    {MADE}
+)
+SELECT order_id, {named("CASE WHEN o.{} IS DISTINCT FROM made.{} THEN ARRAY[o.{}::text, made.{}::text] END AS {}", _CONTENT)}
+FROM orders AS o JOIN made USING (source, order_id)
+WHERE ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)})
+"""  # noqa: S608
+
+
 class Remapped(StrEnum):
     """The result for a row, or the expected result in a comparison. Suppressed: a trigger has prevented the update without an error."""
 
@@ -67,13 +81,18 @@ class Remapped(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """The document of one row, with the values that are not in the document."""
+    """The document of one row, with the values that are not in the document.
+
+    Attributes:
+        position: of the row in the list of selected rows.
+    """
 
     order_id: str
     document: bytes
     fetched_at: datetime
     attempts: int
     enqueued_at: float
+    position: OrderPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +100,12 @@ class DocumentSelection:
     """A filter for rows with documents. A row must match all given values.
 
     Attributes:
-        ids: order IDs. Empty selects all orders.
+        orders: the orders.
         since: fetched at this time or later.
         until: fetched before this time.
     """
 
-    ids: tuple[str, ...] = ()
+    orders: OrderFilter = field(default_factory=OrderFilter)
     since: datetime | None = None
     until: datetime | None = None
 
@@ -102,17 +121,7 @@ class Documents:
         self._connection = connection
         self._source = source
         self._store = OrderStore(connection, source)
-        conditions = ["source = $1", "order_id > $2", "document IS NOT NULL"]
-        self._arguments: list[Any] = []
-        for condition, value in (
-            ("order_id = ANY (${}::text[])", list(selection.ids) or None),
-            ("fetched_at >= ${}", selection.since),
-            ("fetched_at < ${}", selection.until),
-        ):
-            if value is not None:
-                self._arguments.append(value)
-                conditions.append(condition.format(len(self._arguments) + 2))
-        self._where = " AND ".join(conditions)
+        self._selection = selection
 
     @classmethod
     @asynccontextmanager
@@ -124,34 +133,54 @@ class Documents:
         with closing(connection):
             yield cls(connection, selection, source)
 
-    async def count(self, after: str) -> int | None:
-        """Count the rows after this order ID. None if counting takes too long."""
-        query = f"SELECT count(*) FROM orders WHERE {self._where}"  # noqa: S608  our own conditions
+    async def count(self, after: OrderPosition) -> int | None:
+        """Count the rows after this position. None if counting takes too long."""
+        where, _, arguments = self._conditions(after)
+        query = f"SELECT count(*) FROM orders AS o WHERE {where}"  # noqa: S608  our own conditions
         try:
-            [[count]] = await self._connection.fetch(query, self._source, after, *self._arguments)
+            [[count]] = await self._connection.fetch(query, *arguments)
         except StoreTooSlow:  # or locked
             return None
         return int(count)
 
-    async def page(self, after: str) -> list[StoredDocument]:
-        """Return the next rows after this order ID, sorted by ID. Empty only at the end."""
+    async def page(self, after: OrderPosition) -> list[StoredDocument]:
+        """Return the next rows after this position, sorted by ID, or by time if the filter `is_by_time`. Empty only at the end."""
+        where, order, arguments = self._conditions(after)
         query = f"""
-            SELECT order_id, document::text, fetched_at, attempts, extract(epoch FROM enqueued_at)::float8
+            SELECT order_id, document::text, fetched_at, attempts, extract(epoch FROM enqueued_at)::float8, ingested_at
             FROM (
-                SELECT *, sum(pg_column_size(document)) OVER (ORDER BY order_id) AS size,
-                       row_number() OVER (ORDER BY order_id) AS number
+                SELECT *, sum(pg_column_size(document)) OVER (ORDER BY number) AS size
                 FROM (
-                    SELECT order_id, document, fetched_at, attempts, enqueued_at FROM orders
-                    WHERE {self._where} ORDER BY order_id LIMIT {_PAGE}
+                    SELECT order_id, document, fetched_at, attempts, enqueued_at, ingested_at,
+                           row_number() OVER (ORDER BY {order}) AS number
+                    FROM orders AS o WHERE {where} ORDER BY {order} LIMIT {_PAGE}
                 ) AS page
             ) AS sized
             WHERE number = 1 OR size <= {_PAGE_BYTES}
-            ORDER BY order_id"""  # noqa: S608  our own conditions
-        found = await self._connection.fetch(query, self._source, after, *self._arguments)
+            ORDER BY number"""  # noqa: S608  our own conditions
+        is_by_time = self._selection.orders.is_by_time
         return [
-            StoredDocument(order_id, document.encode(), fetched_at, attempts, enqueued_at)
-            for order_id, document, fetched_at, attempts, enqueued_at in found
+            StoredDocument(
+                order_id,
+                document.encode(),
+                fetched_at,
+                attempts,
+                enqueued_at,
+                OrderPosition(order_id, ingested_at.isoformat() if is_by_time else None),
+            )
+            for order_id, document, fetched_at, attempts, enqueued_at, ingested_at in await self._connection.fetch(
+                query, *arguments
+            )
         ]
+
+    def _conditions(self, after: OrderPosition) -> tuple[str, str, list[Any]]:
+        where, order, arguments = conditions_of(self._selection.orders, self._source, after)
+        where += " AND o.document IS NOT NULL"
+        for condition, value in (("fetched_at >= ", self._selection.since), ("fetched_at < ", self._selection.until)):
+            if value is not None:
+                arguments.append(value)
+                where += f" AND o.{condition}${len(arguments)}"
+        return where, order, arguments
 
     async def present(self, order_ids: Sequence[str]) -> set[str]:
         """Return the orders that have a row."""
@@ -163,6 +192,20 @@ class Documents:
     async def compare(self, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
         """Return the effect of replacing these rows, without changes. Missing rows are omitted."""
         return await self._made(_COMPARE, rows)
+
+    async def differences(self, rows: Sequence[OrderRow]) -> dict[str, list[FieldDifference]]:
+        """Return the fields in which stored rows differ from these, by order. Equal and missing rows are omitted."""
+        found = await self._connection.fetch(_DIFFERENCES, self._source, *arguments(rows))
+        return {
+            order_id: field_differences(
+                {
+                    column.name: (value[0], value[1])
+                    for column, value in zip(_CONTENT, values, strict=True)
+                    if value is not None
+                }
+            )
+            for order_id, *values in found
+        }
 
     async def replace(self, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
         """Replace rows of the same fetch, committed on return. Missing rows are omitted.

@@ -9,39 +9,27 @@ import typer
 
 from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import AsJson, Sources
-from ingest.cli.orders.filter_options import (
-    Attributes,
-    Customer,
-    PlacedBetween,
-    Prefix,
-    Status,
-    StoredBetween,
-    filter_of,
-)
+from ingest.cli.orders.filter_options import selecting
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.times import format_age, format_time
 from ingest.cli.terminal.width import Table, width_of
 from ingest.domain.errors import StoreTooSlow, UserError
+from ingest.domain.orders.order_filter import OrderFilter
 from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.domain.orders.order_filter import OrderFilter
     from ingest.operations.backends import Backends
 
 _TABLE = Table(("order", "status", "stored", "placed", "total", "customer"), names=1, facts=5)
 
 
+@selecting
 def list_(
     *,
+    selection: OrderFilter,
     source: Sources = None,
-    stored_between: StoredBetween = None,
-    placed_between: PlacedBetween = None,
-    status: Status = None,
-    customer: Customer = None,
-    attribute: Attributes = None,
-    prefix: Prefix = None,
     limit: Annotated[int, typer.Option(help="List at most N.", metavar="N", min=1)] = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -59,14 +47,6 @@ def list_(
 
     `ingest migrate --search-indexes` creates indexes that make lists of a large table fast.
     """
-    selection = filter_of(
-        stored_between=stored_between,
-        placed_between=placed_between,
-        status=status,
-        customer=customer,
-        attributes=attribute,
-        prefix=prefix,
-    )
     sources = [*backends_of_sources(source).values()]
     try:
         shown, has_more = run_interruptible(_print(sources, selection, limit, as_json=as_json))
@@ -79,7 +59,7 @@ def list_(
 
 
 async def _print(
-    sources: "Sequence[Backends]", selection: "OrderFilter", limit: int, *, as_json: bool
+    sources: "Sequence[Backends]", selection: OrderFilter, limit: int, *, as_json: bool
 ) -> tuple[int, bool]:
     """Print the orders, and return how many there are, and whether more match."""
     import msgspec

@@ -1,0 +1,33 @@
+"""Prints the fields that a change of stored orders would affect."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ingest.cli.terminal.text import counted, printable
+
+if TYPE_CHECKING:
+    from ingest.domain.orders.field_differences import FieldSummary
+
+_LONGEST = 60
+
+
+def print_fields(fields: "FieldSummary", write: Callable[[str], None]) -> None:
+    """Print the number of orders and an example for each field, the most frequent first."""
+    for name, orders in fields.by_frequency():
+        write(f"  {printable(name, 100)}: {counted(orders, 'order')}")
+        for example in fields.examples[name]:
+            write(f"    {printable(example.order_id, 128)}: {_shown(example.before)} -> {_shown(example.after)}")
+
+
+def fields_as_list(fields: "FieldSummary") -> list[dict[str, Any]]:
+    """The same for JSON."""
+    import msgspec
+
+    return [
+        {"field": name, "orders": orders, "examples": msgspec.to_builtins(fields.examples[name])}
+        for name, orders in fields.by_frequency()
+    ]
+
+
+def _shown(value: str | None) -> str:
+    return "nothing" if value is None else printable(value, _LONGEST)
