@@ -53,6 +53,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "audit": "queues",
         "health": "servers",
     },
+    "Control": {
+        "pause": "controls",
+        "resume": "controls",
+        "drain": "controls",
+        "tune": "controls",
+        "log-level": "controls",
+    },
     "Orders": {
         "enqueue": "orders",
         "order": "orders",

@@ -45,6 +45,11 @@ def queue_of(stream: str, source: str) -> str:
     return f"{stream}/{source}" if source else stream
 
 
+def deployment_of(queue: str, source: str) -> str:
+    """Return the name of the unnamed source's queue from a source's queue. Keys of the whole deployment contain it."""
+    return queue.removesuffix(f"/{source}") if source else queue
+
+
 def names_in_outbox(sources: Collection[str]) -> list[str]:
     """Return the names of sources that a row of an outbox may have. A row without a name belongs to the only source."""
     return [*dict.fromkeys((*sources, UNNAMED))] if len(sources) == 1 else [*sources]

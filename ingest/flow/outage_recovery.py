@@ -1,9 +1,13 @@
-"""Handles an outage of the external API: releases the deliveries in flight, and probes until a request succeeds."""
+"""Handles an outage of the external API: releases the deliveries in flight, and probes until a request succeeds.
+
+While the source is paused, nothing is probed.
+"""
 
 import asyncio
 
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor
+from ingest.flow.deliver.gate import Gate
 from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
 from ingest.flow.read.reader import Reader
@@ -30,7 +34,9 @@ class OutageRecovery:
         executor: Executor,
         moves: Moves,
         held: Held,
+        gate: Gate,
     ) -> None:
+        self._gate = gate
         self._circuit = circuit
         self._pace = pace
         self._reader = reader
@@ -49,6 +55,9 @@ class OutageRecovery:
             await self._pause(shutdown)
             if self._circuit.closed.is_set() or shutdown.requested.is_set():
                 break
+            if self._gate.is_paused:
+                record_activity()
+                continue
             probes = self._undecided(probes)
             if len(probes) == _MOST_PROBES:
                 await self._cancel([probes.pop(0)], shutdown)

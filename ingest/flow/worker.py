@@ -14,11 +14,13 @@ from ingest.domain.errors import Unavailable
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.scheduler import Scheduler
+from ingest.flow.followed_controls import SourceControls, follow_while
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
 from ingest.flow.held import Held
 from ingest.flow.outage_recovery import OutageRecovery
 from ingest.flow.outage_report import OutageReport
+from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart, Liveness
 from ingest.flow.read.reader import Reader
 from ingest.flow.settle.settlement import Settlement
@@ -47,13 +49,20 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     heartbeats: Heartbeats
     maintenance: GroupMaintenance
     report: OutageReport
+    controls: SourceControls
+    pace: Pace
     fleet: Sequence[FleetPart] = ()
 
 
 class Worker:
-    """Processes deliveries until a stop is requested."""
+    """Processes deliveries until a stop is requested.
+
+    Attributes:
+        tuned: set when an operator has changed the limits, which a worker has when it is opened.
+    """
 
     def __init__(self, parts: Parts) -> None:
+        self.tuned = parts.controls.tuned
         self._parts = parts
         self._held = parts.held
         self._tasks = parts.scheduler.tasks
@@ -80,6 +89,7 @@ class Worker:
                     tasks.create_task(parts.report.run()),
                     tasks.create_task(self._wake_on_stop(shutdown)),
                     tasks.create_task(self._wake_on_outage()),
+                    tasks.create_task(follow_while(parts.controls, self._pause, self._resume)),
                     *(tasks.create_task(part.run()) for part in parts.fleet),
                 ]
                 await self._work(shutdown)
@@ -97,6 +107,9 @@ class Worker:
                 backlog = False
             elif free := await self._parts.scheduler.wait(shutdown, backlog=backlog):
                 backlog = await self._take(free, shutdown)
+            elif self._parts.controls.is_paused:
+                # A pause is no reason to restart the process.
+                record_activity()
 
     async def _take(self, free: int, shutdown: Shutdown) -> bool:
         """Read up to `free` deliveries and start them, and return whether there may be more."""
@@ -127,6 +140,17 @@ class Worker:
             await circuit.opened.wait()
             self._parts.scheduler.wake()
             await circuit.closed.wait()
+
+    def _pause(self, reason: str) -> None:
+        """Release the deliveries that have not begun. Requests in flight continue."""
+        _log.info("source_paused", reason=reason, in_flight=len(self._held))
+        self._parts.pace.turn_away(reason)
+        self._parts.scheduler.begin_all()
+
+    def _resume(self) -> None:
+        self._settlement.moves.log_released()
+        _log.info("source_resumed")
+        self._parts.scheduler.wake()
 
     async def _wake_on_stop(self, shutdown: Shutdown) -> None:
         await shutdown.requested.wait()

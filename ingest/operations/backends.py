@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.domain.source_name import UNNAMED, chosen_source
+from ingest.domain.source_name import UNNAMED, chosen_source, deployment_of
 from ingest.settings import Settings
 from ingest.settings.source_file import source_settings_without_secrets
 
@@ -19,6 +19,7 @@ class Backends:
         partitions: of the queue when it is created.
         results_age: seconds for which results are kept.
         keeps_history: whether the history of orders is kept.
+        quota: the name of a quota that several sources share. Empty if the source has a separate one.
     """
 
     redis_url: str = field(repr=False)
@@ -31,11 +32,12 @@ class Backends:
     partitions: int = 1
     results_age: float = 86_400.0
     keeps_history: bool = False
+    quota: str = ""
 
     @property
     def deployment(self) -> str:
         """The name of the queue of the unnamed source, after which keys of the whole deployment are named."""
-        return self.stream.removesuffix(f"/{self.source}") if self.source else self.stream
+        return deployment_of(self.stream, self.source)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -51,6 +53,7 @@ class Backends:
             settings.partitions,
             settings.results_age,
             settings.history > 0,
+            settings.upstream_quota or "",
         )
 
     @classmethod

@@ -4,9 +4,11 @@ Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ingest.domain.controls import (
     ALL_HOSTS,
@@ -21,6 +23,7 @@ from ingest.domain.controls import (
 )
 from ingest.domain.errors import UserError
 from ingest.operations.audit import audited_control
+from ingest.operations.backends import Backends
 from ingest.operations.control_access import ControlAccess
 from ingest.queue.operate.partitioned.monitor import merged
 
@@ -102,27 +105,46 @@ async def tune(
 ) -> Tuning:
     """Change the limits of a running source. A limit that is None stays as it was changed before, or as configured.
 
+    Sources that share the quota get the same rate.
+
     Raises:
         InvalidControl: a limit is out of range, or both are None.
     """
     checked_limits(concurrency, rate)
-    before = (await access.read()).tunings.get(source)
-    if before is not None:
-        concurrency = before.concurrency if concurrency is None else concurrency
-        rate = before.rate if rate is None else rate
-    new = Tuning(since=await access.record.now(), by=actor, concurrency=concurrency, rate=rate)
-    async with audited_control(access.audit_log(source), actor, TUNE, {"concurrency": concurrency, "rate": rate}, 1):
-        await access.record.set_tunings({source: new})
-    return new
+    before, now = (await access.read()).tunings, await access.record.now()
+    tunings = {
+        each: _tuned(before.get(each), Tuning(since=now, by=actor, rate=rate))
+        for each in (sharing_quota(access.sources, source) if rate is not None else ())
+    }
+    tunings[source] = _tuned(before.get(source), Tuning(since=now, by=actor, concurrency=concurrency, rate=rate))
+    selection = {"concurrency": concurrency, "rate": rate, "sources": sorted(tunings)}
+    async with audited_control(access.audit_log(source), actor, TUNE, selection, len(tunings)):
+        # In one step, because all sources with a quota send its rate.
+        await access.record.set_tunings(tunings)
+    return tunings[source]
 
 
 async def reset_tuning(access: ControlAccess, source: str, actor: str) -> Tuning | None:
     """Return a source to its configured limits, and return the changed ones, or None if there were none."""
-    before = (await access.read()).tunings.get(source)
-    if before is not None:
-        async with audited_control(access.audit_log(source), actor, RESET_TUNING, {}, 1):
-            await access.record.set_tunings({source: None})
-    return before
+    before = (await access.read()).tunings
+    if source not in before:
+        return None
+    # Sources that share its quota return to the configured rate as well, and keep their concurrency.
+    tunings: dict[str, Tuning | None] = {
+        each: msgspec.structs.replace(tuning, rate=None) if tuning.concurrency is not None else None
+        for each, tuning in before.items()
+        if each in sharing_quota(access.sources, source)
+    }
+    tunings[source] = None
+    async with audited_control(access.audit_log(source), actor, RESET_TUNING, {}, len(tunings)):
+        await access.record.set_tunings(tunings)
+    return before[source]
+
+
+def sharing_quota(sources: Mapping[str, Backends], source: str) -> Sequence[str]:
+    """Return the sources that share the quota of a source, including itself."""
+    quota = sources[source].quota
+    return [name for name, each in sources.items() if name == source or (quota and each.quota == quota)]
 
 
 async def set_log_level(access: ControlAccess, level: LogLevel | None, actor: str, host: str = ALL_HOSTS) -> None:
@@ -146,6 +168,25 @@ def as_object(controls: Controls) -> dict[str, Any]:
             {"host": host, "level": each.level, **_made(each)} for host, each in controls.log_levels.items()
         ],
     }
+
+
+def limits_as_object(tuning: Tuning | None) -> dict[str, Any] | None:
+    """Convert the changed limits of a source for JSON."""
+    return None if tuning is None else {"concurrency": tuning.concurrency, "rate": tuning.rate, **_made(tuning)}
+
+
+def process_as_object(process: WorkerProcess) -> dict[str, Any]:
+    """Convert a worker process for JSON."""
+    return {"name": process.name, "pending": process.pending, "drained": process.drain is not None}
+
+
+def _tuned(before: Tuning | None, changed: Tuning) -> Tuning:
+    """The changed limits. One that is None stays as it was changed before."""
+    if before is None:
+        return changed
+    concurrency = before.concurrency if changed.concurrency is None else changed.concurrency
+    rate = before.rate if changed.rate is None else changed.rate
+    return msgspec.structs.replace(changed, concurrency=concurrency, rate=rate)
 
 
 def _made(control: Tuning | Drain | LevelChange) -> dict[str, str]:

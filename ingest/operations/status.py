@@ -8,13 +8,17 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.operations.backends import Backends
+from ingest.operations.controls import limits_as_object
+from ingest.operations.pauses import as_object as pause_as_object
+from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.redis.connection import control_client
+from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.orders.rows import Overview, overview
 
 
@@ -41,6 +45,9 @@ class SystemStatus:
         source: the name of the source.
         errors: error texts by server, `redis` and `postgres`. They are the same for all sources.
         partitions: the state of each partition, by the name of its queue. Empty with a single partition.
+        pause: by an operator, or None.
+        limits: changed by an operator while workers run, or None.
+        drained: consumers that begin no orders, because an operator has drained them.
     """
 
     at: str
@@ -52,6 +59,9 @@ class SystemStatus:
     orders: OrdersStatus | None
     errors: dict[str, str]
     partitions: Mapping[str, QueueState] = field(default_factory=dict)
+    pause: Mapping[str, Any] | None = None
+    limits: Mapping[str, Any] | None = None
+    drained: Sequence[str] = ()
 
 
 async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
@@ -59,8 +69,10 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     errors: dict[str, str] = {}
     queues: Mapping[str, _FoundQueue] = {}
     orders: Overview | None = None
+    controls, now = NO_CONTROLS, datetime.now(UTC)
     try:
         async with control_client(sources[0].redis_url) as client:
+            controls = await _controls(client, sources[0])
             states = await asyncio.gather(*(_queue(client, each) for each in sources))
             queues = dict(zip((each.source for each in sources), states, strict=True))
             if problem := next((each.problem for each in states if each.problem), None):
@@ -71,13 +83,26 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
         orders = await overview(sources[0].postgres_dsn)
     except (Unavailable, UserError) as error:
         errors["postgres"] = str(error)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     found = []
     for each in sources:
         queue = queues.get(each.source) or _FoundQueue()
         of_source = None if orders is None else _orders(orders, each.source)
-        names = (now, each.source, each.stream, each.group)
-        found.append(SystemStatus(*names, queue.total, queue.consumers, of_source, errors, queue.partitions))
+        found.append(
+            SystemStatus(
+                now.isoformat(timespec="seconds"),
+                each.source,
+                each.stream,
+                each.group,
+                queue.total,
+                queue.consumers,
+                of_source,
+                errors,
+                queue.partitions,
+                pause_as_object(controls.pause_of(each.source, now), now),
+                limits_as_object(controls.tunings.get(each.source)),
+                [consumer.name for consumer in queue.consumers or () if controls.drain_of(consumer.name)],
+            )
+        )
     return found
 
 
@@ -119,6 +144,14 @@ class _FoundQueue:
     partitions: Mapping[str, QueueState] = field(default_factory=dict)
     consumers: list[ConsumerState] | None = None
     problem: str = ""
+
+
+async def _controls(client: Redis, backends: Backends) -> Controls:
+    """The controls, or none if the user lacks the right to read them."""
+    try:
+        return await ControlRecord(client, backends.deployment, backends.group).read()
+    except QueueRefused:
+        return NO_CONTROLS
 
 
 async def _queue(client: Redis, backends: Backends) -> _FoundQueue:

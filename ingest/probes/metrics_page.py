@@ -3,8 +3,9 @@
 import asyncio
 import socket
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ingest.domain.partitions import Layout
 from ingest.domain.source_name import queue_of
 from ingest.flow.availability import AvailabilityLog
 from ingest.probes.server import Response, serving_routes
+from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.inspection.servers import owners_of
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import read_layouts
@@ -64,12 +66,14 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
     """
     topology = topology_of(settings.redis_url.get_secret_value())
     async with control_client(topology) as client:
+        record = ControlRecord(client, settings.stream, settings.group)
         log, logs = AvailabilityLog("redis"), defaultdict[str, AvailabilityLog](partial(AvailabilityLog, "redis"))
 
         async def queues() -> Sequence[Collector]:
             names = {source: queue_of(settings.stream, source) for source in sources()}
             try:
                 layouts = await _layouts(client, names.values())
+                paused = await _paused(record, names)
                 states = await _states(client, layouts.values(), settings.group)
             except (QueueUnavailable, UserError) as error:
                 # The workers' own metrics are still exported. The gauges of the queues are absent rather than out of date.
@@ -86,7 +90,8 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
                     else:
                         logs[source].succeeded()
                 if known:
-                    observed.append(await _observed(source, layouts[stream], known, topology))
+                    queue = await _observed(source, layouts[stream], known, topology)
+                    observed.append(queue._replace(is_paused=None if paused is None else source in paused))
             return [QueueCollector(observed)] if observed else []
 
         yield queues
@@ -98,6 +103,16 @@ async def _layouts(client: Redis, queues: Iterable[str]) -> Mapping[str, Layout]
     except QueueRefused:
         # The user lacks the right to one of the records. A queue with several partitions is useless without it.
         return {queue: Layout(queue) for queue in queues}
+
+
+async def _paused(record: ControlRecord, sources: Iterable[str]) -> Collection[str] | None:
+    """The paused sources, or None if the user lacks the right to the controls."""
+    try:
+        controls = await record.read()
+    except QueueRefused:
+        return None
+    now = datetime.now(UTC)
+    return {source for source in sources if controls.pause_of(source, now) is not None}
 
 
 async def _states(client: Redis, layouts: Iterable[Layout], group: str) -> Mapping[str, QueueState | QueueUnavailable]:

@@ -10,8 +10,10 @@ from redis.asyncio import Redis
 from ingest.api.operations.dead_letter_routes import refuse_to_wait
 from ingest.api.source_connections import SourceConnections
 from ingest.operations.backends import Backends
+from ingest.operations.control_access import ControlAccess
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.orders import Orders
+from ingest.operations.producer_admission import ProducerAdmission
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
@@ -32,18 +34,22 @@ class RouteConnections:
     Attributes:
         redis: of all sources.
         pool: of all sources.
+        controls: of the deployment.
+        admission: rejects the orders of paused sources.
         sources: by the name of the source.
     """
 
     redis: Redis
     pool: Pool
+    controls: ControlAccess
+    admission: ProducerAdmission
     sources: Mapping[str, SourceConnections]
 
     @classmethod
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
-        return cls(no, no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no, no)))
+        return cls(no, no, no, no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no, no)))
 
 
 @asynccontextmanager
@@ -57,9 +63,12 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
         Pool.open(dsn, size=2) as pool,
         AsyncExitStack() as stack,
     ):
+        controls = ControlAccess(redis, pool, {name: Backends.of(each) for name, each in sources.items()})
         yield RouteConnections(
             redis,
             pool,
+            controls,
+            ProducerAdmission(controls.record),
             {
                 name: await stack.enter_async_context(_open_source(each, redis, producing, finding, pool))
                 for name, each in sources.items()

@@ -13,6 +13,7 @@ from ingest.api.http.routing import Route
 from ingest.api.http.source_routing import ambiguous_routes, routes_of_sources
 from ingest.api.operations.audit_routes import AuditRoutes
 from ingest.api.operations.backfill_routes import BackfillRoutes
+from ingest.api.operations.control_routes import PauseRoutes, WorkerRoutes
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
 from ingest.api.operations.source_routes import SourceRoutes
@@ -21,7 +22,6 @@ from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
-from ingest.api.source_connections import SourceConnections
 from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.api.webhooks.source_webhook import webhook_of
@@ -102,7 +102,7 @@ def routes_of(
             await connections.redis.ping()
 
     of_sources = {
-        name: _routes_of_source(each, connections.sources[name], counters.accepted[name]["api"], limits)
+        name: _routes_of_source(each, connections, counters.accepted[name]["api"], limits)
         for name, each in sources.settings.items()
     }
     described = [
@@ -110,16 +110,18 @@ def routes_of(
         *SourceRoutes({name: each.monitor for name, each in connections.sources.items()}).routes(),
         *AuditRoutes(connections.pool).routes(),
         *routes_of_sources(of_sources),
+        *WorkerRoutes(connections.controls, limits).routes(),
         *_webhook_routes(sources, connections, counters, limits),
     ]
     return [*described, OpenApi(described).route, *ambiguous_routes(of_sources)]
 
 
 def _routes_of_source(
-    settings: Settings, source: SourceConnections, accepted: Counter, limits: BodyLimits
+    settings: Settings, connections: RouteConnections, accepted: Counter, limits: BodyLimits
 ) -> list[Route]:
     """Build the routes of one source, with the paths of an only source."""
-    queueing = Queueing(source.producer, accepted)
+    source = connections.sources[settings.source]
+    queueing = Queueing(source.producer, accepted, connections.admission, settings.source)
     return [
         *Announcing(queueing, Idempotency(source.calls), limits).routes(),
         *Pushing(queueing, decoder_of(mapping_of(settings)), limits).routes(),
@@ -127,6 +129,7 @@ def _routes_of_source(
         *QueueRoutes(source.monitor).routes(),
         *RetryRoutes(source.retries, source.audit_log, limits, settings.source).routes(),
         *DeadLetterRoutes(source.dead_letters, source.audit_log, limits, settings.source).routes(),
+        *PauseRoutes(connections.controls, limits, settings.source).routes(),
         *BackfillRoutes(source.backfills, source.audit_log, limits, has_list=settings.order_list is not None).routes(),
     ]
 
@@ -140,6 +143,7 @@ def _webhook_routes(
             name,
             connections.sources[name].producer,
             counters.accepted[name]["webhook"],
+            connections.admission,
             sources.settings[name].coalesce,
         )
         for name, webhooks in sources.webhooks.items()

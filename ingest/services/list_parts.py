@@ -5,6 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart
 from ingest.operations.backends import Backends
@@ -27,6 +30,20 @@ if TYPE_CHECKING:
     from ingest.store.statements import Fetches
 
 
+class ListPacing(msgspec.Struct, frozen=True):
+    """Parts of the worker that decide when a page of the list may be requested.
+
+    Attributes:
+        pace: of the requests for orders.
+        quota: of the source, if it has one.
+        controls: of the source, by which its list may be held.
+    """
+
+    pace: Pace
+    quota: FleetQuota | None
+    controls: SourceControls
+
+
 @asynccontextmanager
 async def open_list_parts(
     settings: "Settings",
@@ -34,8 +51,7 @@ async def open_list_parts(
     connections: QueueConnections,
     metrics: WorkerMetrics,
     now: Callable[[], datetime],
-    pace: Pace,
-    quota: FleetQuota | None,
+    pacing: ListPacing,
     name: str,
     store: SharedConnections | None,
 ) -> AsyncIterator[Sequence[FleetPart]]:
@@ -47,8 +63,7 @@ async def open_list_parts(
         connections: to Redis.
         metrics: of the source.
         now: the queue server's time.
-        pace: of the requests for orders.
-        quota: of the source, if it has one. The list may have another one.
+        pacing: of the requests for orders. The list may have another quota.
         name: of this process.
         store: connections to PostgreSQL, which other sources use as well. None to open one.
     """
@@ -58,7 +73,7 @@ async def open_list_parts(
         return
     async with AsyncExitStack() as stack:
         parts: list[FleetPart] = []
-        for_orders = quota
+        quota = pacing.quota
         if options.quota is not None:
             # The time for which its requests wait is not shown, because no order waits.
             unseen = WorkerMetrics.on(worker_shared_metrics(1), 0)
@@ -66,7 +81,7 @@ async def open_list_parts(
             _, quota = await stack.enter_async_context(opening)
             parts += [quota] if quota is not None else []
         listing = HttpOrderList.open(options, metrics.upstream_request, now, quota)
-        listed = YieldingList(await stack.enter_async_context(listing), pace, for_orders)
+        listed = YieldingList(await stack.enter_async_context(listing), pacing.pace, pacing.controls, pacing.quota)
         if store is not None:
             records: Fetches = store.of_source()
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ingest.domain.errors import Fault, Unavailable, UserError
 from ingest.domain.fetch.listed import ListedPage, OrderList
 from ingest.domain.polling import PollState, PollTurn
+from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.operations.poll.look import Found
 from ingest.operations.poll.turns import TurnLost, Turns
@@ -35,17 +36,19 @@ _LONGEST_YIELD, _YIELD_STEP = 30.0, 0.1
 
 
 class YieldingList:
-    """A list whose pages are requested behind the requests for orders, and not while the API has asked to wait.
+    """A list whose pages are requested behind the requests for orders, and not while the API has asked to wait or an operator holds it.
 
     Args:
         orders: the list.
         pace: of the requests for orders.
+        controls: of the source.
         quota: that the process shares with others. None without one.
     """
 
-    def __init__(self, orders: OrderList, pace: Pace, quota: "FleetQuota | None") -> None:
+    def __init__(self, orders: OrderList, pace: Pace, controls: SourceControls, quota: "FleetQuota | None") -> None:
         self._orders = orders
         self._pace = pace
+        self._controls = controls
         self._quota = quota
 
     async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
@@ -54,6 +57,7 @@ class YieldingList:
         while self._pace.is_paused() or (left > 0 and self._quota is not None and self._quota.has_waiting):
             await asyncio.sleep(_YIELD_STEP)
             left -= _YIELD_STEP
+        await self._controls.admit_page()
         return await self._orders.page(since, until, cursor)
 
 

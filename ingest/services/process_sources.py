@@ -56,7 +56,9 @@ class ProcessSources:
     async def run(self, shutdown: Shutdown, on_open: Callable[[], None]) -> None:
         """Run the workers until a stop is requested. `on_open` is called whenever the worker of a source is open."""
         async with AsyncExitStack() as stack:
-            shared = await unless(shutdown.requested, stack.enter_async_context(shared_parts(self._settings)))
+            shared = await unless(
+                shutdown.requested, stack.enter_async_context(shared_parts(self._settings, self._name))
+            )
             if shared is None:
                 return
 
@@ -68,6 +70,8 @@ class ProcessSources:
             for name in self._shared_metrics.sources():
                 if name not in sources:
                     self.remove(name)
+            following = asyncio.create_task(shared.controls.run())
+            stack.push_async_callback(_end, following)
             await SourceWorkers(opened, shutdown, on_open, self).run(sources, self._changed)
 
     def _at_start(self) -> "dict[str, Settings]":
@@ -102,3 +106,8 @@ class ProcessSources:
     def remove(self, source: str) -> None:
         """See `SourceMetrics`."""
         self._shared_metrics.remove_source(self._slot, source)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

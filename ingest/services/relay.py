@@ -10,12 +10,14 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.flow.shutdown import Shutdown
+from ingest.operations.producer_admission import AdmittedProducer, ProducerAdmission
 from ingest.operations.relay.relay import Relay
 from ingest.operations.relay.rows import RowEnqueuer
 from ingest.operations.relay.source_queues import SourceQueues
 from ingest.probes.metrics_page import serving
 from ingest.process.interrupt import run_interruptible
 from ingest.process.lifecycle import listen_for_metrics, run_to_the_end, stop_on_signals, unless
+from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.services.tracing import tracing_of
@@ -82,9 +84,11 @@ async def _relay(settings: Settings, sources: Mapping[str, Settings], dsn: str, 
             await stack.enter_async_context(serving(shared_metrics, listener, "relay", liveness))
         url = settings.redis_url.get_secret_value()
         client = await stack.enter_async_context(producer_client(url, settings.durability))
+        admission = ProducerAdmission(ControlRecord(client, settings.stream, settings.group))
+        producers = {name: await stack.enter_async_context(_producing(client, each)) for name, each in sources.items()}
         enqueuers = {
-            name: RowEnqueuer(await stack.enter_async_context(_producing(client, each)), each.backlog_limit)
-            for name, each in sources.items()
+            name: RowEnqueuer(AdmittedProducer(producer, admission, name), sources[name].backlog_limit)
+            for name, producer in producers.items()
         }
         relay = Relay(
             partial(Outbox.open, dsn, settings.outbox_table),

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ingest.domain.controls import LogLevel
+from ingest.domain.source_name import deployment_of
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import SharedClock
+from ingest.flow.followed_controls import FollowedControls
 from ingest.flow.isolation import Isolation
 from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.operate.controls import ControlRecord
 from ingest.store.shared_connections import SharedConnections
+from ingest.telemetry.logs import change_level
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -41,6 +46,7 @@ class SharedParts(msgspec.Struct, frozen=True):
         queue: connections to Redis.
         store: connections to PostgreSQL.
         clock: the queue server's time.
+        controls: set by operators.
         slots: orders in flight.
         rows: documents between fetch and commit.
         size: bytes of these documents.
@@ -50,6 +56,7 @@ class SharedParts(msgspec.Struct, frozen=True):
     queue: QueueConnections
     store: SharedConnections
     clock: SharedClock
+    controls: FollowedControls
     slots: Shares
     rows: Shares
     size: Shares
@@ -69,8 +76,8 @@ class SharedParts(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def shared_parts(settings: "Settings") -> AsyncIterator[SharedParts]:
-    """Open the parts that the sources of one process share. Waits for unavailable servers.
+async def shared_parts(settings: "Settings", name: str) -> AsyncIterator[SharedParts]:
+    """Open the parts that the sources of the process `name` share. Waits for unavailable servers.
 
     Raises:
         UserError: a server denies access.
@@ -85,4 +92,21 @@ async def shared_parts(settings: "Settings") -> AsyncIterator[SharedParts]:
         queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
         totals = (settings.concurrency, settings.batch_rows, settings.batch_bytes)
         slots, rows, size = map(Shares, totals)
-        yield SharedParts(queue, store, SharedClock(), slots, rows, size, Isolation())
+        clock = SharedClock()
+        controls = await follow_controls(settings, queue, name, clock)
+        yield SharedParts(queue, store, clock, controls, slots, rows, size, Isolation())
+
+
+async def follow_controls(
+    settings: "Settings", connections: QueueConnections, name: str, clock: SharedClock
+) -> FollowedControls:
+    """The controls of the process `name`, read once. Its user may lack the right to them, and nothing is controlled then."""
+    deployment = deployment_of(settings.stream, settings.source)
+    record = ControlRecord(connections.control, deployment, settings.group)
+
+    def set_log_level(level: LogLevel | None) -> None:
+        change_level(level or settings.log_level)
+
+    controls = FollowedControls(record.read, name, clock.utc, set_log_level)
+    await controls.check()
+    return controls

@@ -134,7 +134,22 @@ class SourceWorkers:
             worker = await unless(shutdown.requested, stack.enter_async_context(self._open_worker(settings)))
             if worker is not None:
                 self._on_open()
-                await worker.run(shutdown)
+                await run_until_tuned(worker, shutdown)
+
+
+async def run_until_tuned(worker: Worker, shutdown: Shutdown) -> None:
+    """Run a worker until a stop is requested, or until an operator has changed its limits, with which it is opened again."""
+    part = shutdown.part()
+
+    async def request_when_tuned() -> None:
+        await worker.tuned.wait()
+        part.request("its limits have changed")
+
+    watching = asyncio.create_task(request_when_tuned())
+    try:
+        await worker.run(part)
+    finally:
+        watching.cancel()
 
 
 def _log_failure(error: Exception, pause: float) -> None:

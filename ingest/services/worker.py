@@ -30,6 +30,7 @@ from ingest.queue.operate.monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.process_sources import ProcessSources
+from ingest.services.source_workers import run_until_tuned
 from ingest.services.sources_reload import ReadAgain, SourcesReload
 from ingest.services.tracing import require_tracing, tracing_of
 from ingest.services.worker_parts import open_worker
@@ -160,13 +161,14 @@ def _worker_process(
 
 
 async def _run_only_source(configured: ConfiguredSource, metrics: WorkerMetrics, name: str, shutdown: Shutdown) -> None:
-    """Run the worker of the only source, whose failure ends the process."""
-    async with AsyncExitStack() as stack:
-        opening = stack.enter_async_context(open_worker(configured.settings, configured.source, metrics, name))
-        worker = await unless(shutdown.requested, opening)
-        if worker is not None:
-            metrics.ready.set(1.0)
-            await worker.run(shutdown)
+    """Run the worker of the only source, whose failure ends the process. It is opened again when its limits have changed."""
+    while not shutdown.requested.is_set():
+        async with AsyncExitStack() as stack:
+            opening = stack.enter_async_context(open_worker(configured.settings, configured.source, metrics, name))
+            worker = await unless(shutdown.requested, opening)
+            if worker is not None:
+                metrics.ready.set(1.0)
+                await run_until_tuned(worker, shutdown)
 
 
 def _metrics_process(

@@ -89,7 +89,9 @@ def build_worker(
     isolation = limits.isolation if limits else None
     if isolation is not None:
         isolation.add(held, reads)
-    gate = Gate(circuit, pace, partial(isolation.is_for_another, held) if isolation is not None else None)
+    gate = Gate(
+        circuit, pace, ports.controls, partial(isolation.is_for_another, held) if isolation is not None else None
+    )
     scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots if limits else None)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes, limits.buffer if limits else None)
     recorder = None
@@ -131,10 +133,12 @@ def build_worker(
             executor=executor,
             settlement=settlement,
             circuit=circuit,
-            outage=OutageRecovery(circuit, pace, reader, executor, settlement.moves, held),
+            outage=OutageRecovery(circuit, pace, reader, executor, settlement.moves, held, gate),
             heartbeats=heartbeats,
             maintenance=GroupMaintenance(queue.maintenance, heartbeats, settings.claim_idle, clock=clock),
             report=OutageReport(queue.liveness, circuit, ports.clock.now),
+            controls=ports.controls,
+            pace=pace,
             fleet=shared,
         )
     )
@@ -160,4 +164,4 @@ async def open_worker(
     """Open a worker with its connections. See `open_ports`."""
     async with open_ports(settings, source, metrics, name, classes, clock, shared) as ports:
         with shared.limits() if shared is not None else nullcontext() as limits:
-            yield build_worker(settings, source, ports, metrics, limits)
+            yield build_worker(settings, source.tuned(ports.controls.tuning), ports, metrics, limits)

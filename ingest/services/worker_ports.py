@@ -14,6 +14,7 @@ from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import SharedClock
 from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -38,7 +39,7 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.services.order_history import open_history
-from ingest.services.shared_parts import SharedParts
+from ingest.services.shared_parts import SharedParts, follow_controls
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
@@ -47,6 +48,7 @@ from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.process_counts import process_counts
 from ingest.telemetry.tracing.port import Tracing, current_tracing
 from ingest.upstream.client import UpstreamClient
+from ingest.upstream.conditions import Conditions
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -72,6 +74,7 @@ class Ports(msgspec.Struct, frozen=True):
         decode: decodes documents to orders.
         clock: the queue server's time, with which `upstream` stamps documents.
         pauses: shares pauses of the external API with all processes. If None, each process keeps its own.
+        controls: of the source, set by operators.
         shared: parts that coordinate with other processes while the worker runs.
         history: of orders, if it is kept. `name` is the consumer in it.
         tracing: records deliveries. None without tracing.
@@ -84,6 +87,7 @@ class Ports(msgspec.Struct, frozen=True):
     decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_plain))
     clock: SharedClock = msgspec.field(default_factory=SharedClock)
     pauses: FleetPauses | None = None
+    controls: SourceControls = msgspec.field(default_factory=SourceControls)
     shared: Sequence[FleetPart] = ()
     history: History | None = None
     name: str = ""
@@ -157,6 +161,9 @@ async def open_ports(
         records = shared.store if shared is not None else None
         history = await stack.enter_async_context(open_history(settings, records))
         consumer = await until_ready("redis", open_consumer)
+        followed = await follow_controls(settings, connections, name, clock) if shared is None else shared.controls
+        controls = followed.of(source.name)
+        source = source.tuned(controls.tuning)
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
         # With a quota, other processes receive a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
@@ -170,7 +177,7 @@ async def open_ports(
                 source.limits,
                 metrics.upstream_request,
                 clock.utc,
-                quota=quota,
+                conditions=Conditions(quota, controls.admit),
                 is_paused=pace.is_paused,
                 attempts=adaptive,
                 on_replaced=metrics.texts_replaced.inc,
@@ -182,10 +189,15 @@ async def open_ports(
         fleet_parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
         key = Keys.of(settings.stream, settings.group).counts + name
         fleet_parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
+        if shared is None:
+            fleet_parts.append(followed)
         if source.order_list is not None:
-            from ingest.services.list_parts import open_list_parts  # noqa: PLC0415  only some need it
+            from ingest.services.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
 
-            opened = open_list_parts(settings, source, connections, metrics, clock.utc, pace, quota, name, records)
+            pacing = ListPacing(pace, quota, controls)
+            opened = open_list_parts(settings, source, connections, metrics, clock.utc, pacing, name, records)
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
-        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, fleet_parts, history, name, tracing)
+        yield Ports(
+            queue, store, fetching.upstream, pace, decode, clock, fleet, controls, fleet_parts, history, name, tracing
+        )

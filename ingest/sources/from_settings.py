@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
     from ingest.upstream.lists.order_list import ListOptions
 
-# The default burst as a share of the requests of one second, which makes up for short delays. The rate is reduced by the same share, so
-# that no more than the rate is granted within any second.
-_BURST_SHARE = 0.01
-
 
 def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
     """Return the source that the settings describe, with the proxies of the environment.
@@ -120,6 +116,7 @@ def _quota(settings: "Settings") -> QuotaLimits:
     rate, burst, cost = settings.upstream_rate, settings.upstream_burst, settings.upstream_cost
     if rate and cost:
         return QuotaLimits(rate / cost, max(1, int(burst / cost)), settings.upstream_concurrency, cost)
-    if not burst:
-        rate, burst = (1 - _BURST_SHARE) * rate, max(1, int(_BURST_SHARE * rate))
-    return QuotaLimits(rate, burst, settings.upstream_concurrency, rate_header=settings.upstream_rate_header or "")
+    limits = QuotaLimits(
+        rate, burst or 1, settings.upstream_concurrency, rate_header=settings.upstream_rate_header or ""
+    )
+    return limits if burst else limits.with_rate(rate)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ingest.domain.controls import Tuning
 from ingest.domain.fetch.quota import QuotaLimits
 from ingest.domain.source_name import UNNAMED
 from ingest.upstream.access.endpoint import Endpoint
@@ -77,6 +78,18 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     def requests(self) -> int:
         """How many concurrent requests are useful: as many as all orders in flight fill."""
         return self.concurrency if self.bulk is None else self.bulk.requests
+
+    def tuned(self, tuning: Tuning | None) -> "Source":
+        """Return this source with the limits that an operator has changed while it runs."""
+        if tuning is None:
+            return self
+        concurrency = self.concurrency if tuning.concurrency is None else tuning.concurrency
+        quota = self.quota if tuning.rate is None else self.quota.with_rate(tuning.rate)
+        bulk = self.bulk
+        if bulk is not None:
+            size = min(bulk.size, concurrency)
+            bulk = msgspec.structs.replace(bulk, size=size, requests=-(-concurrency // size))
+        return msgspec.structs.replace(self, concurrency=concurrency, quota=quota, bulk=bulk)
 
     @property
     def for_list(self) -> "Source":

@@ -40,6 +40,7 @@ _OF_PARTITIONS: dict[str, tuple[str, Callable[[QueueState], float | None]]] = {
         lambda state: state.oldest_age or 0.0,
     ),
 }
+_PAUSED = "1 while an operator has paused the source."
 _OWNER = "The server that owns the keys of a partition; always 1."
 
 
@@ -82,6 +83,7 @@ class ObservedQueue(NamedTuple):
         partitions: the state of each partition by its number, empty for the queue with the plain name. Without a value for a
             queue that has always had a single partition.
         owners: the address of the server of each partition, in the same way.
+        is_paused: whether an operator has paused the source. None if that is unknown.
     """
 
     source: str
@@ -89,6 +91,7 @@ class ObservedQueue(NamedTuple):
     state: QueueState | None
     partitions: Mapping[str, QueueState] = MappingProxyType({})
     owners: Mapping[str, str] = MappingProxyType({})
+    is_paused: bool | None = None
 
 
 class QueueCollector(Collector):
@@ -117,6 +120,8 @@ class QueueCollector(Collector):
                 for partition, state in queue.partitions.items()
             )
             yield from _if_any(_gauges(name, text, ["source", "partition"], partitions))
+        pauses = (((queue.source,), queue.is_paused) for queue in self._queues)
+        yield from _if_any(_gauges("ingest_paused", _PAUSED, ["source"], pauses))
         owners = (
             ((queue.source, partition, node), 1.0) for queue in self._queues for partition, node in queue.owners.items()
         )

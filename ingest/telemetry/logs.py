@@ -13,7 +13,6 @@ from structlog.types import EventDict, Processor, WrappedLogger
 
 def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
     """Configure structlog, and route the log records of libraries through it. Call it once, at start-up."""
-    level = logging.getLevelNamesMapping()[log_level.upper()]
     stamp: Processor = structlog.processors.TimeStamper(fmt="iso", utc=True)
     if log_format == "console":
         stamp = _stamp_time if sys.stderr.isatty() else _stamp_date_and_time
@@ -27,7 +26,6 @@ def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
         finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     structlog.configure(
         processors=[*shared, *finish],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
@@ -38,7 +36,15 @@ def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
         )
     )
-    logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+    logging.basicConfig(handlers=[handler], force=True)
+    change_level(log_level)
+
+
+def change_level(log_level: str) -> None:
+    """Change the level of the logs of this process. The level of libraries is never below warning."""
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    structlog.configure(**structlog.get_config() | {"wrapper_class": structlog.make_filtering_bound_logger(level)})
+    logging.getLogger().setLevel(max(level, logging.WARNING))
 
 
 def begin_logs(log_format: Literal["json", "console"], log_level: str, unknown_settings: Iterable[str]) -> None:

@@ -24,11 +24,11 @@ from ingest.telemetry.tracing.port import Tracing
 from ingest.upstream.access.endpoint import Endpoint, media_type_of
 from ingest.upstream.attempts import Attempts
 from ingest.upstream.body_template import BodyTemplate
+from ingest.upstream.conditions import UNCONDITIONAL, Conditions
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.traced_transport import traced_opener
 from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
 from ingest.upstream.opening import OpenTransport, open_access
-from ingest.upstream.quota.quota import FleetQuota
 from ingest.upstream.session import ApiSession, utc_now
 
 # Pauses between the immediate tries of one attempt, in seconds.
@@ -76,7 +76,7 @@ class UpstreamClient:
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = utc_now,
         *,
-        quota: FleetQuota | None = None,
+        conditions: Conditions = UNCONDITIONAL,
         is_paused: Callable[[], bool] = _never,
         attempts: Attempts | None = None,
         on_replaced: Callable[[], None] = ignored,
@@ -98,7 +98,7 @@ class UpstreamClient:
                 seconds,
                 credential=credential,
                 now=now,
-                quota=quota,
+                conditions=conditions,
                 attempts=attempts,
                 on_replaced=on_replaced,
             )

@@ -7,7 +7,6 @@ redirects within the origin, counts the request, and returns a document or a `Fa
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, TransientFault, TransportFault
@@ -17,14 +16,12 @@ from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Credential, Endpoint, FixedCredential, headers_with
 from ingest.upstream.attempts import Attempts, observed
+from ingest.upstream.conditions import UNCONDITIONAL, Conditions
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, OnHead, TooLarge
 from ingest.upstream.responses import code_of, fault_of, is_truncated
 from ingest.upstream.ruled_responses import RuledRequest, RuledResponse
-
-if TYPE_CHECKING:
-    from ingest.upstream.quota.quota import FleetQuota
 
 Requests = tuple[FetchRequest, ...]
 
@@ -43,7 +40,7 @@ class ApiSession:
         body_limit: the most bytes of a document, for messages. The transport applies it.
         seconds: request duration histograms by code.
         now: the clock for the time of a fetch, the same for all workers, because the later fetch wins.
-        quota: each request waits for it. None for no limit.
+        conditions: of each request.
         on_replaced: called for each document in which characters were replaced, see `clean_json`.
     """
 
@@ -56,7 +53,7 @@ class ApiSession:
         *,
         credential: Credential | None = None,
         now: Callable[[], datetime] = utc_now,
-        quota: "FleetQuota | None" = None,
+        conditions: Conditions = UNCONDITIONAL,
         attempts: Attempts | None = None,
         on_replaced: Callable[[], None] = ignored,
     ) -> None:
@@ -70,7 +67,8 @@ class ApiSession:
         self._with_certificate = endpoint.access.tls.cert is not None
         self._now = now
         self._on_replaced = on_replaced
-        self._quota = quota
+        self._quota = conditions.quota
+        self._admit = conditions.admit
         self._attempts = attempts
 
     async def send(
@@ -101,7 +99,7 @@ class ApiSession:
         try:
             while True:
                 # Before the clocks are read, because the request begins when it may be sent.
-                headers = await (self.headers() if self._quota is None else self._admitted(self._quota))
+                headers = await self._admitted()
                 requested_at, exchange = self._now(), Exchange(requests, time.monotonic())
                 response = await self._exchange(exchange, url, headers, method, body, on_head)
                 if isinstance(response, bytes):
@@ -130,13 +128,19 @@ class ApiSession:
         headers = self._credential.headers
         return await self._credential.obtain() if headers is None else headers
 
-    async def _admitted(self, quota: "FleetQuota") -> Mapping[str, str]:
-        """Wait until the quota permits a request, and return its headers."""
+    async def _admitted(self) -> Mapping[str, str]:
+        """Wait until a request may be sent, and return its headers."""
+        if self._admit is not None:
+            await self._admit()
         # Without a credential, a request must not use up the quota.
-        await self.headers()
+        headers, quota = await self.headers(), self._quota
+        if quota is None:
+            return headers
         await quota.acquire()
         try:
-            # A token may have expired while the request waited.
+            # The source may have been paused, and a token may have expired, while the request waited.
+            if self._admit is not None:
+                await self._admit()
             return await self.headers()
         except BaseException:
             quota.release()

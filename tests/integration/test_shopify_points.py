@@ -24,6 +24,7 @@ from ingest.sources.from_settings import source_of
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
 from ingest.upstream.client import UpstreamClient
+from ingest.upstream.conditions import Conditions
 from ingest.upstream.session import utc_now
 
 SECONDS = float(os.environ.get("INGEST_TEST_SECONDS", "8"))
@@ -38,7 +39,9 @@ async def process(source: Source, redis_url: str) -> AsyncIterator[UpstreamClien
     async with (
         QueueConnections.open(redis_url) as connections,
         open_quota(source, connections, own, utc_now, unexpected) as (_, quota),
-        UpstreamClient.open(source.endpoint, source.limits, own.upstream_request, quota=quota) as client,
+        UpstreamClient.open(
+            source.endpoint, source.limits, own.upstream_request, conditions=Conditions(quota)
+        ) as client,
     ):
         assert quota is not None
         running = asyncio.create_task(quota.run())

@@ -83,7 +83,9 @@ def metrics() -> dict[str, set[str]]:
             known |= {f"{spec.name}_bucket": labels | {"le"}, f"{spec.name}_count": labels, f"{spec.name}_sum": labels}
         else:
             known[spec.name] = labels
-    for gauge in QueueCollector([ObservedQueue("", "x", QueueState(), {"0": QueueState()}, {"0": "a:1"})]).collect():
+    for gauge in QueueCollector(
+        [ObservedQueue("", "x", QueueState(), {"0": QueueState()}, {"0": "a:1"}, is_paused=False)]
+    ).collect():
         known[gauge.name] = ON_ALL | gauge.samples[0].labels.keys()
     for _, rule in rules():
         if "record" in rule:

@@ -12,6 +12,7 @@ from ingest.domain.deliveries.outcome import Outcome, Release
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.scheduler import Scheduler
+from ingest.flow.followed_controls import SourceControls
 from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -38,7 +39,7 @@ async def test_what_was_read_and_not_requested_waits_when_the_api_asks_for_a_pau
     held, pauses = Held(clock=now), Pauses(clock=now, draw=lambda low, _: low)
     pace = Pace(1, gauge(), pauses, clock=now)
     healthy = circuit(clock=now)
-    gate, requests = Gate(healthy, pace), Requests(held)
+    gate, requests = Gate(healthy, pace, SourceControls()), Requests(held)
     scheduler = Scheduler(held, pace, gate, gauge(), 1)
     executor = Executor(cast("Any", requests), cast("Any", requests), held, scheduler, gate, healthy)
     started_at = now()

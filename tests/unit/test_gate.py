@@ -1,21 +1,25 @@
 """The gate: which deliveries may be handled now."""
 
 import asyncio
+from datetime import UTC, datetime
 
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 from unit.evidence import circuit
 
+from ingest.domain.controls import Controls, Pause
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import Release
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.flow.deliver.gate import Gate
+from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
 
 FETCHED = Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 PUSHED = Delivery(EntryRef("stream", "2-0"), "b", 1.0, 1, 1, b"{}", {})
 
 
@@ -24,8 +28,9 @@ class Scene:
 
     def __init__(self) -> None:
         self.pauses = Pauses(clock=now, draw=lambda low, _: low)
+        self.controls = SourceControls()
         self.circuit = circuit(window=1.0, clock=now)
-        self.gate = Gate(self.circuit, Pace(10, gauge(), self.pauses, clock=now))
+        self.gate = Gate(self.circuit, Pace(10, gauge(), self.pauses, clock=now), self.controls)
         self.shutdown = Shutdown(1.0)
 
     async def open_circuit(self) -> None:
@@ -73,4 +78,33 @@ async def test_a_stop_or_an_open_circuit_ends_the_wait_for_a_pause() -> None:
     released = await asyncio.gather(*waiting)
 
     assert [type(each) for each in released] == [Release, Release]
+    assert now() - before < 2.0
+
+
+def paused(by: str = "me") -> Controls:
+    return Controls(pauses={"": Pause(since=SINCE, by=by)})
+
+
+@virtual_time
+async def test_while_the_source_is_paused_every_delivery_is_released_and_nothing_is_read() -> None:
+    scene = Scene()
+    scene.controls.apply(paused(), "web1-1f0c22ab-0", SINCE)
+
+    released = [await scene.admit(delivery) for delivery in (FETCHED, PUSHED)]
+
+    assert released == [Release("the source is paused"), Release("the source is paused")]
+    assert scene.gate.delay() > 0
+    assert not scene.gate.is_closed
+
+
+@virtual_time
+async def test_a_pause_of_the_source_ends_the_wait_for_a_pause_of_the_api() -> None:
+    scene, before = Scene(), now()
+    scene.pauses.ask(60.0)
+    waiting = asyncio.create_task(scene.admit())
+    await some_turns()
+
+    scene.controls.apply(paused(), "web1-1f0c22ab-0", SINCE)
+
+    assert await waiting == Release("the source is paused")
     assert now() - before < 2.0

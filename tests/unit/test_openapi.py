@@ -33,13 +33,15 @@ def routes(*names: str) -> list[Route]:
 
 
 # These list all sources.
-OF_ALL_SOURCES = ("/v1/sources", "/v1/audit")
+OF_ALL_SOURCES = ("/v1/sources", "/v1/workers", "/v1/audit")
 
 
 def test_each_route_of_a_source_is_below_the_name_of_the_source_with_the_same_scope() -> None:
     unnamed = {f"{route.method} {route.path}": route.scope for route in routes("") if "/webhooks/" not in route.path}
     of_a_source = {
-        name: scope for name, scope in unnamed.items() if "/v1/" in name and not name.endswith(OF_ALL_SOURCES)
+        name: scope
+        for name, scope in unnamed.items()
+        if "/v1/" in name and not name.split()[1].startswith(OF_ALL_SOURCES)
     }
     below = {name.replace("/v1/", "/v1/sources/{source}/", 1): scope for name, scope in of_a_source.items()}
 
@@ -72,6 +74,13 @@ def test_each_route_needs_its_scope() -> None:
         "GET /v1/dead-letters/{entry}": Scope.READ,
         "POST /v1/dead-letters/replay": Scope.OPERATE,
         "POST /v1/dead-letters/drop": Scope.OPERATE,
+        "GET /v1/controls": Scope.READ,
+        "POST /v1/pause": Scope.OPERATE,
+        "POST /v1/resume": Scope.OPERATE,
+        "POST /v1/tune": Scope.OPERATE,
+        "GET /v1/workers": Scope.READ,
+        "POST /v1/workers/drain": Scope.OPERATE,
+        "POST /v1/workers/log-level": Scope.OPERATE,
         "GET /v1/backfills": Scope.READ,
         "POST /v1/backfills": Scope.OPERATE,
         "GET /v1/backfills/{backfill}": Scope.READ,

@@ -15,6 +15,7 @@ from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.scheduler import Scheduler, Turn
+from ingest.flow.followed_controls import SourceControls
 from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -33,7 +34,9 @@ class Process:
         self.pauses = Pauses(clock=now, draw=lambda low, _: low)
         self.pace = Pace(requests, gauge(), self.pauses, per_request=per_request, clock=now)
         self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, requests, clock=now)
-        self.scheduler = Scheduler(self.held, self.pace, Gate(self.circuit, self.pace), gauge(), most, clock=now)
+        self.scheduler = Scheduler(
+            self.held, self.pace, Gate(self.circuit, self.pace, SourceControls()), gauge(), most, clock=now
+        )
         self.shutdown = Shutdown(1.0)
         self._number = 0
 

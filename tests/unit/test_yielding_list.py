@@ -6,6 +6,7 @@ from typing import Any, cast
 from fakes.virtual_time import now, virtual_time
 
 from ingest.domain.fetch.listed import ListedPage
+from ingest.flow.followed_controls import SourceControls
 from ingest.services.poller import YieldingList
 
 SINCE = datetime(2026, 10, 1, tzinfo=UTC)
@@ -32,7 +33,9 @@ class Orders:
 
 
 async def requested_after(orders: Orders) -> float:
-    await YieldingList(cast("Any", orders), cast("Any", orders), cast("Any", orders)).page(SINCE, None, None)
+    await YieldingList(cast("Any", orders), cast("Any", orders), SourceControls(), cast("Any", orders)).page(
+        SINCE, None, None
+    )
     assert orders.requested_after is not None
     return orders.requested_after
 

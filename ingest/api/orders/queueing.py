@@ -11,8 +11,9 @@ from ingest.api.http.failures import as_problems, busy
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.problems import Problem
 from ingest.domain.deliveries.accepted import Accepted
+from ingest.operations.producer_admission import ProducerAdmission
 from ingest.queue.produce.producer import BacklogFull, Producer
-from ingest.queue.produce.producer_errors import IdempotencyKeyReused
+from ingest.queue.produce.producer_errors import IdempotencyKeyReused, SourcePaused
 from ingest.queue.produce.submission import Orders
 from ingest.queue.redis.connection import QueueFull
 from ingest.telemetry.shared_metrics import Counter
@@ -37,10 +38,14 @@ class Queueing:
     Attributes:
         producer: enqueues orders.
         accepted: counts enqueued orders.
+        admission: rejects the orders of a paused source.
+        source: of the orders.
     """
 
     producer: Producer
     accepted: Counter
+    admission: ProducerAdmission
+    source: str
 
     async def announce(self, orders: Orders, *, key: str | None = None, express: bool = False) -> Accepted:
         """Enqueue orders. When this returns, Redis has them.
@@ -50,6 +55,7 @@ class Queueing:
             InvalidOrderId: if an ID is not valid. Then nothing was sent.
         """
         with as_queue_problems():
+            await self.admission.admit(self.source)
             accepted = await self.producer.try_announce(orders, idempotency_key=key, express=express)
         self.accepted.inc(accepted.accepted)
         return accepted
@@ -64,6 +70,8 @@ def as_queue_problems() -> Iterator[None]:
         except IdempotencyKeyReused as error:
             # The status of the draft for another payload under a known key.
             raise Problem(422, "idempotency_key_reused", "the Idempotency-Key was used for another payload") from error
+        except SourcePaused as error:
+            raise busy(503, "source_paused", str(error), error.retry_after) from error
         except BacklogFull as error:
             raise busy(429, "backlog_full", str(error), error.retry_after) from error
         except QueueFull as error:

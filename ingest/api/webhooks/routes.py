@@ -21,8 +21,9 @@ from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import Unavailable
 from ingest.domain.webhook_result import WebhookResult
+from ingest.operations.producer_admission import ProducerAdmission
 from ingest.queue.produce.producer import Producer
-from ingest.queue.produce.producer_errors import IdempotencyKeyReused
+from ingest.queue.produce.producer_errors import IdempotencyKeyReused, SourcePaused
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 
@@ -84,6 +85,7 @@ class Receiver:
         source: the name of its source.
         producer: enqueues its orders.
         accepted: counts enqueued orders.
+        admission: rejects the orders of a paused source.
         coalesce: seconds in which an order that still waits is not queued again, unless the webhook sets it.
     """
 
@@ -91,6 +93,7 @@ class Receiver:
     source: str
     producer: Producer
     accepted: Counter
+    admission: ProducerAdmission
     coalesce: float
 
 
@@ -173,10 +176,12 @@ class WebhookRoutes:
     async def _announce(self, receiver: Receiver, announced: ReceivedOrders) -> WebhookResult:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
+                await receiver.admission.admit(receiver.source)
                 accepted = await self._queue(receiver, announced)
         except (Unavailable, TimeoutError) as error:
             problem = str(error) or f"no answer within {_ANSWER_WITHIN:g} s"
-            refused = Refused(WebhookResult.UNAVAILABLE, "queue_unavailable", problem)
+            code = "source_paused" if isinstance(error, SourcePaused) else "queue_unavailable"
+            refused = Refused(WebhookResult.UNAVAILABLE, code, problem)
             self._count(receiver, refused.result)
             self._log_refused(receiver, refused)
             detail = "the order cannot be queued right now"

@@ -30,7 +30,7 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
     values = max(len(value) for _, value in facts)
     for label, value in facts:
         yield f"{label:<17}  {value:>{values}}"
-    yield from _broken([*_without_worker([status]), *_outages(status), *_servers(status)], width)
+    yield from _broken([*_controls(status), *_without_worker([status]), *_outages(status), *_servers(status)], width)
     if status.queue is not None:
         yield ""
         yield from _lanes(status.queue)
@@ -39,7 +39,7 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
         yield from _partitions(status.partitions)
     if status.consumers:
         yield ""
-        yield from _consumers(status.consumers, width)
+        yield from _consumers(status.consumers, status.drained, width)
 
 
 def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
         for each in sources
     ]
     yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
-    outages = [f"{each.source}: {line}" for each in sources for line in _outages(each)]
+    outages = [f"{each.source}: {line}" for each in sources for line in (*_controls(each), *_outages(each))]
     yield from _broken([*_without_worker(sources), *outages], width)
     # The servers are the same for all sources.
     yield from _broken(_servers(sources[0]), width)
@@ -96,6 +96,17 @@ def _without_worker(sources: "Sequence[SystemStatus]") -> Iterator[str]:
     else:
         for source in idle:
             yield f"{source}: no worker is running: start one with `ingest worker --source {source}`"
+
+
+def _controls(status: "SystemStatus") -> Iterator[str]:
+    """The pause and the changed limits of the source."""
+    if (pause := status.pause) is not None:
+        left = "until it is resumed" if pause["left"] is None else f"for another {format_duration(pause['left'])}"
+        reason = f": {printable(pause['reason'])}" if pause["reason"] else ""
+        yield f"paused {left} by {printable(pause['by'], _LONGEST_NAME)}{reason}"
+    if (limits := status.limits) is not None:
+        changed = [f"{name} {limits[name]:g}" for name in ("concurrency", "rate") if limits[name] is not None]
+        yield f"limits changed by {printable(limits['by'], _LONGEST_NAME)}: {', '.join(changed)}"
 
 
 def _outages(status: "SystemStatus") -> Iterator[str]:
@@ -148,10 +159,17 @@ def _numbers(totals: Mapping[str, Any]) -> Sequence[str]:
     return (*counts, _age(totals["oldest_age"]))
 
 
-def _consumers(consumers: "Sequence[ConsumerState]", width: int) -> Iterator[str]:
-    problems_first = sorted(consumers, key=lambda consumer: consumer.state == "alive" and not consumer.circuit)
+def _consumers(consumers: "Sequence[ConsumerState]", drained: Sequence[str], width: int) -> Iterator[str]:
+    def is_well(consumer: "ConsumerState") -> bool:
+        return consumer.state == "alive" and not consumer.circuit and consumer.name not in drained
+
+    problems_first = sorted(consumers, key=is_well)
     rows = [
-        (printable(consumer.name, _LONGEST_NAME), f"{_count(consumer.pending):>7}", _condition(consumer))
+        (
+            printable(consumer.name, _LONGEST_NAME),
+            f"{_count(consumer.pending):>7}",
+            _condition(consumer) + (", drained" if consumer.name in drained else ""),
+        )
         for consumer in problems_first[:_MOST_CONSUMERS]
     ]
     yield from _CONSUMERS.lines(rows, [condition for _, _, condition in rows], width)

@@ -2,6 +2,9 @@
 
 import msgspec
 
+# The default burst as a share of the requests of one second.
+_BURST_SHARE = 0.01
+
 
 class QuotaLimits(msgspec.Struct, frozen=True):
     """The limits of the external API over all processes.
@@ -21,6 +24,14 @@ class QuotaLimits(msgspec.Struct, frozen=True):
     cost: float = 0.0
     rate_header: str = ""
     starts_full: bool = False
+
+    def with_rate(self, rate: float) -> "QuotaLimits":
+        """Return these limits with another number of requests per second, and a burst that makes up for short delays.
+
+        The rate is reduced by the share of the burst, so that no more than `rate` is granted within any second.
+        """
+        burst = max(1, int(_BURST_SHARE * rate))
+        return msgspec.structs.replace(self, rate=(1 - _BURST_SHARE) * rate, burst=burst)
 
 
 class QueryCost(msgspec.Struct, frozen=True):

@@ -1,4 +1,7 @@
-"""Whether an order may be requested now: not while the circuit is open, the external API asks to wait, or the process stops."""
+"""Whether an order may be requested now.
+
+It may not while the circuit is open, the external API asks to wait, an operator has paused the source, or the process stops.
+"""
 
 from collections.abc import Callable
 
@@ -6,11 +9,14 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import Release
 from ingest.domain.errors import ASKED_TO_WAIT
 from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.flow.shutdown import Shutdown
 
 # How long a delivery waits without a check of the circuit.
 _CHECK_EVERY = 0.25
+# How long nothing is read while the source is paused. Its end wakes the scheduler.
+_PAUSE_STEP = 1.0
 
 
 class Gate:
@@ -19,12 +25,20 @@ class Gate:
     Args:
         circuit: while it is open, no order is requested.
         pace: asks to wait between orders.
+        controls: of the source, which an operator may have paused.
         is_held_up: whether another source of this process isolates an entry, so that nothing may be read.
     """
 
-    def __init__(self, circuit: CircuitBreaker, pace: Pace, is_held_up: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        circuit: CircuitBreaker,
+        pace: Pace,
+        controls: SourceControls,
+        is_held_up: Callable[[], bool] | None = None,
+    ) -> None:
         self._circuit = circuit
         self._pace = pace
+        self._controls = controls
         self._is_held_up = is_held_up
 
     @property
@@ -32,10 +46,17 @@ class Gate:
         """Whether no order may be requested until the circuit closes."""
         return self._circuit.is_open
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused the source, or drained the process."""
+        return self._controls.is_paused
+
     def delay(self) -> float:
         """Seconds until the next order may be requested, while the gate is open. 0 or less for now."""
         if self._is_held_up is not None and self._is_held_up():
             return _CHECK_EVERY
+        if self._controls.is_paused:
+            return _PAUSE_STEP
         return self._pace.delay()
 
     async def admit(self, delivery: Delivery, shutdown: Shutdown) -> Release | None:
@@ -46,11 +67,15 @@ class Gate:
         """
         if self._circuit.is_open:
             return Release("the external API is unavailable")
+        if self._controls.is_paused:
+            return Release(self._controls.reason)
         if delivery.document is not None:
             return None
         while (pause := self._pace.delay()) > 0:
             await shutdown.pause(min(pause, _CHECK_EVERY))
             if self._circuit.opened.is_set() or shutdown.requested.is_set():
                 return Release(ASKED_TO_WAIT)
+            if self._controls.paused.is_set():
+                return Release(self._controls.reason)
         self._pace.record_order()
         return None

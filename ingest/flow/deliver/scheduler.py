@@ -125,8 +125,13 @@ class Scheduler:
         return max(0, self._free() + ahead)
 
     def wake(self) -> None:
-        """End a wait: the circuit has opened, or a stop was requested."""
+        """End a wait: the circuit has opened, a pause has ended, or a stop was requested."""
         self._changed.set()
+
+    def begin_all(self) -> None:
+        """Begin the deliveries that wait for their turn without slots, because the gate releases them."""
+        self._begin_waiting(len(self._waiting))
+        self._show()
 
     async def _until_free(self, count: int, shutdown: Shutdown) -> None:
         """Wait until that many slots are free. Below zero, those that wait for their turn lack as many slots."""
@@ -191,15 +196,18 @@ class Scheduler:
 
     def _begin(self) -> None:
         """Begin deliveries that wait for their turn, in order, while there are slots."""
+        if self._waiting:
+            self._begin_waiting(self._free() + len(self._waiting))
+        self._show()
+
+    def _begin_waiting(self, count: int) -> None:
         waiting = self._waiting
-        free = self._free() + len(waiting) if waiting else 0
-        for task in list(islice(waiting, max(0, free))):
+        for task in list(islice(waiting, max(0, count))):
             turn = waiting.pop(task)
             if self._share is not None:
                 self._share.take()
             if not turn.done():
                 turn.set_result(None)
-        self._show()
 
     def _show(self) -> None:
         self._gauge.set(self._begun())

@@ -15,6 +15,7 @@ from asyncio import Event
 from collections.abc import Callable
 from typing import Protocol
 
+from ingest.domain.errors import ASKED_TO_WAIT
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.pauses import WORK_PER_PAUSE, Pauses
 from ingest.telemetry.shared_metrics import Gauge
@@ -32,8 +33,8 @@ class Quota(Protocol):
     def read_ahead(self) -> int:
         """How many requests this process may soon send."""
 
-    def turn_away(self) -> None:
-        """Send none of the requests that wait: the API asks to wait."""
+    def turn_away(self, reason: str = ASKED_TO_WAIT) -> None:
+        """Send none of the requests that wait."""
 
 
 class Pace:
@@ -106,6 +107,11 @@ class Pace:
     def record_request(self) -> None:
         """A request for several orders begins."""
         self.pauses.record_start()
+
+    def turn_away(self, reason: str) -> None:
+        """Send none of the requests that wait for the quota, because the source is paused."""
+        if self._quota is not None:
+            self._quota.turn_away(reason)
 
     # -- responses ------------------------------------------------------------------------------------------
 

@@ -48,13 +48,14 @@ class ControlRecord:
     @translating
     async def read(self, known: Controls = NO_CONTROLS) -> Controls:
         """Return the controls. They are the `known` ones if their version is unchanged, which takes one command."""
-        version = await self._client.hget(self._key, "version")
-        if (version or b"").decode() == known.version:
+        raw: Any = await self._client.hget(self._key, "version")
+        version = (raw or b"").decode()
+        if version == known.version:
             return known
         fields = {name: value async for name, value in self._client.hscan_iter(self._key, count=_PAGE)}
         # A change in the meantime has another version, so that the next call reads it again.
         return Controls(
-            version=(version or b"").decode(),
+            version=version,
             pauses=_decoded(fields, _PAUSE, Pause),
             tunings=_decoded(fields, _TUNING, Tuning),
             drains=_decoded(fields, _DRAIN, Drain),

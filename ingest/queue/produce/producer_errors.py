@@ -20,6 +20,21 @@ class BacklogFull(Unavailable):
     retry_after: float = 1.0
 
 
+class SourcePaused(BacklogFull):
+    """A pause of the source rejects new orders.
+
+    Args:
+        reason: as the operator gave it.
+        retry_after: seconds after which to try again.
+    """
+
+    server = "the source"
+
+    def __init__(self, reason: str, retry_after: float) -> None:
+        super().__init__("the source is paused and accepts no orders" + (f": {reason}" if reason else ""))
+        self.retry_after = retry_after
+
+
 class EnqueueTimeout(QueueUnavailable, TimeoutError):
     """Redis has not confirmed the orders in time: they may or may not have been accepted.
 

@@ -25,6 +25,7 @@ from ingest.domain.fetch.result import Fetched
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import transport_opener
+from ingest.upstream.conditions import Conditions
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.transport import OnHead, UpstreamLimits
 from ingest.upstream.lists.declaration import LINK, ListDeclaration
@@ -112,7 +113,9 @@ class HttpOrderList:
         """
         endpoint, limits = options.endpoint, options.limits
         async with open_access(endpoint, transport_opener(endpoint.kind), limits, now) as (transport, credential):
-            session = ApiSession(transport, endpoint, limits.body, seconds, credential=credential, now=now, quota=quota)
+            session = ApiSession(
+                transport, endpoint, limits.body, seconds, credential=credential, now=now, conditions=Conditions(quota)
+            )
             yield cls(session, options.declared, limits.tries)
 
     async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:

@@ -88,7 +88,7 @@ class FleetQuota:
         """Wait until a request may be sent.
 
         Raises:
-            NotSent: the process stops, or the API has requested a pause.
+            NotSent: the process stops, or there is a pause.
         """
         if self._is_closed:
             raise NotSent
@@ -155,9 +155,9 @@ class FleetQuota:
                 self._on_exhausted(cost.wait)
         self._share.adapt(points.requests(self._clock()))
 
-    def turn_away(self) -> None:
-        """The API requests a pause: waiting requests are not sent, because their turn may come before the pause ends."""
-        self._end_waiting(ASKED_TO_WAIT)
+    def turn_away(self, reason: str = ASKED_TO_WAIT) -> None:
+        """There is a pause: waiting requests are not sent, because their turn may come before the pause ends."""
+        self._end_waiting(reason)
 
     def close(self) -> None:
         """The process stops. Waiting requests are not sent any more."""

@@ -11,8 +11,14 @@ from rich.progress import TaskProgressColumn
 from ingest.cli.orders.id_sources.found import InvalidLines, UnreadableSource
 from ingest.cli.orders.id_sources.sources import IdSource
 from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.domain.errors import UserError
+from ingest.domain.source_name import deployment_of
+from ingest.operations.producer_admission import ProducerAdmission
 from ingest.process.interrupt import interrupting_reads
+from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.produce.producer import BATCH, Producer
+from ingest.queue.produce.producer_errors import SourcePaused
+from ingest.queue.redis.connection import control_client
 from ingest.settings import Settings
 from ingest.telemetry.logs import get_logger
 
@@ -70,6 +76,7 @@ async def announce(
     pace = _Pace(rate)
     with _Display(source, result, quiet=quiet) as display:
         url = settings.redis_url.get_secret_value()
+        await _require_admission(url, settings)
         async with Producer.connect(
             url,
             settings.stream,
@@ -93,6 +100,15 @@ async def announce(
                 raise
     result.seconds = time.monotonic() - started
     return result
+
+
+async def _require_admission(url: str, settings: Settings) -> None:
+    deployment = deployment_of(settings.stream, settings.source)
+    async with control_client(url) as client:
+        try:
+            await ProducerAdmission(ControlRecord(client, deployment, settings.group)).admit(settings.source)
+        except SourcePaused as error:
+            raise UserError(str(error)) from error
 
 
 class _Pace:

@@ -1,0 +1,92 @@
+"""The bodies of requests that control workers."""
+
+from typing import Annotated
+
+import msgspec
+
+from ingest.domain.controls import LogLevel
+from ingest.operations.pauses import PauseRequest
+
+_Seconds = Annotated[float, msgspec.Meta(ge=1, le=31_536_000, description="After which the source is resumed.")]
+_Reason = Annotated[str, msgspec.Meta(max_length=200)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+
+
+class PauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pause of a source.
+
+    Attributes:
+        seconds: after which it ends by itself. None until the source is resumed.
+        reason: for other operators.
+        reject_orders: whether producers are rejected.
+        hold_polls: whether the list of the shop is not read either.
+        dry_run: whether to only count the orders that would wait.
+    """
+
+    seconds: _Seconds | None = None
+    reason: _Reason = ""
+    reject_orders: bool = False
+    hold_polls: bool = False
+    dry_run: bool = False
+
+    def request(self) -> PauseRequest:
+        """The pause.
+
+        Raises:
+            InvalidControl: the reason cannot be shown.
+        """
+        return PauseRequest(self.seconds, self.reason, self.reject_orders, self.hold_polls)
+
+
+class ResumeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The end of a pause.
+
+    Attributes:
+        dry_run: whether to only count the orders that would be processed.
+    """
+
+    dry_run: bool = False
+
+
+class TuneBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Changed limits of a running source.
+
+    Attributes:
+        concurrency: orders in flight in each process.
+        rate: requests per second over all processes.
+        reset: whether to return to the configured limits, instead of changing them.
+        dry_run: whether to only check the limits.
+    """
+
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    rate: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
+    reset: bool = False
+    dry_run: bool = False
+
+
+class DrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Worker processes that begin no orders.
+
+    Attributes:
+        target: a host, an `ingest worker` or a process.
+        reason: for other operators.
+        undo: whether to let them begin orders again.
+        dry_run: whether to only list the processes.
+    """
+
+    target: _Name
+    reason: _Reason = ""
+    undo: bool = False
+    dry_run: bool = False
+
+
+class LogLevelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The log level of running workers.
+
+    Attributes:
+        level: None for the configured one.
+        host: whose workers. Empty for all hosts.
+    """
+
+    level: LogLevel | None
+    host: Annotated[str, msgspec.Meta(max_length=255)] = ""

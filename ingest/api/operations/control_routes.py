@@ -1,0 +1,188 @@
+"""Routes that pause and resume a source and change its limits, and that drain worker processes and change their log level."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from ingest.api.documentation import control_documentation as documentation
+from ingest.api.http.failures import as_problems
+from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.parameters import Parameters
+from ingest.api.http.problems import Problem
+from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.routing import Caller, Route
+from ingest.api.operations.control_bodies import DrainBody, LogLevelBody, PauseBody, ResumeBody, TuneBody
+from ingest.domain.api_key import Scope
+from ingest.domain.controls import InvalidControl, Tuning, checked_limits
+from ingest.operations import controls, pauses
+from ingest.operations.control_access import ControlAccess
+
+_Body = TypeVar("_Body")
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRoutes:
+    """`/v1/controls`, `/v1/pause`, `/v1/resume` and `/v1/tune` of one source.
+
+    Attributes:
+        access: to the controls.
+        limits: of bodies.
+        source: the name of the source.
+    """
+
+    access: ControlAccess
+    limits: BodyLimits
+    source: str
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/v1/controls", Scope.READ, self.show, documentation.SHOW),
+            Route("POST", "/v1/pause", Scope.OPERATE, self.pause, documentation.PAUSE),
+            Route("POST", "/v1/resume", Scope.OPERATE, self.resume, documentation.RESUME),
+            Route("POST", "/v1/tune", Scope.OPERATE, self.tune, documentation.TUNE),
+        ]
+
+    async def show(self, request: web.Request, _: Caller) -> web.Response:
+        """The pause and the changed limits of the source."""
+        Parameters(request, ())
+        with as_problems():
+            found, now = await self.access.read(), await self.access.record.now()
+        return json_response(
+            {
+                "source": self.source,
+                "pause": pauses.as_object(found.pause_of(self.source, now), now),
+                "limits": controls.limits_as_object(found.tunings.get(self.source)),
+            }
+        )
+
+    async def pause(self, request: web.Request, caller: Caller) -> web.Response:
+        """Pause the source."""
+        body = await _body(request, self.limits, PauseBody)
+        with _control_problems():
+            wanted = body.request()
+            if body.dry_run:
+                return json_response({"dry_run": True, **await self._preview()})
+            paused = (await pauses.pause(self.access, [self.source], wanted, caller.name))[self.source]
+        shown = pauses.as_object(paused, paused.since)
+        return json_response({"dry_run": False, "source": self.source, "pause": shown})
+
+    async def resume(self, request: web.Request, caller: Caller) -> web.Response:
+        """Resume the source."""
+        body = await _body(request, self.limits, ResumeBody)
+        with as_problems():
+            if body.dry_run:
+                return json_response({"dry_run": True, **await self._preview()})
+            resumed = await pauses.resume(self.access, [self.source], caller.name)
+        return json_response({"dry_run": False, "source": self.source, "resumed": bool(resumed)})
+
+    async def tune(self, request: web.Request, caller: Caller) -> web.Response:
+        """Change the limits of the source."""
+        body = await _body(request, self.limits, TuneBody)
+        with _control_problems():
+            if body.reset and (body.concurrency is not None or body.rate is not None):
+                raise InvalidControl("reset returns to the configured limits: leave concurrency and rate out")
+            if not body.reset:
+                checked_limits(body.concurrency, body.rate)
+            _require_all(caller, controls.sharing_quota(self.access.sources, self.source))
+            tuning = await self._tuned(body, caller)
+        shown = controls.limits_as_object(tuning)
+        return json_response({"dry_run": body.dry_run, "source": self.source, "limits": shown})
+
+    async def _tuned(self, body: TuneBody, caller: Caller) -> Tuning | None:
+        if body.dry_run:
+            return (await self.access.read()).tunings.get(self.source)
+        if body.reset:
+            await controls.reset_tuning(self.access, self.source, caller.name)
+            return None
+        return await controls.tune(self.access, self.source, caller.name, concurrency=body.concurrency, rate=body.rate)
+
+    async def _preview(self) -> Mapping[str, Any]:
+        [found] = await pauses.preview(self.access, [self.source])
+        waiting = (found.queue.depth or 0) + found.queue.retries
+        now = await self.access.record.now()
+        shown = pauses.as_object(found.pause, now)
+        return {"source": self.source, "pause": shown, "waiting": waiting, "pending": found.queue.pending}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRoutes:
+    """`/v1/workers` and the routes below it, for callers that may use all sources.
+
+    Attributes:
+        access: to the controls.
+        limits: of bodies.
+    """
+
+    access: ControlAccess
+    limits: BodyLimits
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/v1/workers", Scope.READ, self.show, documentation.WORKERS),
+            Route("POST", "/v1/workers/drain", Scope.OPERATE, self.drain, documentation.DRAIN),
+            Route("POST", "/v1/workers/log-level", Scope.OPERATE, self.log_level, documentation.LOG_LEVEL),
+        ]
+
+    async def show(self, request: web.Request, caller: Caller) -> web.Response:
+        """The worker processes, and their controls."""
+        Parameters(request, ())
+        _require_all(caller, self.access.sources)
+        with as_problems():
+            found, processes = await self.access.read(), await controls.processes(self.access)
+        return json_response(
+            {"workers": [controls.process_as_object(each) for each in processes], **controls.as_object(found)}
+        )
+
+    async def drain(self, request: web.Request, caller: Caller) -> web.Response:
+        """Drain worker processes, or let them begin orders again."""
+        body = await _body(request, self.limits, DrainBody)
+        _require_all(caller, self.access.sources)
+        with _control_problems():
+            try:
+                found = await self._drained(body, caller)
+            except controls.NoSuchProcess as error:
+                raise Problem(404, "unknown_process", str(error)) from error
+        names = [each.name for each in found]
+        return json_response({"dry_run": body.dry_run, "target": body.target, "workers": names})
+
+    async def _drained(self, body: DrainBody, caller: Caller) -> Sequence[controls.WorkerProcess]:
+        if body.dry_run:
+            return await controls.matching(self.access, body.target)
+        if body.undo:
+            return await controls.undrain(self.access, body.target, caller.name)
+        return await controls.drain(self.access, body.target, caller.name, body.reason)
+
+    async def log_level(self, request: web.Request, caller: Caller) -> web.Response:
+        """Change the log level of running workers."""
+        body = await _body(request, self.limits, LogLevelBody)
+        _require_all(caller, self.access.sources)
+        with _control_problems():
+            await controls.set_log_level(self.access, body.level, caller.name, body.host)
+        return json_response({"host": body.host, "level": body.level})
+
+
+async def _body(request: web.Request, limits: BodyLimits, kind: type[_Body]) -> _Body:
+    Parameters(request, ())
+    if request.content_type != JSON:
+        raise Problem(415, "content_type", f"the body must be {JSON}")
+    return decoded(await read_body(request, limits), kind)
+
+
+def _require_all(caller: Caller, sources: "Sequence[str] | Mapping[str, Any]") -> None:
+    for source in sources:
+        if not caller.may_use(source):
+            raise Problem(403, "missing_source", "the key is limited to other sources", source=source)
+
+
+@contextmanager
+def _control_problems() -> Iterator[None]:
+    with as_problems():
+        try:
+            yield
+        except InvalidControl as error:
+            raise Problem(422, "invalid_body", str(error)) from error

@@ -1,0 +1,1 @@
+"""Commands that control running workers: pauses, drains, changed limits and log levels."""

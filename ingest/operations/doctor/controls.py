@@ -1,0 +1,49 @@
+"""Checks whether operators have paused sources, drained processes, or changed limits, and may have forgotten it."""
+
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
+
+from ingest.domain.controls import Controls
+from ingest.domain.errors import QueueUnavailable
+from ingest.operations.backends import Backends
+from ingest.operations.doctor.finding import Area, Checks, Finding
+from ingest.queue.operate.controls import ControlRecord
+from ingest.queue.redis.connection import control_client
+
+_OF = Checks(Area.REDIS)
+
+
+async def read_controls(backends: Backends) -> Controls:
+    """Return the controls. Raises `QueueUnavailable`."""
+    async with control_client(backends.redis_url) as client:
+        return await ControlRecord(client, backends.deployment, backends.group).read()
+
+
+def findings(found: Controls | QueueUnavailable, sources: Collection[str]) -> Iterator[Finding]:
+    """Report the pauses and changed limits of these sources, and all drains."""
+    if isinstance(found, QueueUnavailable):
+        return  # reported by the check of Redis
+    now = datetime.now(UTC)
+    for source in sources:
+        option = f" --source {source}" if source else ""
+        if (pause := found.pause_of(source, now)) is not None:
+            ends = "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M} UTC"
+            reason = f": {pause.reason}" if pause.reason else ""
+            yield _OF.warning(
+                f"{_named(source)} is paused since {pause.since:%Y-%m-%d %H:%M} UTC{ends} by {pause.by}{reason}",
+                f"run `ingest resume{option}` when its orders may be processed again",
+            )
+        if (tuning := found.tunings.get(source)) is not None:
+            yield _OF.warning(
+                f"the limits of {_named(source)} are changed since {tuning.since:%Y-%m-%d %H:%M} UTC by {tuning.by}",
+                f"configure the limits, then run `ingest tune{option} --reset`",
+            )
+    for target, drain in found.drains.items():
+        yield _OF.warning(
+            f"{target} is drained since {drain.since:%Y-%m-%d %H:%M} UTC by {drain.by}",
+            f"run `ingest drain {target} --undo` when its processes may begin orders again",
+        )
+
+
+def _named(source: str) -> str:
+    return f"the source {source}" if source else "the source"

@@ -1,0 +1,101 @@
+"""Rejects orders of sources whose pause says so, for the HTTP API, webhooks, the relay and `ingest enqueue`.
+
+Programs that write to Redis themselves are not rejected. Their orders wait in the queue.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from ingest.domain.controls import NO_CONTROLS, Controls
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.operate.controls import ControlRecord
+from ingest.queue.produce.producer_errors import SourcePaused
+from ingest.queue.produce.submission import Orders
+
+# Seconds for which a reading counts as recent.
+_RECENT = 1.0
+# An order does not wait longer for a reading.
+_LONGEST_READING = 0.5
+# Producers try again after this time, even if the pause lasts longer, because it may be ended earlier.
+_LONGEST_RETRY = 60.0
+
+
+class ProducerAdmission:
+    """Reads the controls once a second while there are orders. While Redis is unavailable, the last known ones apply.
+
+    Args:
+        record: of the controls.
+        now: wall clock in UTC.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        record: ControlRecord,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._record = record
+        self._now = now
+        self._clock = clock
+        self._controls: Controls = NO_CONTROLS
+        self._read_at = float("-inf")
+        self._turn = asyncio.Lock()
+
+    async def admit(self, source: str) -> None:
+        """Return if orders of a source are accepted.
+
+        Raises:
+            SourcePaused: they are not.
+        """
+        if self._clock() - self._read_at > _RECENT:
+            await self._read()
+        now = self._now()
+        pause = self._controls.pause_of(source, now)
+        if pause is None or not pause.rejects_orders:
+            return
+        left = _LONGEST_RETRY if pause.until is None else (pause.until - now).total_seconds()
+        raise SourcePaused(pause.reason, min(_LONGEST_RETRY, max(1.0, left)))
+
+    async def _read(self) -> None:
+        async with self._turn:
+            if self._clock() - self._read_at <= _RECENT:
+                return
+            self._read_at = self._clock()
+            try:
+                async with asyncio.timeout(_LONGEST_READING):
+                    self._controls = await self._record.read(self._controls)
+            except (QueueUnavailable, TimeoutError):
+                # If Redis is unavailable, the order cannot be enqueued either. A producer may lack the right to the record.
+                return
+
+
+class TryEnqueues(Protocol):
+    """Enqueues orders. See `Producer.try_enqueue`."""
+
+    async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
+        """Enqueue orders, or raise `Unavailable`."""
+
+
+class AdmittedProducer:
+    """A producer for the relay, whose orders of a paused source wait in the outbox.
+
+    Args:
+        producer: enqueues orders. See `ingest.operations.relay.rows.RelayTarget`.
+        admission: rejects orders.
+        source: of the orders.
+    """
+
+    def __init__(self, producer: TryEnqueues, admission: ProducerAdmission, source: str) -> None:
+        self._producer = producer
+        self._admission = admission
+        self._source = source
+
+    async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
+        """See `Producer.try_enqueue`."""
+        await self._admission.admit(self._source)
+        return await self._producer.try_enqueue(orders, idempotency_key=idempotency_key, express=express)
