@@ -10,6 +10,7 @@ from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
+from ingest.store.jobs import Jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +25,4 @@ class SourceConnections:
     dead_letters: PartitionedDeadLetters
     audit_log: AuditLog
     backfills: Backfills
+    jobs: Jobs

@@ -65,6 +65,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "order": "orders",
         "dead": "queues",
         "retries": "queues",
+        "job": "queues",
         "remap": "orders",
     },
     "Missing orders": {

@@ -82,6 +82,7 @@ class Changing:
         sources: the names of their sources.
         dry_run: whether to only count them.
         yes: whether to ask for no confirmation.
+        rate: limit of changes per second, or None.
     """
 
     selection: Any
@@ -89,6 +90,7 @@ class Changing:
     dry_run: bool
     yes: bool
     as_json: bool
+    rate: float | None = None
 
 
 def option(panel: str, help_text: str, *names: str, **settings: Any) -> Any:

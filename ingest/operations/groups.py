@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.deliveries.error_shape import error_shape
@@ -19,6 +20,7 @@ from ingest.operations.dead_letters import json_time
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.redis.connection import control_client
 
 OnProgress = Callable[[int, int], None]
@@ -171,11 +173,7 @@ async def group_dead_letters(
     """Read all dead letters of these sources, and group those that match."""
     async with control_client(sources[0].redis_url) as client:
         parts = [
-            (each.source, part)
-            for each in sources
-            for part in (
-                await PartitionedDeadLetters(client, layout_reader(client, each.stream), group=each.group).by_queue()
-            ).values()
+            (each.source, part) for each in sources for part in (await _dead_letters(client, each).by_queue()).values()
         ]
         total, counts = sum([await part.count() for _, part in parts]), list[GroupCounts]()
         for source, part in parts:
@@ -185,6 +183,11 @@ async def group_dead_letters(
                 on_progress(sum(each.examined for each in counts), total)
     examined = sum(each.examined for each in counts)
     return merged(counts, examined, examined)
+
+
+def _dead_letters(client: Redis, servers: Backends) -> PartitionedDeadLetters:
+    layout = layout_reader(client, servers.stream)
+    return PartitionedDeadLetters(client, layout, group=servers.group, on_wait=refuse_to_wait)
 
 
 async def group_retries(

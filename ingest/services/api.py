@@ -181,7 +181,8 @@ async def serving_api(
             routes += console.routes(bodies, shutdown.requested.is_set)
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)
-        async with server.listening(listener, tls.context if tls is not None else None, shutdown.overdue):
+        listening = server.listening(listener, tls.context if tls is not None else None, shutdown.overdue)
+        async with connections.job_runs.running(), listening:
             yield
 
 

@@ -1,5 +1,7 @@
 """The connections of a process of the HTTP API. All sources share them, and each has its own parts that use them."""
 
+import os
+import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -7,23 +9,26 @@ from typing import Any, Self
 
 from redis.asyncio import Redis
 
-from ingest.api.operations.dead_letter_routes import refuse_to_wait
 from ingest.api.source_connections import SourceConnections
 from ingest.operations.backends import Backends
 from ingest.operations.control_access import ControlAccess
+from ingest.operations.group_surveys import GroupSurveys
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.orders import Orders
 from ingest.operations.producer_admission import ProducerAdmission
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.redis.connection import control_client
+from ingest.services.job_runs import JobRuns
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
+from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
 
 
@@ -37,6 +42,8 @@ class RouteConnections:
         controls: of the deployment.
         admission: rejects the orders of paused sources.
         sources: by the name of the source.
+        groups: of the dead letters and retries of all sources.
+        job_runs: runs jobs in this process.
     """
 
     redis: Redis
@@ -44,12 +51,15 @@ class RouteConnections:
     controls: ControlAccess
     admission: ProducerAdmission
     sources: Mapping[str, SourceConnections]
+    groups: GroupSurveys
+    job_runs: JobRuns
 
     @classmethod
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
-        return cls(no, no, no, no, dict.fromkeys(sources, SourceConnections(no, no, no, no, no, no, no, no)))
+        of_source = SourceConnections(no, no, no, no, no, no, no, no, no)
+        return cls(no, no, no, no, dict.fromkeys(sources, of_source), no, no)
 
 
 @asynccontextmanager
@@ -63,17 +73,20 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
         Pool.open(dsn, size=2) as pool,
         AsyncExitStack() as stack,
     ):
-        controls = ControlAccess(redis, pool, {name: Backends.of(each) for name, each in sources.items()})
-        yield RouteConnections(
-            redis,
-            pool,
-            controls,
-            ProducerAdmission(controls.record),
-            {
-                name: await stack.enter_async_context(_open_source(each, redis, producing, finding, pool))
-                for name, each in sources.items()
-            },
+        opened = {
+            name: await stack.enter_async_context(_open_source(each, redis, producing, finding, pool))
+            for name, each in sources.items()
+        }
+        groups = await stack.enter_async_context(
+            GroupSurveys(
+                {name: each.dead_letters for name, each in opened.items()},
+                {name: each.retries for name, each in opened.items()},
+            )
         )
+        servers = {name: Backends.of(each) for name, each in sources.items()}
+        controls = ControlAccess(redis, pool, servers)
+        runs = JobRuns(redis, pool, servers, f"{socket.gethostname()}-{os.getpid()}")
+        yield RouteConnections(redis, pool, controls, ProducerAdmission(controls.record), opened, groups, runs)
 
 
 @asynccontextmanager
@@ -101,6 +114,7 @@ async def _open_source(
                 PartitionedDeadLetters(redis, layout, group=servers.group, on_wait=refuse_to_wait),
                 AuditLog(pool, servers.source),
                 Backfills(pool, servers.source),
+                Jobs(pool, servers.source),
             )
         finally:
             await producer.close()

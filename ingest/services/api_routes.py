@@ -15,6 +15,7 @@ from ingest.api.operations.audit_routes import AuditRoutes
 from ingest.api.operations.backfill_routes import BackfillRoutes
 from ingest.api.operations.control_routes import PauseRoutes, WorkerRoutes
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes
+from ingest.api.operations.job_routes import JobRequestParts, JobRoutes
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
 from ingest.api.operations.source_routes import SourceRoutes
 from ingest.api.orders.announcing import Announcing
@@ -22,6 +23,7 @@ from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
+from ingest.api.source_connections import SourceConnections
 from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.api.webhooks.source_webhook import webhook_of
@@ -127,11 +129,17 @@ def _routes_of_source(
         *Pushing(queueing, decoder_of(mapping_of(settings)), limits).routes(),
         *OrderRoutes(source.orders).routes(),
         *QueueRoutes(source.monitor).routes(),
-        *RetryRoutes(source.retries, source.audit_log, limits, settings.source).routes(),
-        *DeadLetterRoutes(source.dead_letters, source.audit_log, limits, settings.source).routes(),
+        *RetryRoutes(source.retries, source.audit_log, limits, connections.groups, settings.source).routes(),
+        *DeadLetterRoutes(source.dead_letters, source.audit_log, limits, connections.groups, settings.source).routes(),
         *PauseRoutes(connections.controls, limits, settings.source).routes(),
+        *_job_routes(connections, source, limits),
         *BackfillRoutes(source.backfills, source.audit_log, limits, has_list=settings.order_list is not None).routes(),
     ]
+
+
+def _job_routes(connections: RouteConnections, source: SourceConnections, limits: BodyLimits) -> Sequence[Route]:
+    parts = JobRequestParts(source.dead_letters, source.retries)
+    return JobRoutes(parts, source.jobs, source.audit_log, limits, connections.job_runs).routes()
 
 
 def _webhook_routes(

@@ -18,6 +18,7 @@ from ingest.store.statements import Fetches
 JOB_LEASE_SECONDS = 10.0
 """How long a process may go without renewing its lease."""
 
+_UNTIL = f"clock_timestamp() + make_interval(secs => {JOB_LEASE_SECONDS})"
 _PARTS = {
     # Backfills are shown with the same columns, so that one list contains all jobs.
     "columns": """id, kind, source, requested_by, requested_at, lease, holder, started_at, ended_at, error, rate, total, per_second,
@@ -30,7 +31,8 @@ _PARTS = {
     "of_one": "source = $1 AND id = $2",
     "held": "source = $1 AND id = $2 AND state = 'active' AND lease = $3",
     "is_free": "coalesce(leased_until, '-infinity') <= clock_timestamp()",
-    "leased": f"leased_until = clock_timestamp() + make_interval(secs => {JOB_LEASE_SECONDS})",
+    "leased": f"leased_until = {_UNTIL}",
+    "until": _UNTIL,
     "ended": "ended_at = clock_timestamp(), leased_until = NULL",
     "progress": "done = $4, gone = $5, examined = $6, position = $7::text::jsonb, per_second = $8",
 }
@@ -41,11 +43,14 @@ def _statement(template: str) -> str:
 
 
 _ADD = _statement("""
-INSERT INTO jobs (kind, source, selection, total, rate, requested_by) VALUES ($2, $1, $3::text::jsonb, $4, $5, $6)
+INSERT INTO jobs (kind, source, selection, total, rate, requested_by, lease, holder, leased_until, started_at)
+SELECT $2, $1, $3::text::jsonb, $4, $5, $6, CASE WHEN $7::text IS NULL THEN 0 ELSE 1 END, $7,
+    CASE WHEN $7 IS NOT NULL THEN {until} END, CASE WHEN $7 IS NOT NULL THEN clock_timestamp() END
 RETURNING {columns}
 """)
 _REOPEN = _statement("""
-UPDATE jobs SET state = 'active', ended_at = NULL, error = NULL, leased_until = NULL
+UPDATE jobs SET state = 'active', ended_at = NULL, error = NULL, lease = lease + 1, holder = coalesce($3, holder),
+    leased_until = CASE WHEN $3::text IS NOT NULL THEN {until} END
 WHERE {of_one} AND state IN ('failed', 'cancelled') AND kind <> 'backfill' RETURNING {columns}
 """)
 _TAKE = _statement("""
@@ -83,15 +88,15 @@ class Jobs:
         self._connection = connection
         self.source = source
 
-    async def add(self, request: JobRequest, requested_by: str) -> Job:
-        """Add a waiting job."""
+    async def add(self, request: JobRequest, requested_by: str, holder: str | None = None) -> Job:
+        """Add a job, whose lease the holder takes. Without a holder, the job waits."""
         selection = msgspec.json.encode(request.selection).decode()
-        arguments = (request.kind.value, selection, request.total, request.rate, requested_by)
+        arguments = (request.kind.value, selection, request.total, request.rate, requested_by, holder)
         return _job((await self._connection.fetch(_ADD, self.source, *arguments))[0])
 
-    async def reopen(self, job: int) -> Job | None:
-        """Let a failed or cancelled job wait again. Return None if it is neither, or is a backfill."""
-        return _only(await self._connection.fetch(_REOPEN, self.source, job))
+    async def reopen(self, job: int, holder: str | None = None) -> Job | None:
+        """Let a failed or cancelled job run in the holder, or wait again. Return None if it is neither, or is a backfill."""
+        return _only(await self._connection.fetch(_REOPEN, self.source, job, holder))
 
     async def take(self, job: int, holder: str) -> Job | None:
         """Take the lease of a waiting job. Return None if it does not wait, or is a backfill."""
@@ -100,6 +105,10 @@ class Jobs:
     async def get(self, job: int) -> Job | None:
         """Return a job, or None if the source has none with this ID."""
         return await find_job(self._connection, [self.source], job)
+
+    async def newest(self, limit: int, before: int | None = None) -> list[Job]:
+        """Return the newest jobs of the source, including backfills, before an ID."""
+        return await newest_jobs(self._connection, [self.source], limit, before)
 
     async def cancel(self, job: int) -> Job | None:
         """Cancel an unfinished job. The process that runs it stops before its next changes."""

@@ -41,7 +41,7 @@ class Documentation:
         bodies: by media type: a type of msgspec or a JSON schema.
         status: of the response that is no error.
         response: when that is given.
-        schema: of its JSON.
+        schema: of its JSON, or None if it is never JSON.
         others: schemas of its other possible contents, by media type.
         problems: by status: when the response is that error. The problems of every route are added.
     """
@@ -52,7 +52,7 @@ class Documentation:
     bodies: Mapping[str, type | Schema] = field(default_factory=dict)
     status: int = 200
     response: str
-    schema: Schema
+    schema: Schema | None
     others: Mapping[str, Schema] = field(default_factory=dict)
     problems: Mapping[int, str] = field(default_factory=dict)
 

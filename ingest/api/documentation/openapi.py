@@ -126,6 +126,7 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
         "content": {
             media_type: {"schema": schema}
             for media_type, schema in ({JSON: documentation.schema} | dict(documentation.others)).items()
+            if schema is not None
         },
     }
     operation: dict[str, Any] = {

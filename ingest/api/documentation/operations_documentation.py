@@ -1,9 +1,6 @@
 """The OpenAPI documentation of the routes of orders and operations."""
 
 from ingest.api.documentation.documentation import ORDER_ID, TEXT, Documentation, Parameter, Schema, object_schema
-from ingest.api.http.json_responses import JSON
-from ingest.api.operations.selections import DeadLettersBody, RetriesBody
-from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.orders.order_history import HistoryEvent
 from ingest.domain.orders.order_state import IngestionState
 
@@ -41,22 +38,9 @@ def paging(most: int) -> list[Parameter]:
     ]
 
 
-def _several(name: str, text: str) -> Parameter:
+def several(name: str, text: str) -> Parameter:
+    """A parameter of a query that may be repeated."""
     return Parameter(name, "query", text, {"type": "array", "items": TEXT})
-
-
-def _change(summary: str, text: str, body: type) -> Documentation:
-    return Documentation(
-        summary=summary,
-        text=f"{text} The audit log records each change.",
-        bodies={JSON: body},
-        response="The number of entries.",
-        schema=object_schema("dry_run", "count", dry_run=_FLAG, count=COUNT, gone=COUNT, reasons={"type": "object"}),
-        problems={
-            415: "The body is not JSON, or is compressed.",
-            422: "The body does not select anything, or contradicts itself: everything has to be selected by `everything`.",
-        },
-    )
 
 
 SHOW = Documentation(
@@ -92,7 +76,7 @@ PAGE = Documentation(
             for name in ("status", "country", "currency", "customer_id")
         ),
         Parameter("prefix", "query", "Only with an ID that begins with this text."),
-        _several("attribute", "Only with this attribute, as `name=value`."),
+        several("attribute", "Only with this attribute, as `name=value`."),
         Parameter("placed_from", "query", "Only placed at this time or later.", TIME),
         Parameter("placed_to", "query", "Only placed before this time.", TIME),
         Parameter("updated_from", "query", "Only updated at this time or later.", TIME),
@@ -168,43 +152,3 @@ CONSUMERS = Documentation(
     schema=page_schema("consumers"),
     problems=MALFORMED,
 )
-RETRIES = Documentation(
-    summary="List orders that wait for a retry",
-    text="The soonest first. A page before the last one may contain fewer elements than the limit, or none.",
-    parameters=[
-        *paging(500),
-        _several("order_id", "Only these orders."),
-        _several("reason", f"Only for these reasons: {', '.join(RetryReason)}."),
-    ],
-    response=LISTED,
-    schema=page_schema("retries"),
-    problems=MALFORMED,
-)
-RUN_NOW = _change("Run retries now", "Workers read them within a second or two.", RetriesBody)
-DEAD_LETTER = _change(
-    "Dead-letter retries", "They become dead letters with the reason `attempts_exhausted`.", RetriesBody
-)
-DEAD_LETTERS = Documentation(
-    summary="List dead letters",
-    text="The newest first, without documents. A page before the last one may contain fewer elements than the limit, or none.",
-    parameters=[
-        *paging(500),
-        _several("id", "Only dead letters with this ID, or of this order."),
-        _several("reason", "Only for these reasons."),
-        Parameter("since", "query", "Only dead-lettered at this time or later.", TIME),
-        Parameter("until", "query", "Only dead-lettered before this time.", TIME),
-    ],
-    response=LISTED,
-    schema=page_schema("dead_letters"),
-    problems=MALFORMED,
-)
-SHOW_DEAD_LETTER = Documentation(
-    summary="Show a dead letter",
-    text="With all its fields, including its document.",
-    parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
-    response="The dead letter.",
-    schema=object_schema("id", "source", "order_id", "reason", "fields"),
-    problems={404: "There is no such dead letter.", **MALFORMED},
-)
-REPLAY = _change("Replay dead letters", "They go back into the queue with fresh attempts.", DeadLettersBody)
-DROP = _change("Delete dead letters", "Permanently.", DeadLettersBody)

@@ -1,30 +1,32 @@
 """Routes that list, show, replay and drop dead letters."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import NoReturn
 
 from aiohttp import web
 
-from ingest.api.documentation import operations_documentation as documentation
+from ingest.api.documentation import entry_documentation as documentation
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
-from ingest.api.operations.selections import Changes, DeadLettersBody
+from ingest.api.operations.selections import Changes, DeadLettersBody, entry_filter
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
-from ingest.domain.errors import QueueUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import Operation
+from ingest.operations.dead_letter_export import FORMATS, exported
 from ingest.operations.dead_letters import as_object
+from ingest.operations.group_surveys import GroupSurveys
 from ingest.queue.operate.dead_letters import Change, is_entry_id
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500
+_CRITERIA, _REPEATED = ("since", "until", "text", "shape"), ("id", "reason", "attribute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +37,22 @@ class DeadLetterRoutes:
         dead_letters: of the queue, constructed with `refuse_to_wait`.
         audit_log: records changes.
         limits: of bodies.
+        groups: of all sources.
         source: the name of the source in the responses.
     """
 
     dead_letters: PartitionedDeadLetters
     audit_log: AuditLog
     limits: BodyLimits
+    groups: GroupSurveys
     source: str = UNNAMED
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
             Route("GET", "/v1/dead-letters", Scope.READ, self.page, documentation.DEAD_LETTERS),
+            Route("GET", "/v1/dead-letters/groups", Scope.READ, self.grouped, documentation.DEAD_LETTER_GROUPS),
+            Route("GET", "/v1/dead-letters/export", Scope.READ, self.export, documentation.EXPORT),
             Route("GET", "/v1/dead-letters/{entry}", Scope.READ, self.show, documentation.SHOW_DEAD_LETTER),
             Route("POST", "/v1/dead-letters/replay", Scope.OPERATE, self.replay, documentation.REPLAY),
             Route("POST", "/v1/dead-letters/drop", Scope.OPERATE, self.drop, documentation.DROP),
@@ -57,7 +63,7 @@ class DeadLetterRoutes:
 
         A page may contain fewer matching dead letters, or none.
         """
-        given = Parameters(request, ("since", "until", "limit", "cursor"), ("id", "reason"))
+        given = Parameters(request, ("limit", "cursor", *_CRITERIA), _REPEATED)
         limit, before = given.limit(_LIMIT, _MOST), given.cursor(str)
         if before is not None and not is_entry_id(before.removeprefix("(")):
             raise invalid_cursor()
@@ -68,6 +74,36 @@ class DeadLetterRoutes:
         for each in shown:
             del each["fields"]
         return json_response({"dead_letters": shown, "next_cursor": None if next_ is None else cursor_of(next_)})
+
+    async def grouped(self, request: web.Request, _: Caller) -> web.Response:
+        """The dead letters by reason and error shape."""
+        Parameters(request, ())
+        with as_problems():
+            return json_response((await self.groups.dead_letters([self.source])).as_dict())
+
+    async def export(self, request: web.Request, _: Caller) -> web.StreamResponse:
+        """A file with all dead letters that match, the oldest first."""
+        given = Parameters(request, ("format", "after", *_CRITERIA), _REPEATED)
+        file_format = given.text("format") or "jsonl"
+        if file_format not in FORMATS:
+            raise Problem(422, "invalid_parameter", f"format: one of {', '.join(FORMATS)}", parameter="format")
+        after = given.text("after")
+        if after is not None and not is_entry_id(after.partition(":")[0]):
+            raise Problem(422, "invalid_parameter", "after: the ID of a dead letter", parameter="after")
+        selection = _selection(given)
+        with as_problems():
+            pages = await exported(self.dead_letters, selection, self.source, file_format, after)
+        response = web.StreamResponse(
+            headers={"Content-Disposition": f'attachment; filename="dead-letters.{file_format}"'}
+        )
+        response.content_type = FORMATS[file_format]
+        response.charset = "utf-8"
+        await response.prepare(request)
+        async with aclosing(pages):
+            async for text in pages:
+                await response.write(text.encode())
+        await response.write_eof()
+        return response
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
         """One dead letter with all its fields."""
@@ -100,15 +136,11 @@ class DeadLetterRoutes:
         return await changes.respond(request, caller, action, apply)
 
 
-def refuse_to_wait(reason: str) -> NoReturn:
-    """The `on_wait` of `DeadLetters` for requests, which do not wait for Redis."""
-    raise QueueUnavailable(reason)
-
-
 def _selection(given: Parameters) -> Selection:
-    ids, reasons = given.texts("id"), given.texts("reason")
+    ids, reasons, chosen = given.texts("id"), given.texts("reason"), entry_filter(given)
     since, until = given.time("since"), given.time("until")
+    everything = not (ids or reasons or since or until or chosen)
     try:
-        return Selection(ids, reasons, since, until, everything=not (ids or reasons or since or until))
+        return Selection(ids, reasons, since, until, everything, chosen)
     except InvalidSelection as error:
         raise Problem(422, "invalid_parameter", str(error), parameter="until") from error

@@ -7,19 +7,23 @@ from typing import Any
 
 from aiohttp import web
 
+from ingest.api.documentation import entry_documentation
 from ingest.api.documentation import operations_documentation as documentation
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import as_object, json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
+from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
-from ingest.api.operations.selections import Changes, RetriesBody
+from ingest.api.operations.selections import Changes, RetriesBody, entry_filter
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.dead_letter import InvalidSelection
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.source_name import UNNAMED
 from ingest.operations import retries as operations
 from ingest.operations.audit import Operation
+from ingest.operations.group_surveys import GroupSurveys
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.operate.retries import Position
@@ -75,32 +79,47 @@ class RetryRoutes:
         retries: of the queue.
         audit_log: records changes.
         limits: of bodies.
+        groups: of all sources.
         source: the name of the source in the responses.
     """
 
     retries: PartitionedRetries
     audit_log: AuditLog
     limits: BodyLimits
+    groups: GroupSurveys
     source: str = UNNAMED
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/retries", Scope.READ, self.page, documentation.RETRIES),
-            Route("POST", "/v1/retries/run-now", Scope.OPERATE, self.run_now, documentation.RUN_NOW),
-            Route("POST", "/v1/retries/dead-letter", Scope.OPERATE, self.dead_letter, documentation.DEAD_LETTER),
+            Route("GET", "/v1/retries", Scope.READ, self.page, entry_documentation.RETRIES),
+            Route("GET", "/v1/retries/groups", Scope.READ, self.grouped, entry_documentation.RETRY_GROUPS),
+            Route("POST", "/v1/retries/run-now", Scope.OPERATE, self.run_now, entry_documentation.RUN_NOW),
+            Route("POST", "/v1/retries/dead-letter", Scope.OPERATE, self.dead_letter, entry_documentation.DEAD_LETTER),
         ]
 
     async def page(self, request: web.Request, _: Caller) -> web.Response:
         """The next retries, the soonest first. A page may contain fewer matching retries, or none."""
-        given = Parameters(request, ("limit", "cursor"), ("order_id", "reason"))
+        single = ("limit", "cursor", "since", "until", "text", "shape")
+        given = Parameters(request, single, ("order_id", "reason", "attribute"))
         limit, after = given.limit(_LIMIT, _MOST), _position(given.cursor(tuple[str, str]))
         ids, reasons = given.texts("order_id"), given.texts("reason")
-        selection = RetrySelection(ids, reasons, everything=not (ids or reasons))
+        since, until, chosen = given.time("since"), given.time("until"), entry_filter(given)
+        everything = not (ids or reasons or since or until or chosen)
+        try:
+            selection = RetrySelection(ids, reasons, everything, since, until, chosen)
+        except InvalidSelection as error:
+            raise Problem(422, "invalid_parameter", str(error), parameter="until") from error
         with as_problems():
-            page = await self.retries.page(after, limit)
+            page = await self.retries.page(after, limit, chosen.unlisted_fields)
         found = [operations.as_object(entry, self.source) for entry in page.entries if selection.matches(entry)]
         return json_response({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
+
+    async def grouped(self, request: web.Request, _: Caller) -> web.Response:
+        """The retries by reason and error shape."""
+        Parameters(request, ())
+        with as_problems():
+            return json_response((await self.groups.retries([self.source])).as_dict())
 
     async def run_now(self, request: web.Request, caller: Caller) -> web.Response:
         """Make the next attempt of the retries that match due now."""

@@ -1,6 +1,7 @@
 """Requests that change the selected dead letters or retries. A selection never includes everything by omission."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,44 +16,29 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
+from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.operations.audit import Operation, audited
 from ingest.store.audit import AuditLog
 
 _MOST_IDS = 1000
 _LONGEST = 128
+_LONGEST_TEXT = 500
+MOST_ATTRIBUTES = 10
 
 
-class RetriesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The retries that match all given criteria.
-
-    Attributes:
-        ids: orders.
-        reasons: why they are tried again.
-        everything: all retries, required without criteria.
-        dry_run: only count them.
-    """
-
-    ids: list[str] = []
-    reasons: list[str] = []
-    everything: bool = False
-    dry_run: bool = False
-
-    def selection(self) -> RetrySelection:
-        """The selection."""
-        return RetrySelection(frozenset(self.ids), frozenset(self.reasons), everything=self.everything)
-
-
-class DeadLettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The dead letters that match all given criteria.
+class SelectionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The dead letters or retries that match all given criteria.
 
     Attributes:
         ids: dead letters, or orders.
-        reasons: of the dead letters.
-        since: dead-lettered at this time or later.
-        until: dead-lettered before this time.
-        everything: all dead letters, required without criteria.
-        dry_run: only count them.
+        reasons: why they were dead-lettered, or are tried again.
+        since: dead-lettered at this time or later, or retries of orders that were first enqueued then.
+        until: before this time.
+        everything: all of them, required without criteria.
+        text: part of the order ID or the error, in upper or lower case.
+        shape: shape of the error, or an error with this shape.
+        attributes: values of fields of the entry.
     """
 
     ids: list[str] = []
@@ -60,12 +46,74 @@ class DeadLettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: datetime | None = None
     until: datetime | None = None
     everything: bool = False
+    text: str = ""
+    shape: str = ""
+    attributes: dict[str, str] = {}
+
+    def dead_letters(self) -> Selection:
+        """The selection of dead letters.
+
+        Raises:
+            Problem: 422 for an invalid selection.
+        """
+        self._check()
+        with _as_problems():
+            since, until = _utc(self.since), _utc(self.until)
+            return Selection(
+                frozenset(self.ids), frozenset(self.reasons), since, until, self.everything, self._filter()
+            )
+
+    def retries(self) -> RetrySelection:
+        """The selection of retries. Errors as for `dead_letters`."""
+        self._check()
+        with _as_problems():
+            since, until = _utc(self.since), _utc(self.until)
+            chosen = frozenset(self.ids), frozenset(self.reasons), self.everything
+            return RetrySelection(*chosen, since, until, self._filter())
+
+    def _filter(self) -> EntryFilter:
+        return EntryFilter(self.text, self.shape, self.attributes)
+
+    def _check(self) -> None:
+        if max(len(self.ids), len(self.reasons)) > _MOST_IDS:
+            raise _invalid(f"ids and reasons: at most {_MOST_IDS:,} of each")
+        if any(len(text) > _LONGEST or "\0" in text for text in (*self.ids, *self.reasons)):
+            raise _invalid(f"ids and reasons: at most {_LONGEST} characters each, and no NUL")
+        criteria = (self.text, self.shape, *self.attributes, *self.attributes.values())
+        if len(self.attributes) > MOST_ATTRIBUTES or any(
+            len(text) > _LONGEST_TEXT or "\0" in text for text in criteria
+        ):
+            raise _invalid(
+                f"text, shape and attributes: at most {_LONGEST_TEXT} characters each, {MOST_ATTRIBUTES} attributes, and no NUL"
+            )
+
+
+class RetriesBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
+    """The retries that match all given criteria.
+
+    Attributes:
+        dry_run: only count them.
+    """
+
+    dry_run: bool = False
+
+    def selection(self) -> RetrySelection:
+        """The selection."""
+        return self.retries()
+
+
+class DeadLettersBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
+    """The dead letters that match all given criteria.
+
+    Attributes:
+        dry_run: only count them.
+    """
+
     dry_run: bool = False
 
     def selection(self) -> Selection:
         """The selection."""
-        since, until = _utc(self.since), _utc(self.until)
-        return Selection(frozenset(self.ids), frozenset(self.reasons), since, until, everything=self.everything)
+        return self.dead_letters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +144,7 @@ class Changes:
         if request.content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON}")
         body = decoded(await read_body(request, self.limits), self.body)
-        selection = _selection(body)
+        selection = body.selection()
         with as_problems():
             if body.dry_run:
                 survey = await self.survey(selection)
@@ -106,22 +154,35 @@ class Changes:
         return json_response({"dry_run": False, **result})
 
 
-def _selection(body: RetriesBody | DeadLettersBody) -> RetrySelection | Selection:
-    if max(len(body.ids), len(body.reasons)) > _MOST_IDS:
-        raise _invalid(f"ids and reasons: at most {_MOST_IDS:,} of each")
-    if any(len(text) > _LONGEST or "\0" in text for text in (*body.ids, *body.reasons)):
-        raise _invalid(f"ids and reasons: at most {_LONGEST} characters each, and no NUL")
+@contextmanager
+def _as_problems() -> Iterator[None]:
     try:
-        return body.selection()
+        yield
     except InvalidSelection as error:
         raise _invalid(str(error)) from error
     except OverflowError as error:
         raise _invalid("a time is out of range") from error
 
 
+def entry_filter(given: Parameters) -> EntryFilter:
+    """The parameters `text`, `shape` and `attribute` of a query.
+
+    Raises:
+        Problem: 422 for an attribute that is not `name=value`.
+    """
+    attributes = dict[str, str]()
+    for text in given.texts("attribute"):
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise Problem(422, "invalid_parameter", "attribute: name=value", parameter="attribute")
+        attributes[name] = value
+    return EntryFilter(given.text("text") or "", given.text("shape") or "", attributes)
+
+
 def _recorded(body: RetriesBody | DeadLettersBody) -> Mapping[str, Any]:
-    """The selection for the audit log."""
+    """The selection for the audit log, without criteria that were not given and did not exist in earlier releases."""
     selected = {name: getattr(body, name) for name in body.__struct_fields__ if name != "dry_run"}
+    selected = {name: value for name, value in selected.items() if value or name not in ("text", "shape", "attributes")}
     return {name: _utc(value).isoformat() if isinstance(value, datetime) else value for name, value in selected.items()}
 
 

@@ -13,12 +13,13 @@ import typer
 
 from ingest.cli.invocation import actor, say
 from ingest.cli.orders.id_sources.reconciling import missing_orders
-from ingest.cli.terminal.output import cell, new_file
+from ingest.cli.terminal.output import new_file
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import format_time
 from ingest.domain.errors import Fault, UserError
 from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind, ListReconciliation
+from ingest.domain.printable import cell
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile.enqueueing import enqueue_differing
 from ingest.operations.reconcile.list_ledger import ListLedger

@@ -13,11 +13,15 @@ from ingest.cli.invocation import backends_to_change, is_confirmed, say
 from ingest.cli.options import Changing
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import printable
+from ingest.domain.backfill import JobState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from ingest.domain.jobs import JobRequest
     from ingest.operations.backends import Backends
 
 
@@ -113,6 +117,31 @@ async def _apply(action: Action, sources: Mapping[str, "Backends"], found: Mappi
                 )
                 raise
     return done
+
+
+async def applied(
+    servers: "Backends",
+    request: "Callable[[Redis], Awaitable[JobRequest]]",
+    directly: Callable[[], Awaitable[int]],
+    on_progress: Callable[[int, int], None],
+    on_wait: Callable[[str], None],
+) -> int:
+    """Make the changes of a request as a job. Return how many were made.
+
+    Without PostgreSQL, which records jobs, make them directly.
+    """
+    from ingest.cli.queues.bulk import NotRecorded, start_and_run
+
+    try:
+        ended = await start_and_run(
+            servers, request, lambda so_far: on_progress(so_far.done, so_far.done + so_far.gone), on_wait
+        )
+    except NotRecorded as error:
+        on_wait(f"PostgreSQL cannot record this change as a job, so it cannot be resumed: {error.problem}")
+        return await directly()
+    if ended.state is not JobState.DONE:
+        on_wait(f"the job {ended.id} is {ended.state}: {ended.error or 'see `ingest job list`'}")
+    return ended.progress.done
 
 
 def _of_source(found: Mapping[str, Any]) -> str:

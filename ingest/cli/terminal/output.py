@@ -8,12 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ingest.cli.terminal.text import printable
 from ingest.process.standard_streams import CannotWrite, discard_unread
 
 # It may hold customer data, so that the operator has to decide who else may read it.
 _OWNER_ONLY = 0o600
-_FORMULA = ("=", "+", "-", "@")
 
 
 @contextmanager
@@ -58,11 +56,6 @@ def new_file(path: Path, *, replace: bool, mode: int = _OWNER_ONLY) -> Iterator[
     finally:
         with suppress(OSError):
             temporary.unlink()
-
-
-def cell(text: str) -> str:
-    """The text of a cell in a CSV file. Spreadsheets run a cell that looks like a formula."""
-    return printable(f"'{text}" if text.startswith(_FORMULA) else text)
 
 
 def _owner_only(path: str, flags: int) -> int:

@@ -2,16 +2,9 @@
 
 import json
 
+from ingest.domain.printable import printable
 
-def printable(text: str, limit: int | None = None) -> str:
-    r"""The text on one line, shortened to `limit` characters. Characters that are not printable become backslash escapes.
-
-    These are control characters, which could control the terminal, and characters that hide or reorder text.
-    """
-    cut = text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in cut
-    )
+__all__ = ["counted", "printable", "printable_json"]
 
 
 def printable_json(document: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-_LONGEST = 300
+_LONGEST = 200
 # In the order in which they are tried. Statuses, type names in backticks and paths tell errors apart, so they stay.
 _PARTS = re.compile(
     r"""

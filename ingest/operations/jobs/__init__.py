@@ -24,11 +24,19 @@ class NoSuchJob(UserError):
         self.exists = exists
 
 
-async def start(jobs: Jobs, audit_log: AuditLog, request: JobRequest, actor: str) -> Job:
-    """Add a job that waits for a process. The process that runs it records its changes in the audit log."""
+async def start(jobs: Jobs, audit_log: AuditLog, request: JobRequest, actor: str, holder: str | None = None) -> Job:
+    """Add a job. The process that runs it records its changes in the audit log.
+
+    Args:
+        jobs: of the source.
+        audit_log: of the source.
+        request: the job.
+        actor: who requests it.
+        holder: this process, if it runs the job. Otherwise, the job waits for a process.
+    """
     selection = {"kind": request.kind.value, "rate": request.rate, **request.selection}
     async with audited(audit_log, actor, START, selection) as operation:
-        added = await jobs.add(request, actor)
+        added = await jobs.add(request, actor, holder)
         operation.count = 1
     return added
 
@@ -50,8 +58,10 @@ async def cancel(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:
     return cancelled
 
 
-async def resume(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:
+async def resume(jobs: Jobs, audit_log: AuditLog, job: int, actor: str, holder: str | None = None) -> Job:
     """Let a cancelled or failed job wait for a process, from where it has ended. A waiting job keeps waiting.
+
+    With a holder, the job is taken by that process.
 
     Raises:
         NoSuchJob: there is none with this ID, it runs, it is done, or it is a backfill.
@@ -60,22 +70,14 @@ async def resume(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:
     if found is None or found.state in {JobState.DONE, JobState.RUNNING} or found.kind is JobKind.BACKFILL:
         raise _not_possible(job, found, "resumed")
     async with audited(audit_log, actor, RESUME, {"id": job}) as operation:
-        reopened = found if found.state is JobState.WAITING else await jobs.reopen(job)
-        operation.count = int(reopened is not None)
-    if reopened is None:
+        if found.state is not JobState.WAITING:
+            resumed = await jobs.reopen(job, holder)
+        else:
+            resumed = found if holder is None else await jobs.take(job, holder)
+        operation.count = int(resumed is not None)
+    if resumed is None:
         raise _not_possible(job, await jobs.get(job), "resumed")
-    return reopened
-
-
-async def take(jobs: Jobs, job: int, holder: str) -> Job:
-    """Take a waiting job to run it.
-
-    Raises:
-        NoSuchJob: another process has taken it, or it was cancelled.
-    """
-    if taken := await jobs.take(job, holder):
-        return taken
-    raise _not_possible(job, await jobs.get(job), "run here")
+    return resumed
 
 
 def _not_possible(job: int, found: Job | None, change: str) -> NoSuchJob:

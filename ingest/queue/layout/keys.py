@@ -28,7 +28,7 @@ class Keys(msgspec.Struct, frozen=True):
         clock: hash that keeps the queue's clock from going back.
         pushed: when the last document was accepted, in microseconds by that clock.
         records: prefix of the keys that remember completed steps: batches of a producer, moves of a consumer, pages of a
-            replay or drop.
+            replay or drop, steps of a job.
         waiting: prefix, by order ID, of the records of the main lane's entries that are not to be announced twice while they wait.
         erased: sorted set of the orders that were erased, by the time (ms) of it, for all groups.
         probe: never exists, and is used to try commands.

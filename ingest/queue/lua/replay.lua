@@ -1,8 +1,8 @@
 -- needs: lists, others, entry_fields, wide, order_of, erased
 -- Moves dead letters to the express lane with fresh attempts. Only an entry that is still a dead letter is moved, so that two calls move it
 -- once. The record keeps the result for a call that is sent again after a lost reply. Dead letters of erased orders are deleted.
--- KEYS: dead, express, stream, erased, record of the call   ARGV: group, entry IDs   returns: how many were moved
-local done = redis.call('GET', KEYS[5])
+-- KEYS: dead, express, stream, erased, record of the call (none in a step of a job)   ARGV: group, entry IDs   returns: how many were moved
+local done = KEYS[5] and redis.call('GET', KEYS[5])
 if done then
   return tonumber(done)
 end
@@ -44,7 +44,7 @@ for i = 2, #ARGV do
     moved = moved + 1
   end
 end
-if moved > 0 then
+if moved > 0 and KEYS[5] then
   redis.call('SET', KEYS[5], moved, 'EX', record_seconds)
 end
 return moved

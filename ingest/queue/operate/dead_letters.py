@@ -81,6 +81,9 @@ class DeadLetters:
     Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it
     can, and call `on_wait` with each reason. All IDs end with `id_suffix`.
     Backlog limits do not hold back a replay, because an operator has requested it.
+
+    Attributes:
+        id_suffix: the suffix.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class DeadLetters:
         self._client = client
         self._keys = Keys.of(queue, group)
         self._group = group
-        self._id_suffix = id_suffix
+        self.id_suffix = id_suffix
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
         self._repeated = RepeatedCalls(on_wait)
@@ -146,11 +149,13 @@ class DeadLetters:
     async def newest(self) -> str:
         """The ID of the newest dead letter without the suffix, or `0-0` if there is none."""
         rows, _ = await self._pages.one_page("XREVRANGE", "+", "-", 1)
-        return rows[0][0].entry_id.removesuffix(self._id_suffix) if rows else _NONE_YET
+        return rows[0][0].entry_id.removesuffix(self.id_suffix) if rows else _NONE_YET
 
-    def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[DeadLetterPage, None]:
-        """Pages of the dead letters that match, up to `newest`. Close it if you stop early."""
-        return self._pages.whole(self._pages.oldest_first(selection, newest))
+    def oldest_first(
+        self, selection: Selection, *, newest: str = "+", after: str = ""
+    ) -> AsyncGenerator[DeadLetterPage, None]:
+        """Pages of the dead letters that match, after one ID and up to another. Close it if you stop early."""
+        return self._pages.whole(self._pages.oldest_first(selection, newest, after))
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """Pages of the dead letters that match. Close it if you stop early."""
@@ -163,8 +168,11 @@ class DeadLetters:
     def oldest_summaries(
         self, selection: Selection, *, after: str = "", newest: str = "+"
     ) -> AsyncGenerator[DeadLetterPage, None]:
-        """Pages of the dead letters that match, after one ID and up to another, without documents and unknown fields."""
-        return self._pages.oldest_first(selection, newest, after)
+        """Pages of the dead letters that match, after one ID and up to another, without documents and unknown fields.
+
+        It waits while Redis is unavailable.
+        """
+        return self._pages_waiting.oldest_first(selection, newest, after)
 
     async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
         """Count the dead letters that match. It waits while Redis is unavailable.
@@ -227,7 +235,7 @@ class DeadLetters:
         async for page in self._pages_waiting.oldest_first(selection, until):
             for rows in together(page.rows, _MOVED_AT_ONCE):
                 record = self._keys.records + secrets.token_hex(12)
-                entry_ids = [entry.entry_id.removesuffix(self._id_suffix) for entry, _ in rows]
+                entry_ids = [entry.entry_id.removesuffix(self.id_suffix) for entry, _ in rows]
                 done = await self._waiting(_run, script, [*keys, record], [*arguments, *entry_ids])
                 change = Change(change.done + done, change.gone + len(entry_ids) - done)
             on_progress(change)

@@ -1,10 +1,10 @@
 """Repeats calls while Redis is unavailable or full, for operators who wait at a terminal."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ingest.backoff import call_until_available
-from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.queue.redis.connection import reason_to_wait
 
 
@@ -24,6 +24,11 @@ class RepeatedCalls:
                 self._on_wait(reason)
 
         return await call_until_available(call, *arguments, passes=_passes, on_failure=on_failure)
+
+
+def refuse_to_wait(reason: str) -> NoReturn:
+    """The `on_wait` of callers that do not wait for Redis."""
+    raise QueueUnavailable(reason)
 
 
 def _passes(error: BaseException) -> bool:

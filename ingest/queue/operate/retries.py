@@ -89,6 +89,7 @@ class Retries:
         self._keys = Keys.of(queue, group)
         self._list = load(client, "list_retries")
         self._run = load(client, "run_retries")
+        self._server_time = load(client, "server_time")
         self._dead_letter = load(client, "dead_letter_retries")
 
     @classmethod
@@ -102,6 +103,11 @@ class Retries:
         """How many there are."""
         with translated():
             return int(await self._client.zcard(self._keys.retry))
+
+    async def server_ms(self) -> int:
+        """The time of the server, in Unix milliseconds. Entries that are added later have IDs with a later time."""
+        with translated():
+            return int(await self._server_time([self._keys.retry]))
 
     async def page(
         self,

@@ -35,6 +35,12 @@ def load_combined(client: Redis, name: str, *, has_xnack: bool = False) -> Async
     return script
 
 
+def load_step(client: Redis, name: str) -> AsyncScript:
+    """The script that runs another one as a step of a job, see `_job_step.lua`."""
+    script: AsyncScript = client.register_script(step_text(name))
+    return script
+
+
 async def has_xnack(client: Redis, key: str) -> bool:
     """Whether the server has `XNACK` (Redis 8.8), and the user may send it.
 
@@ -64,8 +70,18 @@ def script_text(name: str, *, has_xnack: bool) -> str:
 @cache
 def combined_text(name: str, *, has_xnack: bool) -> str:
     """The text of a script as a function, which `_combined.lua` calls for each part."""
+    return _wrapped(name, "combined", has_xnack=has_xnack)
+
+
+@cache
+def step_text(name: str) -> str:
+    """The text of a script as a function, which `_job_step.lua` calls."""
+    return _wrapped(name, "job_step", has_xnack=False)
+
+
+def _wrapped(name: str, by: str, *, has_xnack: bool) -> str:
     flags, body = _flags_and_body(name, has_xnack=has_xnack)
-    return f"{flags}local function part(KEYS, ARGV)\n{body}\nend\n{_part('combined')}"
+    return f"{flags}local function part(KEYS, ARGV)\n{body}\nend\n{_part(by)}"
 
 
 def _flags_and_body(name: str, *, has_xnack: bool) -> tuple[str, str]:

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli.options import TIME, AsJson, Changing, DryRun, SourcesToChange, Yes, parse_period, taking
+from ingest.cli.queues.criteria import SELECTION, Attributes, Rate, Shape, Text, filter_of
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.entry_filter import NO_FILTER, EntryFilter
 from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from ingest.domain.jobs import JobRequest
     from ingest.operations.backends import Backends
     from ingest.queue.operate.dead_letters import Change
     from ingest.queue.operate.partitioned.dead_letters import TotalSurvey
 
-COMMANDS = ("list", "show", "replay", "drop", "export")
-
-_SELECTION = "Selection: dead letters that match all of these"
+COMMANDS = ("list", "groups", "show", "replay", "drop", "export")
 
 Ids = Annotated[
     list[str] | None,
@@ -32,17 +35,17 @@ Reasons = Annotated[
         "--reason",
         help=f"Dead-lettered for this reason. May be repeated. One of {', '.join(DeadReason)}.",
         metavar="REASON",
-        rich_help_panel=_SELECTION,
+        rich_help_panel=SELECTION,
     ),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(help=f"Dead-lettered at this time or later. {TIME}", metavar="TIME", rich_help_panel=_SELECTION),
+    typer.Option(help=f"Dead-lettered at this time or later. {TIME}", metavar="TIME", rich_help_panel=SELECTION),
 ]
 Until = Annotated[
-    str | None, typer.Option(help=f"Dead-lettered before this time. {TIME}", metavar="TIME", rich_help_panel=_SELECTION)
+    str | None, typer.Option(help=f"Dead-lettered before this time. {TIME}", metavar="TIME", rich_help_panel=SELECTION)
 ]
-Everything = Annotated[bool, typer.Option("--all", help="All dead letters.", rich_help_panel=_SELECTION)]
+Everything = Annotated[bool, typer.Option("--all", help="All dead letters.", rich_help_panel=SELECTION)]
 
 
 def dead() -> None:
@@ -50,6 +53,8 @@ def dead() -> None:
 
     Examples:
     `ingest dead list --since 2h` lists the dead letters of the last two hours, newest first.
+
+    `ingest dead groups` counts the dead letters by reason and error.
 
     `ingest dead show 536365` shows every detail of a dead letter. The ID is an order's or a dead letter's.
 
@@ -64,14 +69,18 @@ def dead() -> None:
     """
 
 
-def _changing(
+def _changing(  # noqa: PLR0913  the options of a command
     ids: Ids = None,
     *,
     source: SourcesToChange = None,
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
+    text: Text = None,
+    shape: Shape = None,
+    attribute: Attributes = None,
     everything: Everything = False,
+    rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -81,12 +90,14 @@ def _changing(
     Raises:
         ConfigError: as `selection_or_all`, and if there are neither criteria nor `--all`, or both.
     """
-    selection = selection_or_all(ids, reason, since, until)
+    selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     if selection.everything and not everything:
-        raise ConfigError("choose dead letters by IDs, --reason, --since or --until, or all of them with --all")
+        raise ConfigError(
+            "choose dead letters by IDs, --reason, --since or another criterion, or all of them with --all"
+        )
     if everything and not selection.everything:
-        raise ConfigError("--all selects every dead letter: use it without IDs, --reason, --since and --until")
-    return Changing(selection, source, dry_run, yes, as_json)
+        raise ConfigError("--all selects every dead letter: use it without IDs and other criteria")
+    return Changing(selection, source, dry_run, yes, as_json, rate)
 
 
 @taking(_changing)
@@ -101,6 +112,8 @@ def replay(options: Changing) -> None:
     record how often and when they were replayed. If Redis is unavailable or out of memory, the command reports it and waits.
     If you interrupt or repeat it, no order is lost or put back twice.
 
+    Without IDs, it is a job with a number, which continues if this process dies: see `ingest job --help`.
+
     The exit code is 1 if an ID has no dead letter. All others are put back.
 
     Examples:
@@ -108,13 +121,15 @@ def replay(options: Changing) -> None:
 
     `ingest dead replay --reason not_found --since 2h` asks for confirmation if more than one dead letter matches.
 
+    `ingest dead replay --shape "HTTP 422: order N is unknown"` puts a whole group of `ingest dead groups` back.
+
     `ingest dead replay --all --dry-run` counts them by reason, and changes nothing.
 
     `ingest dead replay --all --yes --json` replays all without a confirmation, and prints JSON.
     """
     from ingest.operations import dead_letters
 
-    raise typer.Exit(_change("replay", "replayed", dead_letters.replay, options))
+    raise typer.Exit(_change("replay", "replayed", dead_letters.replay, options, "dead_letters.replay"))
 
 
 @taking(_changing)
@@ -138,11 +153,15 @@ def drop(options: Changing) -> None:
     """
     from ingest.operations import dead_letters
 
-    raise typer.Exit(_change("drop", "dropped", dead_letters.drop, options))
+    raise typer.Exit(_change("drop", "dropped", dead_letters.drop, options, "dead_letters.drop"))
 
 
 def selection_or_all(
-    ids: Sequence[str] | None, reasons: Sequence[DeadReason] | None, since: str | None, until: str | None
+    ids: Sequence[str] | None,
+    reasons: Sequence[DeadReason] | None,
+    since: str | None,
+    until: str | None,
+    criteria: EntryFilter = NO_FILTER,
 ) -> Selection:
     """The selection of a command that changes nothing: everything, unless there are criteria.
 
@@ -151,14 +170,19 @@ def selection_or_all(
     """
     first, last = parse_period(since, until)
     chosen = frozenset(reason.value for reason in reasons or ())
-    return Selection(frozenset(ids or ()), chosen, first, last, everything=not (ids or reasons or first or last))
+    everything = not (ids or reasons or first or last or criteria)
+    return Selection(frozenset(ids or ()), chosen, first, last, everything, criteria)
 
 
-def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing) -> int:
-    """Make the change `apply` of `ingest.operations.dead_letters`. Return the exit code."""
-    from ingest.cli.queues.action import Action, carry_out
+def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, kind: str) -> int:
+    """Make the change `apply` of `ingest.operations.dead_letters`, without IDs as a job of a kind. Return the exit code."""
+    from ingest.cli.queues.action import Action, applied, carry_out
+    from ingest.domain.jobs import JobKind
     from ingest.operations.dead_letters import survey
+    from ingest.operations.jobs.requests import dead_letter_request
     from ingest.queue.operate.dead_letters import PAGE
+    from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+    from ingest.queue.operate.partitioned.queue_parts import layout_reader
 
     async def apply_to(
         backends: "Backends",
@@ -166,14 +190,30 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing) 
         on_progress: Callable[[int, int], None],
         on_wait: Callable[[str], None],
     ) -> int:
-        result: Change = await apply(
-            backends,
-            options.selection,
-            newest=found.newest,
-            on_progress=lambda so_far: on_progress(so_far.done, so_far.done + so_far.gone),
-            on_wait=on_wait,
-        )
-        return result.done
+        async def request(client: "Redis") -> "JobRequest":
+            dead_letters = PartitionedDeadLetters(client, layout_reader(client, backends.stream), group=backends.group)
+            return await dead_letter_request(
+                dead_letters,
+                JobKind(kind),
+                options.selection,
+                newest=found.newest,
+                total=found.count,
+                rate=options.rate,
+            )
+
+        async def directly() -> int:
+            result: Change = await apply(
+                backends,
+                options.selection,
+                newest=found.newest,
+                on_progress=lambda so_far: on_progress(so_far.done, so_far.done + so_far.gone),
+                on_wait=on_wait,
+            )
+            return result.done
+
+        if options.selection.ids:
+            return await directly()
+        return await applied(backends, request, directly, on_progress, on_wait)
 
     action = Action(
         verb=verb,

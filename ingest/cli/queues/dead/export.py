@@ -1,26 +1,24 @@
 """`ingest dead export`: writes dead letters to a file or to standard output, for other programs."""
 
-import csv
-import json
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import Sources
+from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
 from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
-from ingest.cli.terminal.output import cell, new_file, standard_output
+from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.text import counted
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ingest.operations.dead_letters import Write
+    from collections.abc import Sequence
 
-_CSV_COLUMNS = ("id", "source", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
+    from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 
 
 class Format(StrEnum):
@@ -30,13 +28,16 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def export(
+def export(  # noqa: PLR0913  the options of a command
     ids: Ids = None,
     *,
     source: Sources = None,
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
+    text: Text = None,
+    shape: Shape = None,
+    attribute: Attributes = None,
     file_format: Annotated[Format | None, typer.Option("--format", help="By default jsonl.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file. `-` is stdout.", metavar="FILE")
@@ -64,8 +65,8 @@ def export(
     In JSON, bytes that are not UTF-8 become backslash escapes such as `\xff`; in CSV, all characters that are not
     printable do.
     """
-    from ingest.cli.queues.dead.search import json_writer, search
-    from ingest.operations import dead_letters
+    from ingest.cli.queues.dead.search import search
+    from ingest.operations import dead_letter_export, dead_letters
 
     if as_json and file_format is Format.CSV:
         raise ConfigError("--json and --format csv contradict each other")
@@ -73,27 +74,17 @@ def export(
         output = None
     if force and output is None:
         raise ConfigError("--force requires --output")
-    selection = selection_or_all(ids, reason, since, until)
+    selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     sources = [*backends_of_sources(source).values()]
     with standard_output() if output is None else new_file(output, replace=force) as stream:
-        write = (_csv_writer if file_format is Format.CSV else json_writer)(stream)
+        chosen = (file_format or Format.JSONL).value
+        stream.write(dead_letter_export.head_of(chosen))
+
+        def write(source: str, entries: "Sequence[DeadLetterEntry]") -> None:
+            stream.write(dead_letter_export.lines_of(entries, source, chosen))
+
         export_all = partial(dead_letters.export, sources, selection, write)
         done = search(export_all, activity="exporting", beside=stream)
     if output is not None:
         say(f"wrote {counted(done.count, 'dead letter')} to {output}")
     raise typer.Exit(1 if done.missing else 0)
-
-
-def _csv_row(entry: DeadLetterEntry, source: str) -> list[str]:
-    """The cells of a dead letter in a CSV file, in the order of `_CSV_COLUMNS`."""
-    from ingest.operations.dead_letters import as_object
-
-    facts = as_object(entry, source)
-    facts["fields"] = json.dumps(facts["fields"])
-    return [cell("" if facts[column] is None else str(facts[column])) for column in _CSV_COLUMNS]
-
-
-def _csv_writer(stream: IO[str]) -> "Write":
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(_CSV_COLUMNS)
-    return lambda source, entries: writer.writerows(_csv_row(entry, source) for entry in entries)

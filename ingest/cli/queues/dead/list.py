@@ -11,6 +11,7 @@ import typer
 
 from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import AsJson, Limit, Sources
+from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
 from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
@@ -25,13 +26,16 @@ _LONGEST_ERROR = 100
 Row = tuple[str, ...]
 
 
-def list_(
+def list_(  # noqa: PLR0913  the options of a command
     ids: Ids = None,
     *,
     source: Sources = None,
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
+    text: Text = None,
+    shape: Shape = None,
+    attribute: Attributes = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +63,7 @@ def list_(
     from ingest.cli.queues.dead.search import print_json, search
     from ingest.operations import dead_letters
 
-    selection = selection_or_all(ids, reason, since, until)
+    selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     sources = backends_of_sources(source)
     if as_json:
         raise typer.Exit(1 if print_json([*sources.values()], selection, limit).missing else 0)

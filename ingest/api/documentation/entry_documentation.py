@@ -1,0 +1,143 @@
+"""The OpenAPI documentation of the routes of dead letters and retries."""
+
+from ingest.api.documentation.documentation import TEXT, Documentation, Parameter, Schema, object_schema
+from ingest.api.documentation.operations_documentation import (
+    COUNT,
+    LISTED,
+    MALFORMED,
+    TIME,
+    page_schema,
+    paging,
+    several,
+)
+from ingest.api.http.json_responses import JSON
+from ingest.api.operations.selections import DeadLettersBody, RetriesBody
+from ingest.domain.deliveries.delivery import RetryReason
+from ingest.operations.dead_letter_export import FORMATS
+
+_FLAG: Schema = {"type": "boolean"}
+_OPTIONAL: Schema = {"type": ["string", "null"]}
+
+
+def _change(summary: str, text: str, body: type) -> Documentation:
+    return Documentation(
+        summary=summary,
+        text=f"{text} The audit log records each change.",
+        bodies={JSON: body},
+        response="The number of entries.",
+        schema=object_schema("dry_run", "count", dry_run=_FLAG, count=COUNT, gone=COUNT, reasons={"type": "object"}),
+        problems={
+            415: "The body is not JSON, or is compressed.",
+            422: "The body does not select anything, or contradicts itself: everything has to be selected by `everything`.",
+        },
+    )
+
+
+_FILTER = [
+    Parameter("text", "query", "Only with this text in the order ID or the error, in upper or lower case."),
+    Parameter("shape", "query", "Only with this error shape, or with the shape of this error."),
+    several("attribute", "Only with this field of the entry, as `name=value`, such as `origin=api`."),
+]
+_GROUPS = object_schema(
+    "groups",
+    "examined",
+    "total",
+    groups={
+        "type": "array",
+        "items": object_schema(
+            "source",
+            "reason",
+            "shape",
+            "count",
+            "newest",
+            "oldest",
+            "error",
+            "order_ids",
+            source=TEXT,
+            reason=TEXT,
+            shape={**TEXT, "description": "The error with placeholders for numbers, IDs, times and quoted values."},
+            count=COUNT,
+            newest=_OPTIONAL,
+            oldest=_OPTIONAL,
+            error={**TEXT, "description": "The error of one of them."},
+            order_ids={"type": "array", "items": TEXT, "description": "A few of the orders."},
+        ),
+    },
+    examined={**COUNT, "description": "Entries that were read so far."},
+    total={**COUNT, "description": "Entries that there are."},
+)
+_GROUPS_TEXT = "The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request."
+RETRIES = Documentation(
+    summary="List orders that wait for a retry",
+    text="The soonest first. A page before the last one may contain fewer elements than the limit, or none.",
+    parameters=[
+        *paging(500),
+        several("order_id", "Only these orders."),
+        several("reason", f"Only for these reasons: {', '.join(RetryReason)}."),
+        Parameter("since", "query", "Only of orders that were first enqueued at this time or later.", TIME),
+        Parameter("until", "query", "Only of orders that were first enqueued before this time.", TIME),
+        *_FILTER,
+    ],
+    response=LISTED,
+    schema=page_schema("retries"),
+    problems=MALFORMED,
+)
+RETRY_GROUPS = Documentation(
+    summary="Group retries by reason and error",
+    text=_GROUPS_TEXT,
+    response="The groups.",
+    schema=_GROUPS,
+    problems=MALFORMED,
+)
+RUN_NOW = _change("Run retries now", "Workers read them within a second or two.", RetriesBody)
+DEAD_LETTER = _change(
+    "Dead-letter retries", "They become dead letters with the reason `attempts_exhausted`.", RetriesBody
+)
+_SELECTED = [
+    several("id", "Only dead letters with this ID, or of this order."),
+    several("reason", "Only for these reasons."),
+    Parameter("since", "query", "Only dead-lettered at this time or later.", TIME),
+    Parameter("until", "query", "Only dead-lettered before this time.", TIME),
+    *_FILTER,
+]
+DEAD_LETTERS = Documentation(
+    summary="List dead letters",
+    text="The newest first, without documents. A page before the last one may contain fewer elements than the limit, or none.",
+    parameters=[*paging(500), *_SELECTED],
+    response=LISTED,
+    schema=page_schema("dead_letters"),
+    problems=MALFORMED,
+)
+DEAD_LETTER_GROUPS = Documentation(
+    summary="Group dead letters by reason and error",
+    text=_GROUPS_TEXT,
+    response="The groups.",
+    schema=_GROUPS,
+    problems=MALFORMED,
+)
+EXPORT = Documentation(
+    summary="Download dead letters",
+    text="A file with all dead letters that match and all their fields, partition by partition, the oldest first. If the download "
+    "breaks off, `after` continues it.",
+    parameters=[
+        Parameter("format", "query", "The format of the file.", {"enum": [*FORMATS]}),
+        Parameter(
+            "after", "query", "The ID of the last dead letter of an incomplete download. The file begins after it."
+        ),
+        *_SELECTED,
+    ],
+    response="JSON lines or CSV.",
+    schema=None,
+    others=dict.fromkeys(FORMATS.values(), TEXT),
+    problems=MALFORMED,
+)
+SHOW_DEAD_LETTER = Documentation(
+    summary="Show a dead letter",
+    text="With all its fields, including its document.",
+    parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
+    response="The dead letter.",
+    schema=object_schema("id", "source", "order_id", "reason", "fields"),
+    problems={404: "There is no such dead letter.", **MALFORMED},
+)
+REPLAY = _change("Replay dead letters", "They go back into the queue with fresh attempts.", DeadLettersBody)
+DROP = _change("Delete dead letters", "Permanently.", DeadLettersBody)

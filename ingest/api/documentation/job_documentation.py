@@ -1,0 +1,95 @@
+"""The OpenAPI documentation of the routes of jobs."""
+
+from ingest.api.documentation.documentation import TEXT, Documentation, Parameter, Schema, object_schema
+from ingest.api.documentation.operations_documentation import COUNT, LISTED, MALFORMED, TIME, page_schema, paging
+from ingest.api.http.json_responses import JSON
+from ingest.api.operations.job_body import JobBody
+from ingest.domain.jobs import JobKind, JobState
+
+_OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
+_OPTIONAL_TIME: Schema = {"type": ["string", "null"], "format": "date-time"}
+_JOB = object_schema(
+    "id",
+    "source",
+    "kind",
+    "state",
+    "selection",
+    "total",
+    "rate",
+    "done",
+    "gone",
+    "examined",
+    "per_second",
+    "requested_by",
+    "requested_at",
+    "holder",
+    "started_at",
+    "ended_at",
+    "error",
+    id={"type": "integer", "minimum": 1},
+    source=TEXT,
+    kind={"enum": [kind.value for kind in JobKind]},
+    state={"enum": [state.value for state in JobState]},
+    selection={"type": "object", "description": "The selected entries, or the period of a backfill."},
+    total={"type": ["integer", "null"], "description": "Entries that matched when the job was requested, if known."},
+    rate={"type": ["number", "null"], "description": "Limit of changes per second."},
+    done={**COUNT, "description": "Entries that were changed."},
+    gone={**COUNT, "description": "Entries that had already been changed otherwise."},
+    examined={**COUNT, "description": "Entries that were read."},
+    per_second={"type": "number", "description": "Changes per second since a process has last taken the job."},
+    requested_by=TEXT,
+    requested_at=TIME,
+    holder={**_OPTIONAL_TEXT, "description": "The process that runs it, or has run it last."},
+    started_at=_OPTIONAL_TIME,
+    ended_at=_OPTIONAL_TIME,
+    error={**_OPTIONAL_TEXT, "description": "The last problem."},
+)
+_ID = Parameter("job", "path", "The number of the job.", {"type": "integer", "minimum": 1}, is_required=True)
+_NONE = "The source has no such job."
+
+PAGE = Documentation(
+    summary="List jobs",
+    text="Including backfills, the newest first.",
+    parameters=paging(500),
+    response=LISTED,
+    schema=page_schema("jobs"),
+    problems=MALFORMED,
+)
+START = Documentation(
+    summary="Start a job",
+    text="Changes many dead letters or retries: see the page on dead letters. A process of the HTTP API begins within seconds, and "
+    "another one continues if that process dies. The audit log records the request and the changes.",
+    bodies={JSON: JobBody},
+    status=202,
+    response="The job waits for a process.",
+    schema=_JOB,
+    problems={
+        415: "The body is not JSON, or is compressed.",
+        422: "The body does not select anything, or contradicts itself: everything has to be selected by `everything`.",
+    },
+)
+SHOW = Documentation(
+    summary="Show a job",
+    text="With its progress, which is recorded once a second.",
+    parameters=[_ID],
+    response="The job.",
+    schema=_JOB,
+    problems={404: _NONE, **MALFORMED},
+)
+CANCEL = Documentation(
+    summary="Cancel a job",
+    text="Changes that it has made stay. The audit log records it.",
+    parameters=[_ID],
+    response="The job is cancelled. Its process stops within seconds.",
+    schema=_JOB,
+    problems={404: _NONE, 409: "It has already ended (`job_state`).", **MALFORMED},
+)
+RESUME = Documentation(
+    summary="Resume a job",
+    text="Continues a cancelled or failed job from where it has ended. A waiting job keeps waiting. The audit log records it.",
+    parameters=[_ID],
+    status=202,
+    response="The job waits for a process.",
+    schema=_JOB,
+    problems={404: _NONE, 409: "It is done, it is running, or it is a backfill (`job_state`).", **MALFORMED},
+)

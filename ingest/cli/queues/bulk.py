@@ -1,0 +1,89 @@
+"""Runs a job in this process, with its progress. If the process dies, a process of the HTTP API or `ingest job resume` continues it."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from ingest.cli.invocation import actor, say
+from ingest.domain.errors import StoreUnavailable, Unavailable, UserError
+from ingest.domain.jobs import Job, JobProgress, JobRequest
+from ingest.operations import jobs as operations
+from ingest.operations.backends import Backends
+from ingest.operations.jobs.run import JobParts, JobRun
+from ingest.queue.redis.connection import control_client
+from ingest.store.audit import AuditLog
+from ingest.store.backfills import LeaseLost
+from ingest.store.jobs import Jobs
+from ingest.store.pool import Pool
+
+OnProgress = Callable[[JobProgress], None]
+OnWait = Callable[[str], None]
+
+# Seconds to record that a job was cancelled by Ctrl-C.
+_LAST_WAIT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotRecorded(Exception):
+    """PostgreSQL cannot record a job right now, and no change was made.
+
+    Attributes:
+        problem: the reason.
+    """
+
+    problem: str
+
+
+async def start_and_run(
+    servers: Backends, request: Callable[[Redis], Awaitable[JobRequest]], on_progress: OnProgress, on_wait: OnWait
+) -> Job:
+    """Start a job, and run it to its end. Return it as it has ended.
+
+    Raises:
+        NotRecorded: PostgreSQL cannot be used.
+    """
+    async with _open(servers) as parts:
+        wanted = await request(parts.client)
+        try:
+            held = await operations.start(parts.jobs, parts.audit_log, wanted, actor(), holder())
+        except StoreUnavailable as error:
+            raise NotRecorded(str(error)) from error
+        return await _run(held, parts, on_progress, on_wait)
+
+
+async def resume_and_run(servers: Backends, job: int, on_progress: OnProgress, on_wait: OnWait) -> Job:
+    """Resume a job, and run it to its end. Return it as it has ended."""
+    async with _open(servers) as parts:
+        held = await operations.resume(parts.jobs, parts.audit_log, job, actor(), holder())
+        return await _run(held, parts, on_progress, on_wait)
+
+
+def holder() -> str:
+    """The name of this process."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+@asynccontextmanager
+async def _open(servers: Backends) -> AsyncIterator[JobParts]:
+    async with Pool.open(servers.postgres_dsn, size=2) as pool, control_client(servers.redis_url) as client:
+        yield JobParts(client, servers, Jobs(pool, servers.source), AuditLog(pool, servers.source))
+
+
+async def _run(held: Job, parts: JobParts, on_progress: OnProgress, on_wait: OnWait) -> Job:
+    try:
+        await JobRun(held, parts, on_progress=on_progress, on_wait=on_wait).run()
+    except LeaseLost:
+        pass  # cancelled, or taken by another process after an outage of PostgreSQL
+    except asyncio.CancelledError:
+        # After Ctrl-C. If this fails, the lease expires, and another process continues the job.
+        with suppress(Unavailable, UserError, TimeoutError):
+            async with asyncio.timeout(_LAST_WAIT):
+                await operations.cancel(parts.jobs, parts.audit_log, held.id, actor())
+                say(f"the job {held.id} is cancelled: continue it with `ingest job resume {held.id}`")
+        raise
+    return await parts.jobs.get(held.id) or held

@@ -1,0 +1,53 @@
+"""Prints the groups of dead letters or retries."""
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+
+from ingest.cli.invocation import say
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_age
+from ingest.cli.terminal.width import Table, width_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ingest.operations.groups import EntryGroup, GroupedEntries
+
+_TABLE = Table(("count", "reason", "newest", "oldest", "orders", "error"), names=1, facts=5)
+_LONGEST = 200
+
+
+def print_groups(found: "GroupedEntries", *, nouns: str, with_source: bool, as_json: bool) -> None:
+    """Print one line for each group, the largest first."""
+    if as_json:
+        with standard_output() as stream:
+            stream.writelines(json.dumps(group.as_dict()) + "\n" for group in found.groups)
+    elif not found.groups:
+        say(f"no {nouns}")
+    else:
+        rows = [(group.source, *_row(group)) if with_source else _row(group) for group in found.groups]
+        table = _TABLE.with_column("source") if with_source else _TABLE
+        with standard_output() as stream:
+            lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
+            stream.writelines(line + "\n" for line in lines)
+    raise typer.Exit
+
+
+def _row(group: "EntryGroup") -> tuple[str, ...]:
+    return (
+        f"{group.count:,}",
+        printable(group.reason, 64),
+        _age(group.newest),
+        _age(group.oldest),
+        printable(" ".join(group.order_ids), 60),
+        printable(group.shape, _LONGEST),
+    )
+
+
+def _age(moment: "datetime | None") -> str:
+    from datetime import UTC, datetime
+
+    return "" if moment is None else format_age(moment, datetime.now(UTC))

@@ -1,0 +1,178 @@
+"""`ingest job`: lists, shows, cancels and resumes jobs."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli.invocation import actor, backends_of_sources, say
+from ingest.cli.options import AsJson, Limit, Sources
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_time
+from ingest.cli.terminal.width import Table, width_of
+from ingest.domain.errors import UserError
+from ingest.domain.source_name import UNNAMED
+from ingest.process.interrupt import run_interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ingest.domain.jobs import Job
+    from ingest.operations.backends import Backends
+
+COMMANDS = ("list", "show", "cancel", "resume")
+
+JobId = Annotated[int, typer.Argument(help="Number of the job.", metavar="ID", hidden=True, min=1)]
+
+_TABLE = Table(("id", "kind", "state", "done", "of", "per second", "requested", "by", "problem"), names=1, facts=7)
+_LONGEST_ERROR = 100
+
+
+def job() -> None:
+    """Manage jobs: bulk changes that survive kills.
+
+    A replay or drop of dead letters, a run of retries, and a backfill are jobs. If its process dies, a process of `ingest api` continues it
+    within seconds, or you do it with `ingest job resume`. No order is changed twice.
+
+    Examples:
+    `ingest job list` lists the newest jobs with their progress.
+
+    `ingest job cancel 12` stops a job. Changes that it has made stay.
+
+    `ingest job resume 12` continues it from where it has ended.
+
+    Run `ingest job resume --help` for the help of a command.
+    """
+
+
+def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List jobs with their progress, newest first.
+
+    Examples:
+    `ingest job list` lists the newest 50 of all sources.
+
+    `ingest job list --source shop-de --json` is for scripts: one JSON object per line.
+    """
+    sources = backends_of_sources(source)
+    found = run_interruptible(_newest([*sources.values()], limit))
+    if as_json:
+        with standard_output() as stream:
+            stream.writelines(_as_text(each) + "\n" for each in found)
+    elif found:
+        _print_table(found, with_source=UNNAMED not in sources)
+    else:
+        say("no jobs")
+    raise typer.Exit
+
+
+def show(job: JobId) -> None:
+    """Show a job as JSON, with its selection.
+
+    Examples:
+    `ingest job show 12 | jq .selection` shows which entries it changes.
+    """
+    typer.echo(_as_text(run_interruptible(_find(job))[0]))
+
+
+def cancel(job: JobId, *, as_json: AsJson = False) -> None:
+    """Cancel an unfinished job. Its changes stay.
+
+    The process that runs it stops within seconds. `ingest job resume` continues it later.
+
+    Examples:
+    `ingest job cancel 12` cancels the job with this number, see `ingest job list`.
+    """
+    from ingest.operations import jobs as operations
+    from ingest.store.audit import AuditLog
+    from ingest.store.jobs import Jobs
+    from ingest.store.pool import Pool
+
+    async def run() -> "Job":
+        _, servers = await _find(job)
+        async with Pool.open(servers.postgres_dsn, size=1) as pool:
+            jobs, audit_log = Jobs(pool, servers.source), AuditLog(pool, servers.source)
+            return await operations.cancel(jobs, audit_log, job, actor())
+
+    _print_ended(run_interruptible(run()), as_json=as_json)
+
+
+def resume(job: JobId, *, as_json: AsJson = False) -> None:
+    """Continue a cancelled, failed or waiting job here.
+
+    If its process has died, it can be resumed when its lease has expired, after 10 seconds at most. By then, a process of `ingest api` may
+    have taken it.
+
+    Examples:
+    `ingest job resume 12` continues the job with this number, see `ingest job list`.
+    """
+    from ingest.cli.queues.bulk import resume_and_run
+    from ingest.cli.terminal.progress import ProgressDisplay
+    from ingest.domain.jobs import JobState
+
+    async def run() -> "Job":
+        found, servers = await _find(job)
+        with ProgressDisplay(found.kind.value, found.request.total) as display:
+            return await resume_and_run(
+                servers, job, lambda progress: display.update(progress.done + progress.gone), display.say
+            )
+
+    ended = run_interruptible(run())
+    _print_ended(ended, as_json=as_json)
+    raise typer.Exit(0 if ended.state is JobState.DONE else 1)
+
+
+async def _newest(sources: "Sequence[Backends]", limit: int) -> "list[Job]":
+    from ingest.store.jobs import newest_jobs
+    from ingest.store.pool import Pool
+
+    async with Pool.open(sources[0].postgres_dsn, size=1) as pool:
+        return await newest_jobs(pool, [each.source for each in sources], limit)
+
+
+async def _find(number: int) -> "tuple[Job, Backends]":
+    from ingest.store.jobs import find_job
+    from ingest.store.pool import Pool
+
+    sources = backends_of_sources(None)
+    async with Pool.open(next(iter(sources.values())).postgres_dsn, size=1) as pool:
+        found = await find_job(pool, sources.keys(), number)
+    if found is None:
+        raise UserError(f"there is no job {number}: see `ingest job list`")
+    return found, sources[found.source]
+
+
+def _as_text(found: "Job") -> str:
+    return json.dumps(found.as_dict(), default=format_time)
+
+
+def _print_ended(ended: "Job", *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(_as_text(ended))
+        return
+    gone = f", {ended.progress.gone:,} were already gone" if ended.progress.gone else ""
+    typer.echo(f"the job {ended.id} ({ended.kind}) is {ended.state}: {ended.progress.done:,} done{gone}")
+    if ended.error:
+        say(printable(ended.error))
+
+
+def _print_table(found: "Sequence[Job]", *, with_source: bool) -> None:
+    rows: list[Any] = [
+        (
+            *([each.source] if with_source else ()),
+            str(each.id),
+            each.kind.value,
+            each.state.value,
+            f"{each.progress.done:,}",
+            "" if each.request.total is None else f"{each.request.total:,}",
+            f"{each.progress.per_second:,.0f}" if each.progress.per_second else "",
+            format_time(each.requested_at),
+            printable(each.requested_by, 64),
+            printable(each.error or "", _LONGEST_ERROR),
+        )
+        for each in found
+    ]
+    table = _TABLE.with_column("source") if with_source else _TABLE
+    with standard_output() as stream:
+        below = ["  ".join(filter(None, (row[-1], row[-2]))) for row in rows]
+        stream.writelines(line + "\n" for line in table.lines(rows, below, width_of(stream)))

@@ -1,0 +1,81 @@
+"""Writes dead letters as JSON lines or CSV, with all their fields."""
+
+import csv
+import io
+import json
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.printable import cell
+from ingest.operations.dead_letters import as_object
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+
+FORMATS: Mapping[str, str] = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
+"""The media type of each format."""
+
+_CSV_COLUMNS = ("id", "source", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
+
+
+def head_of(file_format: str) -> str:
+    """Return the beginning of a file: the names of the columns in CSV."""
+    return _csv([_CSV_COLUMNS]) if file_format == "csv" else ""
+
+
+def lines_of(entries: Iterable[DeadLetterEntry], source: str, file_format: str) -> str:
+    """Return the lines of dead letters of a source. JSON is in ASCII, which is safe in any terminal and encoding."""
+    if file_format == "csv":
+        return _csv(_csv_row(entry, source) for entry in entries)
+    return "".join(json.dumps(as_object(entry, source)) + "\n" for entry in entries)
+
+
+def _csv_row(entry: DeadLetterEntry, source: str) -> list[str]:
+    facts = as_object(entry, source)
+    facts["fields"] = json.dumps(facts["fields"])
+    return [cell("" if facts[column] is None else str(facts[column])) for column in _CSV_COLUMNS]
+
+
+def _csv(rows: Iterable[Iterable[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+async def exported(
+    dead_letters: PartitionedDeadLetters, selection: Selection, source: str, file_format: str, after: str | None = None
+) -> AsyncGenerator[str, None]:
+    """Return the parts of a file with all dead letters that match, partition by partition, the oldest of each first.
+
+    Those that are dead-lettered after the start are left out. Close the generator if you stop early.
+
+    Args:
+        dead_letters: of the source.
+        selection: which dead letters.
+        source: the name of the source.
+        file_format: one of `FORMATS`.
+        after: the ID of the last dead letter of an earlier file, which the new one continues.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    parts = [*(await dead_letters.by_queue()).values()]
+    first = 0 if after is None else next((at for at, part in enumerate(parts) if _contains(part, after)), 0)
+    newest = [(part, await part.newest()) for part in parts[first:]]
+    return _texts(newest, selection, source, file_format, after)
+
+
+def _contains(part: DeadLetters, entry_id: str) -> bool:
+    return part.id_suffix == entry_id[len(entry_id.partition(":")[0]) :]
+
+
+async def _texts(
+    parts: Iterable[tuple[DeadLetters, str]], selection: Selection, source: str, file_format: str, after: str | None
+) -> AsyncGenerator[str, None]:
+    yield head_of(file_format) if after is None else ""
+    position = "" if after is None else after.partition(":")[0]
+    for part, newest in parts:
+        async with aclosing(part.oldest_first(selection, newest=newest, after=position)) as pages:
+            async for page in pages:
+                yield lines_of(page.entries, source, file_format)
+        position = ""

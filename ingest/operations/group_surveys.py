@@ -1,0 +1,197 @@
+"""Keeps the groups of dead letters and retries of one process for its viewers, who get them without waiting for all entries.
+
+The first request of a source starts a survey in the background. Later requests read the dead letters that were added since, and read all
+again when some were removed. It reads only when there are requests. A survey takes at most half of a processor.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Protocol, Self
+
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.operations.groups import GroupCounts, GroupedEntries, merged
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+
+_EVERYTHING = Selection(everything=True)
+# Seconds that a request waits for the survey.
+_LONGEST_WAIT = 0.2
+# Seconds between surveys, and how many times as long as a survey has taken.
+_LEAST_PAUSE, _MOST_PAUSE, _PAUSES = 1.0, 30.0, 2.0
+
+
+class GroupSurveys:
+    """The groups of several sources.
+
+    Args:
+        dead_letters: of each source, by its name. They do not wait for Redis.
+        retries: of each source, by its name.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        dead_letters: Mapping[str, PartitionedDeadLetters],
+        retries: Mapping[str, PartitionedRetries],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._dead_letters = {
+            source: _Survey(source, _DeadLetterReading(each), clock) for source, each in dead_letters.items()
+        }
+        self._retries = {source: _Survey(source, _RetryReading(each), clock) for source, each in retries.items()}
+
+    async def __aenter__(self) -> Self:
+        """Return the surveys, of which none runs yet."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the surveys that run."""
+        for survey in (*self._dead_letters.values(), *self._retries.values()):
+            await survey.close()
+
+    async def dead_letters(self, sources: Collection[str], *, wait: float = _LONGEST_WAIT) -> GroupedEntries:
+        """Return the groups of dead letters of these sources that are known within some seconds.
+
+        Raises:
+            QueueUnavailable: Redis cannot be used right now.
+        """
+        return await _view([self._dead_letters[source] for source in sources], wait)
+
+    async def retries(self, sources: Collection[str], *, wait: float = _LONGEST_WAIT) -> GroupedEntries:
+        """Return the groups of retries of these sources. Errors and arguments as for `dead_letters`."""
+        return await _view([self._retries[source] for source in sources], wait)
+
+
+async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
+    running = [task for survey in surveys if (task := survey.refreshed()) is not None]
+    if running:
+        await asyncio.wait(running, timeout=wait)
+    for survey in surveys:
+        survey.raise_failure()
+    counts = [each for survey in surveys for each in survey.shown]
+    examined = sum(survey.examined for survey in surveys)
+    return merged(counts, examined, max(examined, sum(survey.total for survey in surveys)))
+
+
+class _Reading(Protocol):
+    """Reads the entries of one source."""
+
+    async def count(self) -> int:
+        """Return how many there are."""
+
+    def all(self, counts: GroupCounts) -> AsyncIterator[None]:
+        """Add all entries to the counts, page by page."""
+
+    async def added(self, counts: GroupCounts) -> bool:
+        """Add the entries that were added since. Return whether the counts are right, because none was removed."""
+
+
+class _Survey:
+    """The groups of one source. `shown` is the result of the last complete survey, or of the first one so far."""
+
+    def __init__(self, source: str, reading: _Reading, clock: Callable[[], float]) -> None:
+        self.shown: list[GroupCounts] = []
+        self.examined = 0
+        self.total = 0
+        self._source = source
+        self._reading = reading
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._again_at = clock()
+        self._is_complete = False
+
+    def refreshed(self) -> "asyncio.Task[None] | None":
+        """Return the running survey, which begins now if the last one has ended some time ago."""
+        if self._task is None or self._task.done():
+            if self._clock() < self._again_at:
+                return None
+            self._task = asyncio.create_task(self._survey())
+        return self._task
+
+    def raise_failure(self) -> None:
+        """Raise the error of the last survey."""
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    async def close(self) -> None:
+        """End the survey."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _survey(self) -> None:
+        begun = self._clock()
+        try:
+            if not (self._is_complete and await self._reading.added(self.shown[0])):
+                await self._survey_all()
+            self.examined = self.total = self.shown[0].examined
+        finally:
+            pause = _PAUSES * (self._clock() - begun)
+            self._again_at = self._clock() + min(_MOST_PAUSE, max(_LEAST_PAUSE, pause))
+
+    async def _survey_all(self) -> None:
+        counts = GroupCounts(self._source)
+        if not self._is_complete:
+            self.shown = [counts]
+        self.total = await self._reading.count()
+        at = self._clock()
+        async for _ in self._reading.all(counts):
+            self.examined = counts.examined
+            # Other requests come first.
+            await asyncio.sleep(self._clock() - at)
+            at = self._clock()
+        self.shown, self._is_complete = [counts], True
+
+
+class _DeadLetterReading:
+    """Implements `_Reading`. It continues after the last dead letter that it has read."""
+
+    def __init__(self, dead_letters: PartitionedDeadLetters) -> None:
+        self._dead_letters = dead_letters
+        self._last: dict[str, str] = {}
+
+    async def count(self) -> int:
+        return sum([await part.count() for part in (await self._dead_letters.by_queue()).values()])
+
+    async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
+        last: dict[str, str] = {}
+        async for _ in self._read(counts, last):
+            yield
+        self._last = last
+
+    async def added(self, counts: GroupCounts) -> bool:
+        if self._last.keys() != (await self._dead_letters.by_queue()).keys():
+            return False
+        async for _ in self._read(counts, self._last):
+            pass
+        return counts.examined <= await self.count()
+
+    async def _read(self, counts: GroupCounts, last: dict[str, str]) -> AsyncIterator[None]:
+        for queue, part in (await self._dead_letters.by_queue()).items():
+            last.setdefault(queue, "")
+            newest = await part.newest()
+            async for page in part.oldest_summaries(_EVERYTHING, after=last[queue], newest=newest):
+                counts.add(page.entries, page.examined)
+                last[queue] = page.last
+                yield
+
+
+class _RetryReading:
+    """Implements `_Reading`. Retries come and go, so that all are read each time."""
+
+    def __init__(self, retries: PartitionedRetries) -> None:
+        self._retries = retries
+
+    async def count(self) -> int:
+        return await self._retries.count()
+
+    async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
+        for part in (await self._retries.by_queue()).values():
+            async for page in part.pages():
+                counts.add(page.entries, len(page.entries))
+                yield
+
+    async def added(self, counts: GroupCounts) -> bool:
+        del counts
+        return False

@@ -1,0 +1,51 @@
+"""Makes requests for jobs, which only include entries that exist when the job is requested."""
+
+from collections.abc import Mapping
+
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.jobs import JobKind, JobRequest
+from ingest.domain.selection_json import selection_as_dict
+from ingest.operations.jobs.entries import NEWEST, UNTIL_MS
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+
+
+async def dead_letter_request(
+    dead_letters: PartitionedDeadLetters,
+    kind: JobKind,
+    selection: Selection,
+    *,
+    newest: Mapping[str, str] | None = None,
+    total: int | None = None,
+    rate: float | None = None,
+) -> JobRequest:
+    """Return the request for a job of a kind of dead letters.
+
+    Args:
+        dead_letters: of the source.
+        kind: of the job.
+        selection: which dead letters.
+        newest: of each partition, from a survey. The default is the newest one now.
+        total: how many match, if known.
+        rate: limit of changes per second, or None.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    if newest is None:
+        newest = {queue: await part.newest() for queue, part in (await dead_letters.by_queue()).items()}
+    return JobRequest(kind, {**selection_as_dict(selection), NEWEST: dict(newest)}, total, rate)
+
+
+async def retry_request(
+    retries: PartitionedRetries,
+    kind: JobKind,
+    selection: RetrySelection,
+    *,
+    total: int | None = None,
+    rate: float | None = None,
+) -> JobRequest:
+    """Return the request for a job of a kind of retries. Arguments and errors as for `dead_letter_request`."""
+    until = {queue: await part.server_ms() for queue, part in (await retries.by_queue()).items()}
+    return JobRequest(kind, {**selection_as_dict(selection), UNTIL_MS: until}, total, rate)

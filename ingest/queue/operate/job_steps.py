@@ -1,0 +1,117 @@
+"""The steps of one job on the entries of one queue.
+
+A step changes some entries and records that, in one script: both or neither. If the process dies here, the next one continues after the last
+step that has run, so no entry is changed or counted twice.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.operate.repeated_calls import RepeatedCalls
+from ingest.queue.redis.connection import translated
+from ingest.queue.redis.scripts import load_step
+
+MOST_IN_STEP = 50
+"""Entries of one step. With usual entries, it takes Redis a millisecond or two."""
+
+# A job that is resumed later begins with the position in PostgreSQL, which is a second older.
+_KEPT_SECONDS = 7 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """How far a job has come in one queue.
+
+    Attributes:
+        after: the position of the last entry of the last step.
+        done: entries that were changed.
+        gone: entries that another operator or a worker had moved before.
+    """
+
+    after: str = ""
+    done: int = 0
+    gone: int = 0
+
+
+class JobSteps:
+    """Runs steps. All methods wait while Redis is unavailable or full, and call `on_wait` with each reason."""
+
+    def __init__(
+        self,
+        client: Redis,
+        queue: str,
+        job: int,
+        *,
+        group: str = DEFAULT_GROUP,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._client = client
+        self._keys = Keys.of(queue, group)
+        self._record = f"{self._keys.records}job:{job}"
+        self._group = group
+        self._call = RepeatedCalls(on_wait).call
+        self._replay = load_step(client, "replay")
+        self._drop = load_step(client, "drop")
+        self._run_now = load_step(client, "run_retries")
+        self._dead_letter = load_step(client, "dead_letter_retries")
+
+    async def begin(self, known: StepRecord) -> StepRecord:
+        """Return the record of the steps so far. Without one in Redis, it becomes the known one."""
+        found: StepRecord = await self._call(self._begin, known)
+        return found
+
+    async def replay(self, entry_ids: Sequence[str], after: str) -> StepRecord:
+        """Put dead letters back into the queue."""
+        keys = self._keys
+        names = [keys.dead, keys.express, keys.stream, keys.erased]
+        return await self._run(self._replay, names, after, entry_ids, [self._group])
+
+    async def drop(self, entry_ids: Sequence[str], after: str) -> StepRecord:
+        """Delete dead letters permanently."""
+        return await self._run(self._drop, [self._keys.dead], after, entry_ids, [])
+
+    async def run_now(self, names: Sequence[bytes], after: str) -> StepRecord:
+        """Make the next attempt of retries due now."""
+        return await self._run(self._run_now, [self._keys.retry, self._keys.clock], after, names, [])
+
+    async def dead_letter(self, names: Sequence[bytes], after: str, actor: str) -> StepRecord:
+        """Move retries to the dead letters, which name the actor as their worker."""
+        keys = self._keys
+        moved = [keys.retry, keys.retry_entries, keys.retry_announced, keys.dead, keys.clock, keys.erased]
+        return await self._run(self._dead_letter, moved, after, names, [actor])
+
+    async def forget(self) -> None:
+        """Let the record of a job that has ended expire."""
+        await self._call(self._forget)
+
+    async def _run(
+        self, script: AsyncScript, keys: Sequence[str], after: str, entries: Sequence[Any], arguments: Sequence[str]
+    ) -> StepRecord:
+        step = [after, len(entries), _KEPT_SECONDS, *arguments, *entries]
+        done, gone = await self._call(_call, script, [self._record, *keys], step)
+        return StepRecord(after, int(done), int(gone))
+
+    async def _begin(self, known: StepRecord) -> StepRecord:
+        with translated():
+            found: Any = await self._client.get(self._record)
+            if found is not None:
+                done, gone, after = found.decode().split(" ", 2)
+                return StepRecord(after, int(done), int(gone))
+            text = f"{known.done} {known.gone} {known.after}"
+            await self._client.set(self._record, text, ex=_KEPT_SECONDS)
+            return known
+
+    async def _forget(self) -> None:
+        with translated():
+            # Not deleted, because users of Redis with the least privileges may only set records.
+            await self._client.set(self._record, "0 0 ", ex=1)
+
+
+async def _call(script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    with translated():
+        return await script(keys, arguments)

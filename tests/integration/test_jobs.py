@@ -1,0 +1,293 @@
+"""Jobs that change dead letters and retries: only the selected ones, each once, also after an interruption."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from dead_letter_entries import chunks, dead_fields
+
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.entry_filter import EntryFilter
+from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
+from ingest.operations import jobs as operations
+from ingest.operations.backends import Backends
+from ingest.operations.group_surveys import GroupSurveys
+from ingest.operations.groups import group_dead_letters, group_retries
+from ingest.operations.jobs.requests import dead_letter_request, retry_request
+from ingest.operations.jobs.run import JobParts, JobRun
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.redis.connection import control_client
+from ingest.store.audit import AuditLog
+from ingest.store.backfills import LeaseLost
+from ingest.store.jobs import Jobs
+from ingest.store.pool import Pool
+
+EVERYTHING = Selection(everything=True)
+
+
+class Bench:
+    """One queue with its jobs."""
+
+    def __init__(self, client: Any, pool: Pool, servers: Backends) -> None:
+        self.client = client
+        self.keys = Keys.of(servers.stream)
+        layout = layout_reader(client, servers.stream)
+        self.dead_letters = PartitionedDeadLetters(client, layout)
+        self.retries = PartitionedRetries(client, layout)
+        self.parts = JobParts(client, servers, Jobs(pool), AuditLog(pool))
+        self.pool = pool
+
+    async def add(self, count: int, keys: Keys | None = None, first: int = 0, **fields: object) -> None:
+        some = (dead_fields(f"o{number}", **fields) for number in range(first, first + count))
+        for chunk in chunks(some):
+            async with self.client.pipeline(transaction=False) as pipe:
+                for each in chunk:
+                    pipe.xadd((keys or self.keys).dead, each)
+                await pipe.execute()
+
+    async def add_retries(self, count: int, error: str = "HTTP 503", due: int = 4_000_000_000_000) -> None:
+        for number in range(count):
+            about = ["order_id", f"o{number}", "retry_reason", "http_status", "retry_error", error, "attempt", "2"]
+            name = f"{1_000 + number}-0"
+            await self.client.hset(self.keys.retry_entries, name, msgspec.msgpack.encode(about))
+            await self.client.zadd(self.keys.retry, {name: due + number})
+
+    async def start(self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
+        request = await dead_letter_request(self.dead_letters, kind, selection, rate=rate)
+        return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
+
+    async def replayed(self, *keys: Keys) -> Counter[str]:
+        found = [fields for each in keys or [self.keys] for _, fields in await self.client.xrange(each.express)]
+        return Counter(fields[b"order_id"].decode() for fields in found)
+
+    async def ended(self, job: Job) -> Job:
+        found = await self.parts.jobs.get(job.id)
+        assert found is not None
+        return found
+
+    async def audited(self) -> list[tuple[Any, ...]]:
+        rows = await self.pool.fetch("SELECT phase, actor, action, count FROM audit_log ORDER BY id")
+        return [tuple(row) for row in rows]
+
+
+@pytest.fixture
+async def bench(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Bench]:
+    async with Pool.open(dsn, size=2) as pool, control_client(redis_url) as client:
+        yield Bench(client, pool, Backends(redis_url, dsn, queue_name))
+
+
+async def test_a_replay_moves_the_selected_dead_letters_that_exist_when_it_is_requested(bench: Bench) -> None:
+    await bench.add(300, error="HTTP 422: order 7 is unknown", reason="rejected", origin="api")
+    await bench.add(20, first=300, error="HTTP 422: order 8 is unknown", reason="rejected", origin="webhook:a")
+    await bench.add(30, first=400, error="HTTP 404")
+    chosen = EntryFilter("UNKNOWN", "HTTP 422: order 9 is unknown", {"origin": "api"})
+    job = await bench.start(JobKind.REPLAY, Selection(reasons=frozenset({"rejected"}), filter=chosen))
+    await bench.add(5, first=500, error="HTTP 422: order 7 is unknown", reason="rejected", origin="api")
+
+    assert await JobRun(job, bench.parts).run() is JobState.DONE
+
+    assert await bench.replayed() == Counter(f"o{number}" for number in range(300))
+    ended = await bench.ended(job)
+    assert (ended.state, ended.progress.done, ended.progress.gone, ended.progress.examined) == (
+        JobState.DONE,
+        300,
+        0,
+        350,
+    )
+    assert await bench.client.xlen(bench.keys.dead) == 55
+    assert await bench.client.pttl(f"{bench.keys.records}job:{job.id}") <= 1_000
+    assert await bench.audited() == [
+        ("begun", "me", "jobs.start", None),
+        ("done", "me", "jobs.start", 1),
+        ("begun", "me", "dead_letters.replay", None),
+        ("done", "me", "dead_letters.replay", 300),
+    ]
+
+
+async def test_a_job_that_is_interrupted_after_any_step_is_resumed_without_doubling_or_miscounting(
+    bench: Bench,
+) -> None:
+    await bench.add(1_000)
+    job = await bench.start(JobKind.REPLAY)
+
+    for interrupted in range(1, 6):
+        await _interrupted(job, bench, steps=interrupted)
+        # What another process would find, including a position that is older than the last step.
+        await bench.parts.jobs.release(job)
+        taken = await bench.parts.jobs.take(job.id, f"another-{interrupted}")
+        assert taken is not None
+        job = taken
+    assert await JobRun(job, bench.parts).run() is JobState.DONE
+
+    assert await bench.replayed() == Counter(f"o{number}" for number in range(1_000))
+    assert (await bench.ended(job)).progress.done == 1_000
+    assert (await bench.ended(job)).progress.gone == 0
+
+
+async def _interrupted(job: Job, bench: Bench, *, steps: int) -> None:
+    reached = asyncio.Event()
+    seen = 0
+
+    def note(progress: JobProgress) -> None:
+        nonlocal seen
+        seen += progress.done > job.progress.done
+        if seen >= steps:
+            reached.set()
+
+    running = asyncio.create_task(JobRun(job, bench.parts, on_progress=note).run())
+    await asyncio.wait_for(reached.wait(), 30)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_dead_letters_are_dropped_and_what_another_operator_moved_counts_as_gone(bench: Bench) -> None:
+    await bench.add(120)
+    job = await bench.start(JobKind.DROP)
+    other = asyncio.Event()
+
+    async def drop_some() -> None:
+        await other.wait()
+        await bench.dead_letters.drop(Selection(ids=frozenset({"o100", "o101"})))
+
+    racing = asyncio.create_task(drop_some())
+    await JobRun(job, bench.parts, on_progress=lambda _: other.set()).run()
+    await racing
+
+    assert await bench.client.xlen(bench.keys.dead) == 0
+    progress = (await bench.ended(job)).progress
+    assert progress.done + progress.gone == 120
+
+
+async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile(bench: Bench) -> None:
+    await bench.add_retries(230)
+    selection = RetrySelection(filter=EntryFilter(shape="HTTP 503"))
+    request = await retry_request(bench.retries, JobKind.RUN_NOW, selection)
+    job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
+    # An order whose attempt has failed again waits in a new entry, later than all.
+    again = f"{request.selection['until_ms'][bench.parts.servers.stream] + 1}-0"
+    about = ["order_id", "o1", "retry_reason", "http_status", "retry_error", "HTTP 503", "attempt", "3"]
+    await bench.client.hset(bench.keys.retry_entries, again, msgspec.msgpack.encode(about))
+    await bench.client.zadd(bench.keys.retry, {again: 5_000_000_000_000})
+
+    await _interrupted(job, bench, steps=2)
+    assert await JobRun(job, bench.parts).run() is JobState.DONE
+
+    due = dict(await bench.client.zrange(bench.keys.retry, 0, -1, withscores=True))
+    assert due.pop(again.encode()) == 5_000_000_000_000
+    assert all(score < 4_000_000_000_000 for score in due.values())
+    assert (await bench.ended(job)).progress.done == 230
+
+
+async def test_retries_are_dead_lettered_by_who_requested_it(bench: Bench) -> None:
+    await bench.add_retries(120)
+    request = await retry_request(bench.retries, JobKind.DEAD_LETTER, RetrySelection(everything=True))
+    job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
+
+    await JobRun(job, bench.parts).run()
+
+    assert await bench.client.zcard(bench.keys.retry) == 0
+    dead = [fields for _, fields in await bench.client.xrange(bench.keys.dead)]
+    assert Counter(each[b"order_id"] for each in dead) == Counter(b"o%d" % number for number in range(120))
+    assert {each[b"worker"] for each in dead} == {b"me"}
+
+
+async def test_a_job_covers_all_partitions(bench: Bench, queue_name: str) -> None:
+    layout = await LayoutRecord(bench.client, queue_name, 3).recent()
+    parts = [Keys.of(queue) for queue in layout.queues]
+    for number, keys in enumerate(parts):
+        await bench.add(70, keys, first=1_000 * number)
+    job = await bench.start(JobKind.REPLAY)
+
+    await _interrupted(job, bench, steps=3)
+    await JobRun(job, bench.parts).run()
+
+    assert sum((await bench.replayed(*parts)).values()) == 210
+    assert max((await bench.replayed(*parts)).values()) == 1
+    assert (await bench.ended(job)).progress.done == 210
+
+
+async def test_a_cancelled_job_stops_and_is_resumed_where_it_has_ended(bench: Bench) -> None:
+    await bench.add(100)
+    job = await bench.start(JobKind.REPLAY, rate=20.0)
+    begun = asyncio.Event()
+    running = asyncio.create_task(JobRun(job, bench.parts, on_progress=lambda _: begun.set()).run())
+    await begun.wait()
+
+    await operations.cancel(bench.parts.jobs, bench.parts.audit_log, job.id, "other")
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(running, 30)
+
+    left = await bench.client.xlen(bench.keys.dead)
+    assert left > 0
+    with pytest.raises(operations.NoSuchJob, match="cancelled"):
+        await operations.cancel(bench.parts.jobs, bench.parts.audit_log, job.id, "other")
+    resumed = await operations.resume(bench.parts.jobs, bench.parts.audit_log, job.id, "me", "two")
+    resumed = msgspec.structs.replace(resumed, request=msgspec.structs.replace(resumed.request, rate=None))
+    assert await JobRun(resumed, bench.parts).run() is JobState.DONE
+    assert sum((await bench.replayed()).values()) == 100
+    assert (await bench.ended(job)).progress.done == 100
+
+
+async def test_groups_count_by_reason_and_shape(bench: Bench) -> None:
+    await bench.add(40, error="currency missing at $.total_price_set", reason="invalid_order")
+    await bench.add(30, first=40, error="value 1 out of range at $.lines[1].price", reason="unstorable")
+    await bench.add(1, first=70, error="value 22 out of range at $.lines[22].price", reason="unstorable")
+    await bench.add_retries(3, error="HTTP 503")
+
+    dead = await group_dead_letters([bench.parts.servers], EVERYTHING)
+    retries = await group_retries([bench.parts.servers], RetrySelection(everything=True))
+
+    assert [(group.count, group.reason, group.shape) for group in dead.groups] == [
+        (40, "invalid_order", "currency missing at $.total_price_set"),
+        (31, "unstorable", "value N out of range at $.lines[].price"),
+    ]
+    assert (dead.examined, dead.total, dead.groups[1].order_ids) == (71, 71, ["o40", "o41", "o42"])
+    assert [(group.count, group.reason, group.shape) for group in retries.groups] == [(3, "http_status", "HTTP 503")]
+
+
+async def test_a_survey_of_groups_follows_what_is_added_and_removed(bench: Bench) -> None:
+    clock = _Clock()
+    await bench.add(700)
+
+    async with GroupSurveys({"": bench.dead_letters}, {"": bench.retries}, clock) as surveys:
+
+        async def count() -> Mapping[str, int]:
+            clock.now += 100
+            found = await surveys.dead_letters([""], wait=30)
+            assert found.is_complete
+            return {group.reason: group.count for group in found.groups}
+
+        assert await count() == {"not_found": 700}
+        await bench.add(5, first=700, reason="rejected")
+        assert await count() == {"not_found": 700, "rejected": 5}
+        await bench.dead_letters.drop(Selection(reasons=frozenset({"not_found"})))
+        assert await count() == {"rejected": 5}
+        assert (await surveys.retries([""], wait=30)).groups == []
+
+
+async def test_a_survey_that_takes_long_shows_how_far_it_is(bench: Bench) -> None:
+    await bench.add(5_000)
+
+    async with GroupSurveys({"": bench.dead_letters}, {}) as surveys:
+        first = await surveys.dead_letters([""], wait=0.02)
+        while not (last := await surveys.dead_letters([""], wait=0.1)).is_complete:
+            assert last.total == 5_000
+
+    assert first.total in {0, 5_000}
+    assert first.examined < 5_000
+    assert [group.count for group in last.groups] == [5_000]
+
+
+class _Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
