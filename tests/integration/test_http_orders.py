@@ -201,6 +201,43 @@ async def test_a_query_that_is_not_understood_is_refused_by_name(api: Api, query
 # -- erasing ------------------------------------------------------------------------------------------------------
 
 
+async def test_orders_are_listed_by_the_time_of_their_last_change_over_pages(scene: Scene, api: Api) -> None:
+    await store(scene, "B1", "A2", "A1")
+    await scene.sql(
+        "UPDATE orders SET ingested_at = '2026-01-31T08:00Z', attributes = '{\"n\": 5}' WHERE order_id LIKE 'A%'"
+    )
+    within = "stored_from=2026-01-31T07:00Z&stored_to=2026-01-31T09:00Z"
+
+    _, first = await api.get(f"/v1/orders?{within}&limit=1")
+    _, second = await api.get(f"/v1/orders?{within}&limit=1&cursor={first['next_cursor']}")
+    _, by_attribute = await api.get("/v1/orders?attribute=n%3D5&prefix=A1")
+    mixed, _ = await api.get(f"/v1/orders?cursor={first['next_cursor']}")
+    malformed, problem = await api.get("/v1/orders?attribute=n")
+
+    assert [page["orders"][0]["order"]["id"] for page in (first, second, by_attribute)] == ["A1", "A2", "A1"]
+    assert (second["next_cursor"], mixed, malformed, problem["parameter"]) == (None, 422, 422, "attribute")
+
+
+async def test_the_history_of_an_order_is_shown_page_by_page(scene: Scene, api: Api) -> None:
+    for number in range(3):
+        await scene.add(order_id="A", document=document("A", price=f"{number}.00"), origin="api:shop")
+        async with scene.worker(history=3600.0):
+            await scene.finished()
+
+    _, everything = await api.get("/v1/orders/A/history")
+    _, newest = await api.get("/v1/orders/A/history?limit=1")
+    _, older = await api.get(f"/v1/orders/A/history?limit=2&cursor={newest['next_cursor']}")
+    _, unknown = await api.get("/v1/orders/B/history")
+    wrong, _ = await api.get("/v1/orders/A/history?cursor=abc")
+
+    events = [event["event"] for event in everything["history"]]
+    assert sorted(events) == ["changed", "changed", "enqueued", "enqueued", "enqueued", "inserted"]
+    assert everything["history"][-1] | {"at": ""} == {"at": "", "event": "enqueued", "by": "api:shop"}
+    assert [event["event"] for event in newest["history"]] == ["changed", "enqueued"]
+    assert [event["event"] for event in older["history"]] == ["changed", "enqueued", "inserted", "enqueued"]
+    assert (older["next_cursor"], unknown["history"], wrong) == (None, [], 422)
+
+
 async def test_an_order_is_erased_for_good_and_the_audit_log_says_by_whom(scene: Scene, api: Api) -> None:
     await store(scene, "A", "B")
     await scene.redis.xadd(scene.keys.dead, {"order_id": "A", "reason": "rejected"})

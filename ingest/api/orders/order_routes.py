@@ -84,7 +84,7 @@ class OrderRoutes:
 
     async def history(self, request: web.Request, _: Caller) -> web.Response:
         """The events of an order, the newest first."""
-        order_id = order_id_of(request)
+        order_id = order_id_of(request, "/history")
         given = Parameters(request, ("limit", "cursor"))
         before = _moment(given.cursor(str))
         with as_problems():

@@ -69,15 +69,15 @@ class Pushing:
         return accepted_response(await self.queueing.announce(announcement))
 
 
-def order_id_of(request: web.Request) -> str:
-    """The order ID in the path, which is its last segment.
+def order_id_of(request: web.Request, end: str = "") -> str:
+    """The order ID in the path, which is its last segment before `end`.
 
     Raises:
         Problem: 422 if it is none.
     """
     try:
         # From the path as it was sent: aiohttp leaves bytes encoded that are not UTF-8, which would be another order's ID.
-        return parse_order_id(unquote(request.rel_url.raw_path.rpartition("/")[2], errors="strict"))
+        return parse_order_id(unquote(request.rel_url.raw_path.removesuffix(end).rpartition("/")[2], errors="strict"))
     except UnicodeDecodeError:
         raise Problem(422, "invalid_order_id", "the ID in the path is not percent-encoded UTF-8") from None
     except InvalidOrderId as error:

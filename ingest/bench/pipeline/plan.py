@@ -39,6 +39,7 @@ class Plan:
         metrics: whether the service serves /metrics, as by default.
         traces_to: INGEST_OTLP_ENDPOINT, or None for no traces.
         traced: INGEST_OTLP_SAMPLING, the share of the orders that are traced.
+        history: whether the service keeps the history of orders.
         seed: seed of the arrivals and of the latencies.
     """
 
@@ -59,6 +60,7 @@ class Plan:
     metrics: bool = False
     traces_to: str | None = None
     traced: float = 0.01
+    history: bool = False
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -117,4 +119,5 @@ class Plan:
             "INGEST_METRICS_PORT": free_port() if self.metrics else None,
             "INGEST_OTLP_ENDPOINT": self.traces_to,
             "INGEST_OTLP_SAMPLING": self.traced if self.traces_to else None,
+            "INGEST_HISTORY": "1d" if self.history else None,
         }

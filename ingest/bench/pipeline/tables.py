@@ -167,6 +167,8 @@ def _service(plan: Plan) -> list[str]:
         found.append(f"client {plan.client}")
     if plan.batch_rows is not None:
         found.append(f"at most {plan.batch_rows:,} rows in a transaction")
+    if plan.history:
+        found.append("with history")
     if plan.traces_to is not None:
         found.append(f"traces of {plan.traced:.2%} of the orders")
     return found

@@ -48,6 +48,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         str | None, option(_CONTENDERS, "An OTLP receiver to which the service sends traces.", metavar="URL")
     ] = None,
     traced: Annotated[float, option(_CONTENDERS, "Share of the orders that are traced.", min=0, max=1)] = 0.01,
+    history: Annotated[bool, option(_CONTENDERS, "Keep the history of orders.", "--history")] = False,
     vs: Annotated[
         list[str] | None,
         option(
