@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from ingest.api.source_connections import SourceConnections
 from ingest.operations.backends import Backends
 from ingest.operations.control_access import ControlAccess
+from ingest.operations.entry_counts import EntryCounts
 from ingest.operations.group_surveys import GroupSurveys
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.orders import Orders
@@ -44,6 +45,7 @@ class RouteConnections:
         sources: by the name of the source.
         groups: of the dead letters and retries of all sources.
         job_runs: runs jobs in this process.
+        counts: of the dead letters and retries of selections.
     """
 
     redis: Redis
@@ -53,13 +55,14 @@ class RouteConnections:
     sources: Mapping[str, SourceConnections]
     groups: GroupSurveys
     job_runs: JobRuns
+    counts: EntryCounts
 
     @classmethod
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
         of_source = SourceConnections(no, no, no, no, no, no, no, no, no)
-        return cls(no, no, no, no, dict.fromkeys(sources, of_source), no, no)
+        return cls(no, no, no, no, dict.fromkeys(sources, of_source), no, no, no)
 
 
 @asynccontextmanager
@@ -77,16 +80,15 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
             name: await stack.enter_async_context(_open_source(each, redis, producing, finding, pool))
             for name, each in sources.items()
         }
-        groups = await stack.enter_async_context(
-            GroupSurveys(
-                {name: each.dead_letters for name, each in opened.items()},
-                {name: each.retries for name, each in opened.items()},
-            )
-        )
+        dead_letters = {name: each.dead_letters for name, each in opened.items()}
+        retries = {name: each.retries for name, each in opened.items()}
+        groups = await stack.enter_async_context(GroupSurveys(dead_letters, retries))
+        counts = await stack.enter_async_context(EntryCounts(dead_letters, retries))
         servers = {name: Backends.of(each) for name, each in sources.items()}
         controls = ControlAccess(redis, pool, servers)
         runs = JobRuns(redis, pool, servers, f"{socket.gethostname()}-{os.getpid()}")
-        yield RouteConnections(redis, pool, controls, ProducerAdmission(controls.record), opened, groups, runs)
+        admission = ProducerAdmission(controls.record)
+        yield RouteConnections(redis, pool, controls, admission, opened, groups, runs, counts)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import secrets
 
 from ingest.api.console.console import Console
 from ingest.api.console.forwarded_users import ForwardedUsers
+from ingest.api.console.operating import EntryViews
 from ingest.api.console.sessions import Sessions
 from ingest.api.console.visitors import Visitors
 from ingest.api.http.admitting import Admission
@@ -55,6 +56,7 @@ def console_of(
         connections.sources,
         Snapshots(connections.redis, listed, pool=connections.pool),
         ControlAccess(connections.redis, connections.pool, {each.name: each.backends for each in listed}),
+        EntryViews(connections.groups, connections.counts, connections.job_runs),
     )
 
 

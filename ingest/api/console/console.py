@@ -6,7 +6,7 @@ from aiohttp import web
 
 from ingest.api.console.frame import ROOT, Frame
 from ingest.api.console.live import LiveData
-from ingest.api.console.operating import operating_pages
+from ingest.api.console.operating import EntryViews, operating_pages
 from ingest.api.console.pages.audit import AuditPages
 from ingest.api.console.pages.help import HelpPages
 from ingest.api.console.pages.login import LoginPages
@@ -38,6 +38,7 @@ class Console:
         sources: the connections of each source.
         snapshots: the state of all sources.
         access: to the controls.
+        entries: of dead letters and retries.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Console:
         sources: Mapping[str, SourceConnections],
         snapshots: Snapshots,
         access: ControlAccess,
+        entries: EntryViews,
     ) -> None:
         self._visitors = visitors
         self._settings = settings
@@ -55,6 +57,7 @@ class Console:
         self._sources = sources
         self._snapshots = snapshots
         self._access = access
+        self._entries = entries
 
     def routes(self, limits: BodyLimits, is_stopping: Callable[[], bool]) -> Sequence[Route]:
         """Return all routes.
@@ -73,7 +76,7 @@ class Console:
             *AuditPages(frame, self._access.pool, self._settings_of).pages(),
             *SettingsPages(frame, self._settings, self._settings_of).pages(),
             *HelpPages(frame).pages(),
-            *operating_pages(frame, live, self._sources, self._settings_of, self._access),
+            *operating_pages(frame, live, self._sources, self._settings_of, self._access, self._entries),
         ]
         login = LoginPages(frame, self._visitors, limits)
         all_pages = [*pages, *login.pages(), *live.pages()]

@@ -11,7 +11,7 @@ from ingest.api.http.problems import Problem
 from ingest.domain.errors import ConfigError
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
-_LONGEST = 256
+_LONGEST = 500
 _LONGEST_CURSOR = 2_000
 
 

@@ -1,6 +1,7 @@
 """The pages about orders, jobs, and the actions on sources and workers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ingest.api.console.frame import Frame, Page
 from ingest.api.console.live import LiveData
@@ -11,9 +12,30 @@ from ingest.api.console.pages.orders.order_changes import OrderChangePages
 from ingest.api.console.pages.orders.order_detail import OrderDetailPages
 from ingest.api.console.pages.orders.order_list import OrderListPages
 from ingest.api.console.pages.pausing import PausingPages
+from ingest.api.console.pages.queues.dead_letters import DeadLetterPages
+from ingest.api.console.pages.queues.entry_changes import EntryChangePages
+from ingest.api.console.pages.queues.retries import RetryPages
+from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.operations.control_access import ControlAccess
+from ingest.operations.entry_counts import EntryCounts
+from ingest.operations.group_surveys import GroupSurveys
 from ingest.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class EntryViews:
+    """The parts that the pages about dead letters and retries use.
+
+    Attributes:
+        groups: of all entries.
+        counts: of selected entries.
+        runs: runs the jobs that are requested here.
+    """
+
+    groups: GroupSurveys
+    counts: EntryCounts
+    runs: LooksForJobs
 
 
 def operating_pages(
@@ -22,6 +44,7 @@ def operating_pages(
     sources: Mapping[str, SourceConnections],
     settings: Mapping[str, Settings],
     access: ControlAccess,
+    entries: EntryViews,
 ) -> Sequence[Page]:
     """Return these pages.
 
@@ -31,11 +54,15 @@ def operating_pages(
         sources: the connections of each source.
         settings: of each source.
         access: to the controls, and to the database.
+        entries: of dead letters and retries.
     """
     return [
         *OrderListPages(frame, sources).pages(),
         *OrderDetailPages(frame, sources).pages(),
         *OrderChangePages(frame, sources, access).pages(),
+        *DeadLetterPages(frame, live, sources, entries.groups).pages(),
+        *RetryPages(frame, live, sources, entries.groups).pages(),
+        *EntryChangePages(frame, live, sources, entries.counts, entries.runs).pages(),
         *JobPages(frame, live, access).pages(),
         *PausingPages(frame, access, settings).pages(),
         *DrainingPages(frame, access).pages(),

@@ -1,0 +1,172 @@
+"""Changes selected dead letters or retries by a job, after a preview that counts them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in
+from ingest.api.console.live import LiveData
+from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
+from ingest.api.console.templating import url
+from ingest.api.http.failures import as_problems
+from ingest.api.operations.job_routes import LooksForJobs
+from ingest.api.source_connections import SourceConnections
+from ingest.domain.api_key import Scope
+from ingest.domain.jobs import JobKind, JobRequest
+from ingest.operations import jobs as operations
+from ingest.operations.entry_counts import EntryCounts
+from ingest.operations.jobs.requests import dead_letter_request, retry_request
+
+_newest = msgspec.json.Decoder(dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """A change that a job makes.
+
+    Attributes:
+        kind: of the job.
+        path: of its preview, below `/console`.
+        label: of the button.
+        text: describes the effect.
+        style: of the button.
+    """
+
+    kind: JobKind
+    path: str
+    label: str
+    text: str
+    style: str = ""
+
+    @property
+    def list_path(self) -> str:
+        """The path of the list that the entries are in."""
+        return "/dead-letters" if self.kind.is_of_dead_letters else "/retries"
+
+
+_ACTIONS = (
+    _Action(
+        JobKind.REPLAY,
+        "/dead-letters/replay",
+        "Replay",
+        "They return to the queue with fresh attempts, and workers fetch them before other orders.",
+    ),
+    _Action(
+        JobKind.DROP,
+        "/dead-letters/drop",
+        "Drop",
+        "They are deleted for good. Their orders are not stored unless they are enqueued again.",
+        "danger",
+    ),
+    _Action(
+        JobKind.RUN_NOW,
+        "/retries/run-now",
+        "Run now",
+        "Their next attempt is due now, and workers begin it within seconds.",
+    ),
+    _Action(
+        JobKind.DEAD_LETTER,
+        "/retries/dead-letter",
+        "Dead-letter",
+        "They become dead letters with the reason attempts_exhausted, and can be replayed later.",
+        "danger",
+    ),
+)
+
+
+class EntryChangePages:
+    """The previews and the starts of these changes."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        live: LiveData,
+        sources: Mapping[str, SourceConnections],
+        counts: EntryCounts,
+        runs: LooksForJobs,
+    ) -> None:
+        self._frame = frame
+        self._live = live
+        self._sources = sources
+        self._counts = counts
+        self._runs = runs
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [page for action in _ACTIONS for page in self._pages_of(action)]
+
+    def _pages_of(self, action: _Action) -> Sequence[Page]:
+        async def preview(visit: Visit) -> web.StreamResponse:
+            return self._frame.render(visit, "queues/change.html", **await self._model(visit, action))
+
+        async def part(visit: Visit) -> str:
+            return self._frame.fragment(visit, "queues/change_part.html", **await self._model(visit, action))
+
+        async def start(visit: Visit) -> web.StreamResponse:
+            return await self._start(visit, action)
+
+        self._live.add(action.kind.value, part, Scope.OPERATE)
+        return [Page("GET", action.path, preview, Scope.OPERATE), Page("POST", action.path, start, Scope.OPERATE)]
+
+    async def _model(self, visit: Visit, action: _Action) -> dict[str, Any]:
+        form = inputs_of(visit)
+        source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
+        if form.has("chosen") and not chosen.ids:
+            raise invalid("Selection", "choose at least one entry")
+        selection = chosen.dead_letters() if action.kind.is_of_dead_letters else chosen.retries()
+        with as_problems():
+            count = await self._counts.of(source, selection)
+        values = {**chosen.values(), "source": source}
+        return {
+            "action": action,
+            "source": source,
+            "criteria": chosen.described(),
+            "values": values,
+            "count": count,
+            "newest": msgspec.json.encode(count.newest).decode() if count.newest else None,
+            "stream": url(f"{ROOT}/events/{action.kind.value}", **values),
+            "cancel": url(f"{ROOT}{action.list_path}", **values),
+        }
+
+    async def _start(self, visit: Visit, action: _Action) -> web.StreamResponse:
+        form = visit.form
+        source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
+        total = number_in(form, "total", "Total", 0, 1e12)
+        rate = number_in(form, "rate", "Limit", 0.001, 1_000_000)
+        connections = self._sources[source]
+        with as_problems():
+            request: JobRequest
+            if action.kind.is_of_dead_letters:
+                newest = _newest_in(form.text("newest"))
+                request = await dead_letter_request(
+                    connections.dead_letters,
+                    action.kind,
+                    chosen.dead_letters(),
+                    newest=newest,
+                    total=None if total is None else int(total),
+                    rate=rate,
+                )
+            else:
+                request = await retry_request(
+                    connections.retries,
+                    action.kind,
+                    chosen.retries(),
+                    total=None if total is None else int(total),
+                    rate=rate,
+                )
+            added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
+        self._runs.look()
+        return self._frame.redirect(visit, url("/jobs/show", id=added.id))
+
+
+def _newest_in(text: str) -> dict[str, str] | None:
+    if not text:
+        return None
+    try:
+        return _newest.decode(text)
+    except msgspec.DecodeError as error:
+        raise invalid("Selection", "open the preview again") from error

@@ -1,0 +1,130 @@
+"""Counts the dead letters or retries of a selection for the preview of a change, in the background.
+
+The first request of a selection starts the count, and later ones return how far it has come. The result is kept for a while. If the process
+dies, the next request starts again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
+
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.selection_json import selection_as_dict
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+
+# Seconds that a request waits for the count.
+_LONGEST_WAIT = 0.2
+# Seconds for which a result is kept, so that a page that is loaded again shows it.
+_KEPT = 15.0
+_Key = tuple[str, str, bytes]
+# Counts that run or are kept. A further one ends the oldest.
+_MOST = 50
+
+
+@dataclass(slots=True)
+class EntryCount:
+    """The entries that match a selection.
+
+    Attributes:
+        count: those that match, when all are examined.
+        reasons: how many for each reason.
+        newest: the newest dead letter of each partition, by the name of its queue. A change ends there.
+        examined: entries that were read so far.
+        is_complete: whether all were read.
+    """
+
+    count: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    newest: Mapping[str, str] = field(default_factory=dict)
+    examined: int = 0
+    is_complete: bool = False
+
+
+@dataclass(slots=True)
+class _Counting:
+    count: EntryCount
+    task: asyncio.Task[None]
+    until: float = float("inf")
+
+
+class EntryCounts:
+    """The counts of several sources.
+
+    Args:
+        dead_letters: of each source, by its name. They do not wait for Redis.
+        retries: of each source, by its name.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        dead_letters: Mapping[str, PartitionedDeadLetters],
+        retries: Mapping[str, PartitionedRetries],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._dead_letters = dead_letters
+        self._retries = retries
+        self._clock = clock
+        self._running: dict[_Key, _Counting] = {}
+
+    async def __aenter__(self) -> Self:
+        """Return the counts, of which none runs yet."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the counts that run."""
+        for key in [*self._running]:
+            await self._end(key)
+
+    async def of(
+        self, source: str, selection: Selection | RetrySelection, *, wait: float = _LONGEST_WAIT
+    ) -> EntryCount:
+        """Return the count of a source's entries as far as it is known within some seconds.
+
+        Raises:
+            QueueUnavailable: Redis cannot be used right now.
+        """
+        key = (
+            source,
+            type(selection).__name__,
+            msgspec.json.encode(selection_as_dict(selection), order="deterministic"),
+        )
+        for other in [each for each, counting in self._running.items() if counting.until < self._clock()]:
+            await self._end(other)
+        if key not in self._running:
+            while len(self._running) >= _MOST:
+                await self._end(next(iter(self._running)))
+            count = EntryCount()
+            self._running[key] = _Counting(count, asyncio.create_task(self._count(source, selection, count)))
+        counting = self._running[key]
+        await asyncio.wait([counting.task], timeout=wait)
+        if counting.task.done():
+            counting.until = min(counting.until, self._clock() + _KEPT)
+            if counting.task.exception() is not None:
+                del self._running[key]
+                counting.task.result()
+        return counting.count
+
+    async def _count(self, source: str, selection: Selection | RetrySelection, count: EntryCount) -> None:
+        def note(examined: int) -> None:
+            count.examined = examined
+
+        if isinstance(selection, Selection):
+            found = await self._dead_letters[source].survey(selection, on_progress=note)
+            count.newest = found.newest
+            count.count, count.reasons = found.count, found.reasons
+        else:
+            waiting = await self._retries[source].survey(selection, on_progress=note)
+            count.count, count.reasons = waiting.count, waiting.reasons
+        count.is_complete = True
+
+    async def _end(self, key: _Key) -> None:
+        if (counting := self._running.pop(key, None)) is not None:
+            counting.task.cancel()
+            await asyncio.gather(counting.task, return_exceptions=True)

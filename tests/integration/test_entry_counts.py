@@ -1,0 +1,63 @@
+"""The counts of selected dead letters and retries, which the preview of a change shows."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from dead_letter_entries import dead_fields
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.entry_filter import EntryFilter
+from ingest.domain.errors import QueueUnavailable
+from ingest.operations.entry_counts import EntryCount, EntryCounts
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.repeated_calls import refuse_to_wait
+from ingest.queue.redis.connection import control_client
+
+SOURCE = "shop"
+LOCKED = Selection(filter=EntryFilter(text="locked"))
+
+
+@pytest_asyncio.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with control_client(redis_url) as client:
+        yield client
+
+
+def counts_of(redis: Redis, queue: str) -> EntryCounts:
+    dead_letters = PartitionedDeadLetters(redis, layout_reader(redis, queue), on_wait=refuse_to_wait)
+    return EntryCounts({SOURCE: dead_letters}, {})
+
+
+async def test_a_count_continues_after_a_request_that_does_not_wait_for_it(redis: Redis, queue_name: str) -> None:
+    async with redis.pipeline() as pipe:
+        for number in range(1000):
+            pipe.xadd(Keys.of(queue_name).dead, dead_fields(number, error="locked" if number % 4 else "gone"))  # type: ignore[arg-type]
+        await pipe.execute()
+
+    async with counts_of(redis, queue_name) as counts:
+        first = await counts.of(SOURCE, LOCKED, wait=0)
+        assert not first.is_complete
+
+        async def complete() -> EntryCount | None:
+            count = await counts.of(SOURCE, LOCKED, wait=0)
+            return count if count.is_complete else None
+
+        found = await eventually(complete)
+
+    assert found is not None
+    assert (found.count, found.reasons, found.examined) == (750, {"not_found": 750}, 1000)
+    assert found.newest.keys() == {queue_name}
+
+
+async def test_a_failed_count_is_reported_and_begins_again(queue_name: str, redis: Redis) -> None:
+    async with control_client("redis://127.0.0.1:1") as unavailable, counts_of(unavailable, queue_name) as counts:
+        for _ in range(2):
+            with pytest.raises(QueueUnavailable):
+                await counts.of(SOURCE, LOCKED, wait=30)
+    async with counts_of(redis, queue_name) as counts:
+        assert (await counts.of(SOURCE, LOCKED, wait=30)).is_complete
