@@ -1,0 +1,121 @@
+"""The console's pages about orders, queues and jobs over real HTTP, for a single shop in partitions, and for invalid inputs."""
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+
+import pytest
+from aiohttp import ClientResponse
+from dead_letter_entries import dead_fields
+from http_api import Api, running_api
+from integration.scene import Scene
+from support import eventually
+from yarl import URL
+
+from ingest.domain.partitions import partition_queue
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
+
+PARTITIONS = 3
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
+STORED = ["order 1", "order/2", "#3"]
+DEAD = [f"gone-{number}" for number in range(20)]
+PATHS = (
+    "/orders", "/orders?status=placed&stored_from=2026-01-01T00:00:00&attribute=a=b", "/orders/show?id=%233", "/orders/show?source=&id=order/2",
+    "/orders/document?id=order/2", "/orders/refetch?id=order/2", "/orders/erase", "/orders/erase?id=order/2", "/orders/erase?prefix=order",
+    "/dead-letters", "/dead-letters?source=&text=gone-1", "/dead-letters?reason=not_found&shape=HTTP+404", "/dead-letters/replay",
+    "/dead-letters/drop?text=gone-1", "/dead-letters/export", "/dead-letters/export?format=csv&text=gone-1", "/retries", "/retries?text=x",
+    "/retries/run-now", "/retries/dead-letter?reason=timeout", "/jobs", "/sources/backfills", "/sources/pause", "/sources/resume",
+    "/sources/tune", "/workers/drain?target=nobody",
+)  # fmt: skip
+INVALID = {
+    "/orders?stored_from=yesterday": 422, "/orders?attribute=x": 422, "/orders?cursor=x": 422, "/orders?source=other": 404,
+    "/orders/show?id=": 422, "/orders/show?id=missing": 404, "/orders/show?id=x&cursor=MQ": 422, "/orders/document?id=missing": 404,
+    "/orders/refetch": 422, f"/orders?status={'x' * 600}": 422, "/orders?status=a%00b": 422, "/dead-letters?cursor=IngiCg": 422,
+    "/dead-letters?since=2026-01-02T00:00&until=2026-01-01T00:00": 422, "/dead-letters/show?id=1-1": 404, "/dead-letters/show?id=x": 404,
+    "/dead-letters/replay?chosen=1": 422, "/retries?cursor=WyJ4IiwieSJd": 422, "/jobs/show?id=7": 404, "/jobs/show?id=x": 404,
+    "/sources/backfills/start?since=2026-01-01T00:00": 409, "/jobs?cursor=InNvbWUi": 422,
+}  # fmt: skip
+
+
+@pytest.fixture
+async def api(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Api]:
+    """The API of a single shop, whose queue is in partitions, with stored orders and dead letters."""
+    async with (
+        Scene.open(redis_url, dsn, queue_name) as scene,
+        running_api(redis_url, dsn, queue_name, partitions=PARTITIONS, keep_document="on") as api,
+    ):
+        async with scene.worker(partitions=PARTITIONS, keep_document="on"):
+            await Producer(scene.redis, queue_name, partitions=PARTITIONS).enqueue(STORED)
+            await scene.stored_at_least(len(STORED))
+        for number, order_id in enumerate(DEAD):
+            keys = Keys.of(partition_queue(queue_name, number % PARTITIONS, PARTITIONS))
+            await scene.redis.xadd(keys.dead, dead_fields(order_id))  # type: ignore[arg-type]
+        yield api
+
+
+async def get(api: Api, path: str) -> tuple[ClientResponse, str]:
+    async with api.http.get(URL(f"{api.url}/console{path}", encoded=True)) as response:
+        return response, unescape(await response.text())
+
+
+async def post(api: Api, path: str, page: str, **fields: str) -> tuple[int, str]:
+    """Send the form of a page, and return the status and the next page."""
+    token = re.search('name="token" value="([^"]*)"', page)
+    assert token is not None
+    data = {"token": token[1], **fields}
+    async with api.http.post(f"{api.url}/console{path}", data=data, headers=SAME_ORIGIN) as response:
+        return response.status, unescape(await response.text())
+
+
+async def test_every_page_of_a_single_shop_in_partitions_is_shown(api: Api) -> None:
+    statuses = {path: (await get(api, path))[0].status for path in PATHS}
+
+    assert statuses == dict.fromkeys(PATHS, 200)
+
+
+async def test_invalid_inputs_are_explained_and_never_a_failure(api: Api) -> None:
+    statuses = {path: (await get(api, path))[0].status for path in INVALID}
+
+    assert statuses == INVALID
+
+
+async def test_dead_letters_of_all_partitions_are_listed_counted_and_replayed_once(api: Api) -> None:
+    _, listed = await get(api, "/dead-letters?source=")
+
+    async def counted() -> str | None:
+        _, page = await get(api, "/dead-letters/replay?source=")
+        return page if f"Replay {len(DEAD)}" in page else None
+
+    page = await eventually(counted)
+    assert page is not None
+    total, newest = re.search('name="total" value="([0-9]+)"', page), re.search('name="newest" value="({.*})"', page)
+    assert total is not None
+    assert newest is not None
+    status, _ = await post(api, "/dead-letters/replay", page, source="", total=total[1], newest=newest[1])
+
+    async def done() -> bool:
+        _, jobs = await get(api, "/jobs")
+        return "done" in jobs and f"{len(DEAD)} of {len(DEAD)}" in jobs
+
+    await eventually(done)
+    assert all(order_id in listed for order_id in DEAD)
+    assert status == 200
+    assert "None matches." in (await get(api, "/dead-letters?text=gone-"))[1]
+
+
+async def test_a_form_without_its_token_changes_nothing(api: Api) -> None:
+    changes = (
+        "/orders/erase",
+        "/orders/refetch",
+        "/dead-letters/drop",
+        "/retries/dead-letter",
+        "/sources/pause",
+        "/workers/drain",
+    )
+    for path in changes:
+        data = {"source": "", "id": STORED[0], "target": "x", "token": "wrong"}
+        async with api.http.post(f"{api.url}/console{path}", data=data, headers=SAME_ORIGIN) as response:
+            assert response.status == 403, path
+
+    assert (await get(api, "/orders/show?id=order+1"))[0].status == 200
