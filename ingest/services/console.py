@@ -13,7 +13,6 @@ from ingest.api.http.admitting import Admission
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import ConfigError
 from ingest.operations.backends import Backends
-from ingest.operations.control_access import ControlAccess
 from ingest.operations.snapshots import Snapshots
 from ingest.operations.source_states import ListedSource
 from ingest.services.api_connections import RouteConnections
@@ -55,7 +54,7 @@ def console_of(
         sources.settings,
         connections.sources,
         Snapshots(connections.redis, listed, pool=connections.pool),
-        ControlAccess(connections.redis, connections.pool, {each.name: each.backends for each in listed}),
+        connections.controls,
         EntryViews(connections.groups, connections.counts, connections.job_runs),
     )
 
