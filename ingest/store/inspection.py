@@ -13,6 +13,7 @@ import asyncpg
 from ingest.domain.errors import StoreLocked, StoreUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connection import connect
+from ingest.store.lockers import Locker, lockers
 from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.upsert import plan_upsert
 from ingest.store.partitioning.partitioning import PARTITION_KEY, has_copy
@@ -91,28 +92,6 @@ WITH RECURSIVE found (source) AS (
 )
 SELECT source FROM found WHERE source IS NOT NULL
 """
-# The locks that conflict with the lock of an INSERT. Without further rights, a role does not see how long another role's transaction is open.
-_LOCKERS = """
-SELECT DISTINCT pid, usename AS role, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
-FROM pg_locks JOIN pg_stat_activity USING (pid)
-WHERE relation IN (to_regclass('orders'), to_regclass('erased_orders')) AND granted
-  AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-ORDER BY pid
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Locker:
-    """A session that has locked our tables.
-
-    Attributes:
-        pid: of its server process.
-        seconds: for which its transaction has been open, or None if our role may not see it.
-    """
-
-    pid: int
-    role: str
-    seconds: float | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -252,6 +231,6 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, sources:
     except StoreLocked:
         facts.is_locked = True
         with translated():
-            facts.lockers = [Locker(**row) for row in await connection.fetch(_LOCKERS)]
+            facts.lockers = await lockers(connection)
     except StoreUnavailable as error:
         facts.not_planned = str(error)

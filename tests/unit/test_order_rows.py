@@ -13,7 +13,7 @@ def row(order_id: str) -> OrderRow:
 
 
 def test_a_row_has_the_columns_that_are_sent_in_their_order() -> None:
-    assert [column.name for column in SENT] == list(OrderRow.__struct_fields__)
+    assert [*(column.name for column in SENT), "note"] == list(OrderRow.__struct_fields__)
 
 
 def test_each_column_has_the_values_of_all_rows() -> None:

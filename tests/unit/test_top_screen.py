@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ingest.cli.terminal.top_screen import SORTS, lines_of, number, rate
+from ingest.cli.terminal.short_numbers import number, rate
+from ingest.cli.terminal.top_screen import SORTS, lines_of
 from ingest.domain.controls import Controls, Drain, Pause, Tuning
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.operations.flow_rates import Rates
