@@ -14,20 +14,11 @@ from typing import Self
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    set_span_in_context,
-)
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.tracing.port import Attributes, Kind
@@ -47,34 +38,87 @@ _KINDS: dict[Kind, SpanKind] = {
     "producer": SpanKind.PRODUCER,
     "consumer": SpanKind.CONSUMER,
 }
+_SCOPE = InstrumentationScope("order-ingest")
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_UNSET = Status(StatusCode.UNSET)
+_ids = RandomIdGenerator()
 
 
 class OtelSpan:
-    """A span of the SDK, see `ingest.telemetry.tracing.port.Span`."""
+    """A span, see `ingest.telemetry.tracing.port.Span`.
 
-    __slots__ = ("_span", "traceparent")
+    It becomes a span of the SDK when it ends. The SDK's own tracer takes ten times as long, because samplers, processors and other
+    threads may use its spans while they last.
+    """
 
-    def __init__(self, span: Span) -> None:
-        self._span = span
-        context = span.get_span_context()
-        self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    __slots__ = (
+        "_attributes",
+        "_began_at",
+        "_context",
+        "_kind",
+        "_links",
+        "_name",
+        "_parent",
+        "_tracing",
+        "traceparent",
+    )
+
+    def __init__(
+        self,
+        tracing: "OtelTracing",
+        name: str,
+        kind: SpanKind,
+        parent: SpanContext | None,
+        attributes: Attributes | None,
+        links: Sequence[Link],
+        at: float | None,
+    ) -> None:
+        trace_id = _ids.generate_trace_id() if parent is None else parent.trace_id
+        self._tracing = tracing
+        self._name = name
+        self._kind = kind
+        self._parent = parent
+        self._context = context = SpanContext(trace_id, _ids.generate_span_id(), is_remote=False, trace_flags=_SAMPLED)
+        self._attributes = dict(attributes or ())
+        self._links = links
+        self._began_at = _nanoseconds(at)
+        self.traceparent = f"00-{trace_id:032x}-{context.span_id:016x}-01"
 
     def note(self, name: str, value: str | int) -> None:
         """Set an attribute."""
-        self._span.set_attribute(name, value)
+        self._attributes[name] = value
 
     def end(self, error: str = "", at: float | None = None) -> None:
-        """End the span."""
-        if error:
-            self._span.set_status(Status(StatusCode.ERROR, error))
-        self._span.end(None if at is None else _nanoseconds(at))
+        """End the span, which is then exported."""
+        status = Status(StatusCode.ERROR, error) if error else _UNSET
+        self._tracing.processor.on_end(
+            ReadableSpan(
+                self._name,
+                self._context,
+                self._parent,
+                self._tracing.resource,
+                self._attributes,
+                links=self._links,
+                kind=self._kind,
+                status=status,
+                start_time=self._began_at,
+                end_time=_nanoseconds(at),
+                instrumentation_scope=_SCOPE,
+            )
+        )
 
 
 class OtelTracing:
-    """Traces a share of the orders, see `ingest.telemetry.tracing.port.Tracing`."""
+    """Traces a share of the orders, see `ingest.telemetry.tracing.port.Tracing`.
 
-    def __init__(self, provider: TracerProvider, sampling: OrderSampling) -> None:
-        self._tracer = provider.get_tracer("order-ingest")
+    Attributes:
+        processor: exports spans that have ended.
+        resource: describes this process.
+    """
+
+    def __init__(self, processor: BatchSpanProcessor, resource: Resource, sampling: OrderSampling) -> None:
+        self.processor = processor
+        self.resource = resource
         self.takes = sampling.takes
 
     @classmethod
@@ -88,14 +132,13 @@ class OtelTracing:
             service: name of the service, unless `OTEL_SERVICE_NAME` is set.
         """
         resource = Resource({"service.name": service}).merge(OTELResourceDetector().detect())
-        provider = TracerProvider(sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False)
         with_path = endpoint if endpoint.endswith(_PATH) else endpoint.rstrip("/") + _PATH
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(with_path)))
+        processor = BatchSpanProcessor(OTLPSpanExporter(with_path))
         _log_failures()
         try:
-            yield cls(provider, OrderSampling(share))
+            yield cls(processor, resource, OrderSampling(share))
         finally:
-            await _shut_down(provider)
+            await _shut_down(processor)
 
     def start(
         self,
@@ -107,27 +150,18 @@ class OtelTracing:
         at: float | None = None,
     ) -> OtelSpan:
         """Start a span."""
-        context = None
-        if parent is not None:
-            context = set_span_in_context(NonRecordingSpan(_context_of(parent)))
-        span = self._tracer.start_span(
-            name,
-            context,
-            _KINDS[kind],
-            attributes,
-            [Link(_context_of(link)) for link in links],
-            None if at is None else _nanoseconds(at),
-        )
-        return OtelSpan(span)
+        context = None if parent is None else _context_of(parent)
+        linked = [Link(_context_of(link)) for link in links]
+        return OtelSpan(self, name, _KINDS[kind], context, attributes, linked, at)
 
 
 def _context_of(traceparent: str) -> SpanContext:
-    trace_id, span_id, flags = traceparent[3:35], traceparent[36:52], traceparent[53:55]
-    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+    trace_id, span_id = int(traceparent[3:35], 16), int(traceparent[36:52], 16)
+    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=_SAMPLED)
 
 
-def _nanoseconds(at: float) -> int:
-    return int(at * 1e9)
+def _nanoseconds(at: float | None) -> int:
+    return time.time_ns() if at is None else int(at * 1e9)
 
 
 class _Failures(logging.Handler):
@@ -151,12 +185,12 @@ def _log_failures() -> None:
     logger.propagate = False
 
 
-async def _shut_down(provider: TracerProvider) -> None:
+async def _shut_down(processor: BatchSpanProcessor) -> None:
     """Export the rest in a thread that does not keep the process from ending, because the receiver may not respond."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def shut_down() -> None:
-        provider.shutdown()
+        processor.shutdown()  # type: ignore[no-untyped-call]  # has no annotations
         # The loop is closed if it has taken too long.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(done.set)
