@@ -112,6 +112,10 @@ faults: .venv/ready servers  ## failures of a Redis Cluster and of Sentinels at 
 browser: .venv/ready servers  ## the console in a real browser, with pictures of each page in build/pictures; ARGS="-k orders"
 	@INGEST_TEST_PICTURES=build/pictures exec .venv/bin/python -m pytest -q -n 2 tests/browser $(ARGS)
 
+.PHONY: traces
+traces: .venv/ready servers  ## a trace in a real OpenTelemetry Collector and Zipkin, with a picture; needs Go, Java and Maven, 10 minutes once
+	@cd tests && exec ../.venv/bin/python -m traces.show $(ARGS)
+
 .PHONY: scale
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)
