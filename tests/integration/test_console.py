@@ -85,11 +85,11 @@ async def test_the_cookie_of_a_session_is_out_of_reach_for_scripts_and_other_sit
 
 
 async def test_every_page_has_the_policy_and_is_not_stored(api: Api) -> None:
+    responses = [await get(api, "/console/login")]
     await log_in(api)
+    responses += [await get(api, "/console/"), await get(api, "/console/none")]
 
-    for path, status in (("/console/", 200), ("/console/login", 200), ("/console/none", 404)):
-        response, page = await get(api, path)
-
+    for (response, page), status in zip(responses, (200, 200, 404), strict=True):
         assert response.status == status, page
         policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy

@@ -34,6 +34,11 @@ HEADERS = {
 THEME_COOKIE = "ingest_theme"
 THEMES = ("light", "dark")
 _MESSAGE_COOKIE = "ingest_message"
+_AGAIN = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0"><title>order-ingest</title>'
+    '<link rel="icon" href="{icon}">'
+    '<p><a href="">Continue to the console</a></p></html>'
+)
 _UNDOCUMENTED = Documentation(summary="A page of the console.", response="The page.", schema={})
 
 
@@ -236,5 +241,10 @@ class Frame:
     def _to_login(self, request: web.Request) -> web.Response:
         if request.method not in {"GET", "HEAD"} or request.headers.get("Accept") == "text/event-stream":
             return self.problem(request, Problem(401, "no_session", "the session has ended: log in again"))
+        is_link = request.headers.get("Sec-Fetch-Site") == "cross-site" and SESSION_COOKIE not in request.cookies
+        if is_link and request.headers.get("Sec-Fetch-Mode") == "navigate":
+            # A browser keeps the cookie back when another site, such as a chat, links to a page. The page itself may ask again.
+            text = _AGAIN.format(icon=self._files.paths["icon.svg"])
+            return web.Response(text=text, content_type="text/html", charset="utf-8", headers=HEADERS)
         location = url(f"{ROOT}/login", next=request.path_qs.removeprefix(ROOT))
         return web.Response(status=303, headers={**HEADERS, "Location": location})

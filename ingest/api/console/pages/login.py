@@ -7,11 +7,12 @@ from aiohttp import web
 
 from ingest.api.console.forms import check_origin, read_form
 from ingest.api.console.frame import HEADERS, ROOT, THEME_COOKIE, THEMES, Frame, Page, Visit
-from ingest.api.console.visitors import SESSION_COOKIE, Visitor, Visitors, set_cookie
+from ingest.api.console.visitors import SESSION_COOKIE, LoginNeeded, Visitor, Visitors, set_cookie
 from ingest.api.documentation.documentation import Documentation
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
+from ingest.domain.api_key import Scope
 
 _UNDOCUMENTED = Documentation(summary="The console's login.", response="A page.", schema={})
 _PATH = f"{ROOT}/login"
@@ -38,7 +39,12 @@ class LoginPages:
         return [Page("POST", "/logout", self._log_out), Page("POST", "/theme", self._set_theme)]
 
     async def _show(self, request: web.Request, _: Caller) -> web.StreamResponse:
-        return self._login(request, _inner_path(request.query.get("next", "")))
+        target = _inner_path(request.query.get("next", ""))
+        try:
+            self._visitors.identify(request, Scope.READ)
+        except (LoginNeeded, Problem):
+            return self._login(request, target)
+        return web.Response(status=303, headers={**HEADERS, "Location": ROOT + target})
 
     async def _log_in(self, request: web.Request, _: Caller) -> web.StreamResponse:
         try:

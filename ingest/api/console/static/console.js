@@ -1,29 +1,44 @@
 // Live parts of pages: an element with `data-live` receives its content from a stream of server-sent events.
 "use strict";
 
+// Nodes that stand for the same thing before and after a change. Rows may have a `data-key`.
+function likeness(node) {
+  return node.nodeType === Node.ELEMENT_NODE ? `${node.nodeName} ${node.dataset.key ?? node.getAttribute("class")}` : node.nodeName;
+}
+
 // Change an element's children to those of another one, and keep the nodes, so that focus and selection stay.
 function adopt(element, wanted) {
-  const present = [...element.childNodes];
-  const next = [...wanted.childNodes];
-  next.forEach((node, at) => {
-    const own = present[at];
-    if (!own) {
-      element.append(node);
-    } else if (own.nodeName !== node.nodeName) {
-      own.replaceWith(node);
-    } else if (own.nodeType === Node.ELEMENT_NODE) {
-      for (const { name } of [...own.attributes]) {
-        if (!node.hasAttribute(name)) own.removeAttribute(name);
-      }
-      for (const { name, value } of node.attributes) {
-        if (own.getAttribute(name) !== value) own.setAttribute(name, value);
-      }
-      adopt(own, node);
-    } else if (own.nodeValue !== node.nodeValue) {
-      own.nodeValue = node.nodeValue;
+  let own = element.firstChild;
+  for (const node of [...wanted.childNodes]) {
+    let match = own;
+    while (match && likeness(match) !== likeness(node)) match = match.nextSibling;
+    if (!match) {
+      element.insertBefore(node, own);
+      continue;
     }
-  });
-  present.slice(next.length).forEach((node) => node.remove());
+    while (own !== match) {
+      const gone = own;
+      own = own.nextSibling;
+      gone.remove();
+    }
+    own = match.nextSibling;
+    if (match.nodeType !== Node.ELEMENT_NODE) {
+      if (match.nodeValue !== node.nodeValue) match.nodeValue = node.nodeValue;
+      continue;
+    }
+    for (const { name } of [...match.attributes]) {
+      if (!node.hasAttribute(name)) match.removeAttribute(name);
+    }
+    for (const { name, value } of node.attributes) {
+      if (match.getAttribute(name) !== value) match.setAttribute(name, value);
+    }
+    adopt(match, node);
+  }
+  while (own) {
+    const gone = own;
+    own = own.nextSibling;
+    gone.remove();
+  }
 }
 
 function follow(element) {
@@ -34,10 +49,10 @@ function follow(element) {
     events.onopen = () => element.removeAttribute("data-stale");
     events.onerror = () => {
       element.setAttribute("data-stale", "");
-      // A response that is no stream ends the attempts of the browser, such as after the session. Reloading shows why.
-      if (events.readyState === EventSource.CLOSED) {
+      // A response that is no stream ends the attempts of the browser.
+      if (events?.readyState === EventSource.CLOSED) {
         close();
-        setTimeout(open, 5000);
+        setTimeout(again, 3000);
       }
     };
     events.onmessage = ({ data }) => {
@@ -46,6 +61,12 @@ function follow(element) {
       adopt(element, wanted.content);
       if (element.querySelector("[data-done]")) close();
     };
+  };
+  const again = async () => {
+    const page = await fetch(location.href, { method: "HEAD", redirect: "manual" }).catch(() => null);
+    // Without a session, the page leads to the login, which leads back to it.
+    if (page?.type === "opaqueredirect") location.reload();
+    else if (!document.hidden) open();
   };
   const close = () => {
     if (events) events.close();
