@@ -65,10 +65,13 @@ class EntryChanges:
         else:
             parts = await waiting(PartitionedRetries(self.client, layout, self.servers.group).by_queue)
             changes_in = self._retries_of
+        for queue in parts:
+            known = _known(self.job.progress.position, queue)
+            self._records[queue] = await self._steps_in(queue).begin(known)
+        # The last step before a crash may have been recorded by Redis only.
+        yield self._progress()
         for queue, part in parts.items():
-            steps = self._steps_in(queue)
-            self._records[queue] = await steps.begin(_known(self.job.progress.position, queue))
-            async with aclosing(changes_in(queue, part, steps)) as changes:
+            async with aclosing(changes_in(queue, part, self._steps_in(queue))) as changes:
                 async for progress in changes:
                     yield progress
 
