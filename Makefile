@@ -116,6 +116,10 @@ browser: .venv/ready servers  ## the console in a real browser, with pictures of
 traces: .venv/ready servers  ## a trace in a real OpenTelemetry Collector and Zipkin, with a picture; needs Go, Java and Maven, 10 minutes once
 	@cd tests && exec ../.venv/bin/python -m traces.show $(ARGS)
 
+.PHONY: alerts
+alerts: .venv/ready  ## cause each alert on a real Prometheus and Alertmanager, 20 times as fast, and end it; ARGS="--speed 5"
+	@cd tests && exec ../.venv/bin/python -m alerting $(ARGS)
+
 .PHONY: scale
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)

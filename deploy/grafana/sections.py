@@ -321,6 +321,17 @@ def each_source() -> Section:
                 24,
                 states={0: ("closed", GOOD), 1: ("open", WARN)},
             ),
+            timeline(
+                Words(
+                    "Paused, by source",
+                    "Paused by an operator: no request to the external API begins, and orders wait in the queue. `ingest status` shows the "
+                    "reason, and `ingest resume --source NAME` ends the pause.",
+                    _COUNT,
+                ),
+                Query(by_source(f"max by (source) (ingest_paused{{{_WORKERS}}})"), "{{source}}"),
+                24,
+                states={0: ("running", GOOD), 1: ("paused", WARN)},
+            ),
         ],
     )
 

@@ -1,0 +1,41 @@
+"""Each alert has a cause in the rehearsal of `make alerts`, which runs the committed rules faster."""
+
+from pathlib import Path
+
+import pytest
+from alerting.configuration import alerts, divided, rules
+from alerting.scenarios import ALONE, OF_SOURCES
+
+RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "alerts.md"
+
+
+def test_each_alert_is_caused_and_ended_by_the_rehearsal() -> None:
+    caused = {(name, severity) for scenario in (*OF_SOURCES, *ALONE) for name, severity, _ in scenario.alerts}
+
+    assert caused == alerts()
+
+
+@pytest.mark.parametrize(
+    ("text", "faster"),
+    [
+        ("increase(a_total[15m]) > 10", "increase(a_total[45000ms]) > 10"),
+        ("job:a:rate5m + job:a:increase15m offset 1h", "job:a:rate5m + job:a:increase15m offset 180000ms"),
+        ("count_over_time((a > 0)[10m:10s])", "count_over_time((a > 0)[30000ms:500ms])"),
+    ],
+)
+def test_durations_are_divided_and_names_of_metrics_are_not(text: str, faster: str) -> None:
+    assert divided(text, 20) == faster
+
+
+def test_each_alert_links_to_its_section_by_an_absolute_url() -> None:
+    headings = {
+        line.removeprefix("## ").strip().lower()
+        for line in RUNBOOK.read_text(encoding="utf-8").splitlines()
+        if line.startswith("## ")
+    }
+
+    for rule in (rule for group in rules(1)["groups"] for rule in group["rules"] if "alert" in rule):
+        url, _, section = rule["annotations"]["runbook_url"].partition("#")
+        assert url == "https://order-ingest.example/docs/how-to/alerts.md"
+        assert section == rule["alert"].lower()
+        assert section in headings
