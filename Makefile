@@ -124,6 +124,10 @@ alerts: .venv/ready  ## cause each alert on a real Prometheus and Alertmanager, 
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)
 
+.PHONY: operate-scale
+operate-scale: .venv/ready  ## the console, the lists and a bulk replay with 5,000,000 queued orders; 10 minutes; ARGS="--queued 500000"
+	@cd tests && exec ../.venv/bin/python -m scale.operate $(ARGS)
+
 .PHONY: fleet
 fleet: .venv/ready servers  ## the cost of 1,000 worker processes for Redis; ARGS="--rate 5000 --processes 100 --nodes 6 --partitions 6"
 	@cd tests && exec ../.venv/bin/python -m scale.measure $(ARGS)
