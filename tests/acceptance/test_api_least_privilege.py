@@ -151,6 +151,20 @@ def test_the_user_of_the_api_can_do_nothing_else(server: tuple[str, str]) -> Non
     assert permitted(server[1], "ingest-api", [*FORBIDDEN, *WORKERS_ALONE, *OF_A_SOURCE]) == OF_A_SOURCE
 
 
+@pytest.mark.parametrize("server", TESTED_KINDS, ids=lambda kind: kind.name, indirect=True)
+async def test_the_pages_of_the_console_are_shown_and_no_command_is_refused(
+    server: tuple[str, str], http: aiohttp.ClientSession
+) -> None:
+    await status(http, "POST", "/v1/orders", json={"order_ids": ["1"]})
+    pages = ["", "sources", "sources/show", "sources/backfills", "workers", "audit", "settings", "help"]
+    pages += ["orders", "orders/show?id=1", "jobs"]
+
+    answers = {page: await status(http, "GET", f"/console/{page}") for page in pages}
+
+    assert answers == dict.fromkeys(pages, 200)
+    assert refused(server[0]) == []
+
+
 def scripts_of_the_api() -> set[str]:
     """All scripts except the workers'."""
     of_workers = {

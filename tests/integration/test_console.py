@@ -3,10 +3,11 @@
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientResponse, ClientSession, CookieJar
-from http_api import Api, Serve
+from http_api import NOWHERE, Api, Serve, running_api
 
 from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
@@ -199,6 +200,38 @@ async def test_a_console_that_is_off_does_not_exist(serve: Serve, access: KeyAcc
         response, _ = await get(api, "/console/login")
 
     assert (response.status, response.content_type) == (404, "application/problem+json")
+
+
+async def test_an_unavailable_server_is_named_and_no_page_fails(queue_name: str) -> None:
+    async with running_api("redis://127.0.0.1:1/0", NOWHERE, queue_name) as api:
+        answers = [await get(api, f"/console/{page}") for page in ("", "sources", "sources/show", "workers", "help")]
+        audit, problem = await get(api, "/console/audit")
+
+    assert [response.status for response, _ in answers] == [200] * 5
+    for _, page in answers[:4]:
+        assert "Redis is unavailable" in page
+        assert "PostgreSQL is unavailable" in page
+    assert (audit.status, "database cannot be used" in problem) == (503, True)
+
+
+@pytest.mark.parametrize("page", ["", "sources", "sources/show?source=b", "settings?all=1", "audit?source=b"])
+async def test_a_key_that_is_limited_to_a_source_sees_nothing_of_the_others(
+    serve: Serve, access: KeyAccess, tmp_path: Path, page: str
+) -> None:
+    tables = (f'[sources.{name}.upstream]\nurl = "https://{name}.example/{{order_id}}"\n' for name in ("a", "b"))
+    (tmp_path / "sources.toml").write_text("\n".join(tables))
+    access.use([replace(KEY, sources=frozenset({"a"}))])
+
+    async with (
+        serve(access, sources=str(tmp_path / "sources.toml")) as served,
+        ClientSession(cookie_jar=CookieJar(unsafe=True)) as http,
+    ):
+        api = replace(served, http=http)
+        await log_in(api)
+        _, text = await get(api, f"/console/{page}")
+
+    assert "b.example" not in text
+    assert "source=b" not in text.replace("?source=b", "")
 
 
 async def test_live_data_is_sent_as_events_until_the_key_is_revoked(api: Api, access: KeyAccess) -> None:
