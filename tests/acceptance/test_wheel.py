@@ -89,6 +89,10 @@ def test_it_carries_what_the_service_needs_and_nothing_else(wheel: Path) -> None
         ".toml",
         ".gz",
         ".md",
+        ".html",
+        ".css",
+        ".js",
+        ".svg",
     } | bare_loop_in_go
     assert f"{DIST_INFO}/licenses/LICENSE" in names
 

@@ -132,9 +132,14 @@ def test_each_container_runs_with_the_least_rights() -> None:
         }, name
 
 
-def test_the_credential_that_the_page_names_is_a_file_of_the_workers() -> None:
+@pytest.mark.parametrize(
+    ("setting", "holder"),
+    [("INGEST_CONSOLE_SECRET", "order-ingest-api"), ("INGEST_UPSTREAM_TOKEN", "order-ingest-worker")],
+)
+def test_a_secret_that_the_page_names_is_a_file_of_the_pods_that_use_it(setting: str, holder: str) -> None:
     page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"^```yaml\n(patches:.*?)^```", page, re.MULTILINE | re.DOTALL)
+    examples = re.findall(r"^```yaml\n(patches:.*?)^```", page, re.MULTILINE | re.DOTALL)
+    [example] = [each for each in examples if setting in each]
     [patch] = yaml.safe_load(example)["patches"]
     [added] = yaml.safe_load(patch["patch"])
 
@@ -144,7 +149,7 @@ def test_the_credential_that_the_page_names_is_a_file_of_the_workers() -> None:
 
     assert added["op"] == "add"
     assert added["path"] == "/spec/template/spec/containers/0/env/-"
-    assert added["value"]["name"].removesuffix("_FILE") == "INGEST_UPSTREAM_TOKEN"
+    assert added["value"]["name"].removesuffix("_FILE") == setting
     secret = volumes[mounted[str(Path(added["value"]["value"]).parent)]]
-    assert secret["secretName"] == "order-ingest-worker"
+    assert secret["secretName"] == holder
     assert "items" not in secret  # all keys are files
