@@ -89,7 +89,7 @@ class UpstreamClient:
         """
         opener = transport_opener(endpoint.kind)
         if tracing is not None:
-            opener = traced_opener(opener, tracing)
+            opener = traced_opener(opener, tracing, endpoint.url)
         async with open_access(endpoint, opener, limits, now) as (transport, credential):
             session = ApiSession(
                 transport,

@@ -19,10 +19,15 @@ class NotedSpan:
     traceparent: str
     began_at: float | None
     notes: dict[str, str | int] = field(default_factory=dict)
+    steps: list[tuple[str, float, float]] = field(default_factory=list)
     ended: list[tuple[str, float | None]] = field(default_factory=list)
 
     def note(self, name: str, value: str | int) -> None:
         self.notes[name] = value
+
+    def step(self, name: str, began_at: float, ended_at: float, error: str = "", link: str | None = None) -> None:
+        del error, link
+        self.steps.append((name, began_at, ended_at))
 
     def end(self, error: str = "", at: float | None = None) -> None:
         self.ended.append((error, at))
@@ -64,10 +69,10 @@ def test_an_entry_without_a_context_begins_a_trace_if_its_order_is_taken() -> No
     untouched, traced = traces.begin(delivery("other")), traces.begin(delivery("taken"))
 
     assert untouched.fields == {}
-    deliver, wait = tracing.spans
+    [deliver] = tracing.spans
     assert traced.traceparent() == deliver.traceparent
     assert (deliver.parent, deliver.began_at) == (None, 5.0)
-    assert (wait.name, wait.parent, wait.began_at, wait.ended) == ("queue wait", deliver.traceparent, 5.0, [("", 7.0)])
+    assert deliver.steps == [("queue wait", 5.0, 7.0)]
 
 
 def test_the_context_of_an_entry_decides_before_its_order_does() -> None:
@@ -82,7 +87,7 @@ def test_the_context_of_an_entry_decides_before_its_order_does() -> None:
     assert sampled.fields != {b"traceparent": SAMPLED}
     assert not_sampled.fields == {b"traceparent": SAMPLED[:-1] + b"0"}
     assert invalid.fields == {b"traceparent": b"anything"}
-    assert {span.name for span in tracing.spans} == {"deliver", "queue wait"}
+    assert [span.name for span in tracing.spans] == ["deliver"]
 
 
 def test_an_entry_that_redis_has_added_in_the_future_has_not_waited() -> None:
@@ -90,7 +95,7 @@ def test_an_entry_that_redis_has_added_in_the_future_has_not_waited() -> None:
 
     DeliveryTraces(tracing, now=lambda: 4.0).begin(delivery("taken"))
 
-    assert [span.began_at for span in tracing.spans] == [4.0, 4.0]
+    assert tracing.spans[0].steps == [("queue wait", 4.0, 4.0)]
 
 
 async def test_a_delivery_that_another_process_claims_ends_as_lost() -> None:
@@ -114,5 +119,4 @@ async def test_an_earlier_delivery_of_an_entry_does_not_end_the_trace_of_the_nex
 
     held.add(held.traces.begin(delivery("taken")), tasks[1])
 
-    second = tracing.spans[2]
-    assert (second.name, second.ended) == ("deliver", [])
+    assert tracing.spans[1].ended == []

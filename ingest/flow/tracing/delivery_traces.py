@@ -59,18 +59,19 @@ class DeliveryTraces:
     def _begin(self, tracing: Tracing, delivery: Delivery, parent: str | None) -> Delivery:
         entry, now = delivery.entry, self._now()
         attributes: dict[str, str | int] = {
-            "messaging.system": "redis",
             "messaging.destination.name": entry.stream,
             "messaging.message.id": entry.id,
             "ingest.order_id": delivery.order_id or "",
-            "ingest.source": self._source,
             "ingest.attempt": delivery.attempt,
-            "ingest.deliveries": delivery.count,
         }
+        if self._source:
+            attributes["ingest.source"] = self._source
+        if delivery.count > 1:
+            attributes["ingest.deliveries"] = delivery.count
         # By the clock of Redis, which may be ahead.
         readable_at = min(now, delivery.added_at())
         span = tracing.start("deliver", "consumer", parent, attributes, at=readable_at)
-        tracing.start("queue wait", parent=span.traceparent, at=readable_at).end(at=now)
+        span.step("queue wait", readable_at, now)
         fields = {**delivery.fields, TRACEPARENT: span.traceparent.encode()}
         traced = msgspec.structs.replace(delivery, fields=fields)
         self._open[entry] = _Open(traced, span)
@@ -100,11 +101,7 @@ class DeliveryTraces:
         if not found or self._tracing is None:
             yield
             return
-        attributes: dict[str, str | int] = {
-            "db.system.name": "postgresql",
-            "ingest.rows": rows,
-            "ingest.source": self._source,
-        }
+        attributes: dict[str, str | int] = {"db.system.name": "postgresql", "ingest.rows": rows}
         links = [opened.span.traceparent for opened in found]
         batch, began_at = self._tracing.start("store batch", "client", None, attributes, links), self._now()
         try:
@@ -130,9 +127,6 @@ class DeliveryTraces:
     def _record(
         self, step: str, found: Sequence[_Open], began_at: float, error: str = "", batch: Span | None = None
     ) -> None:
-        if self._tracing is None or not found:
-            return
-        links, ended_at = () if batch is None else (batch.traceparent,), self._now()
+        link, ended_at = None if batch is None else batch.traceparent, self._now()
         for opened in found:
-            span = self._tracing.start(step, parent=opened.span.traceparent, links=links, at=began_at)
-            span.end(error, at=ended_at)
+            opened.span.step(step, began_at, ended_at, error, link)

@@ -9,7 +9,7 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.trace_context import is_sampled
 from ingest.flow.ports import Reading, Settling
 from ingest.flow.tracing.delivery_traces import DeliveryTraces
-from ingest.telemetry.tracing.port import Tracing, child_span
+from ingest.telemetry.tracing.port import Tracing, error_of
 
 Decoded_co = TypeVar("Decoded_co", covariant=True)
 
@@ -58,15 +58,23 @@ class TracedDecode(Generic[Decoded_co]):
 
     def decode(self, body: bytes, request: FetchRequest) -> Coroutine[Any, Any, tuple[Decoded_co, ...]]:
         """See `Decode`."""
-        return self._traced(body, request) if _is_traced(request) else self._decode.decode(body, request)
+        if request.traceparent is None or not is_sampled(request.traceparent):
+            return self._decode.decode(body, request)
+        return self._traced(body, request, request.traceparent)
 
     async def check(self, body: bytes, request: FetchRequest) -> None:
         """See `Decode`."""
         await self._decode.check(body, request)
 
-    async def _traced(self, body: bytes, request: FetchRequest) -> tuple[Decoded_co, ...]:
-        with child_span(self._tracing, "map", request.traceparent):
-            return await self._decode.decode(body, request)
+    async def _traced(self, body: bytes, request: FetchRequest, context: str) -> tuple[Decoded_co, ...]:
+        span = self._tracing.start("map", parent=context)
+        try:
+            orders = await self._decode.decode(body, request)
+        except BaseException as error:
+            span.end(error_of(error))
+            raise
+        span.end()
+        return orders
 
 
 class TracedSettling:
@@ -121,7 +129,3 @@ class TracedSettling:
             each.outcome = "released"
             self._traces.end(each.delivery)
         return released
-
-
-def _is_traced(request: FetchRequest) -> bool:
-    return request.traceparent is not None and is_sampled(request.traceparent)

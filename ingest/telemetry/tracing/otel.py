@@ -14,13 +14,10 @@ from typing import Self
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from ingest.telemetry.logs import get_logger
+from ingest.telemetry.tracing.otel_spans import OtelSpan, StepExporter
 from ingest.telemetry.tracing.port import Attributes, Kind
 from ingest.telemetry.tracing.sampling import OrderSampling
 
@@ -31,94 +28,20 @@ _PATH = "/v1/traces"
 _LAST_WAIT = 2.0
 # Seconds between two log lines while spans cannot be exported.
 _LOG_EVERY = 60.0
-_KINDS: dict[Kind, SpanKind] = {
-    "internal": SpanKind.INTERNAL,
-    "server": SpanKind.SERVER,
-    "client": SpanKind.CLIENT,
-    "producer": SpanKind.PRODUCER,
-    "consumer": SpanKind.CONSUMER,
-}
-_SCOPE = InstrumentationScope("order-ingest")
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_UNSET = Status(StatusCode.UNSET)
-_ids = RandomIdGenerator()
-
-
-class OtelSpan:
-    """A span, see `ingest.telemetry.tracing.port.Span`.
-
-    It becomes a span of the SDK when it ends. The SDK's own tracer takes ten times as long, because samplers, processors and other
-    threads may use its spans while they last.
-    """
-
-    __slots__ = (
-        "_attributes",
-        "_began_at",
-        "_context",
-        "_kind",
-        "_links",
-        "_name",
-        "_parent",
-        "_tracing",
-        "traceparent",
-    )
-
-    def __init__(
-        self,
-        tracing: "OtelTracing",
-        name: str,
-        kind: SpanKind,
-        parent: SpanContext | None,
-        attributes: Attributes | None,
-        links: Sequence[Link],
-        at: float | None,
-    ) -> None:
-        trace_id = _ids.generate_trace_id() if parent is None else parent.trace_id
-        self._tracing = tracing
-        self._name = name
-        self._kind = kind
-        self._parent = parent
-        self._context = context = SpanContext(trace_id, _ids.generate_span_id(), is_remote=False, trace_flags=_SAMPLED)
-        self._attributes = dict(attributes or ())
-        self._links = links
-        self._began_at = _nanoseconds(at)
-        self.traceparent = f"00-{trace_id:032x}-{context.span_id:016x}-01"
-
-    def note(self, name: str, value: str | int) -> None:
-        """Set an attribute."""
-        self._attributes[name] = value
-
-    def end(self, error: str = "", at: float | None = None) -> None:
-        """End the span, which is then exported."""
-        status = Status(StatusCode.ERROR, error) if error else _UNSET
-        self._tracing.processor.on_end(
-            ReadableSpan(
-                self._name,
-                self._context,
-                self._parent,
-                self._tracing.resource,
-                self._attributes,
-                links=self._links,
-                kind=self._kind,
-                status=status,
-                start_time=self._began_at,
-                end_time=_nanoseconds(at),
-                instrumentation_scope=_SCOPE,
-            )
-        )
 
 
 class OtelTracing:
     """Traces a share of the orders, see `ingest.telemetry.tracing.port.Tracing`.
 
-    Attributes:
+    Args:
         processor: exports spans that have ended.
         resource: describes this process.
+        sampling: of the orders.
     """
 
     def __init__(self, processor: BatchSpanProcessor, resource: Resource, sampling: OrderSampling) -> None:
-        self.processor = processor
-        self.resource = resource
+        self._on_end = processor.on_end
+        self._resource = resource
         self.takes = sampling.takes
 
     @classmethod
@@ -133,7 +56,7 @@ class OtelTracing:
         """
         resource = Resource({"service.name": service}).merge(OTELResourceDetector().detect())
         with_path = endpoint if endpoint.endswith(_PATH) else endpoint.rstrip("/") + _PATH
-        processor = BatchSpanProcessor(OTLPSpanExporter(with_path))
+        processor = BatchSpanProcessor(StepExporter(OTLPSpanExporter(with_path)))
         _log_failures()
         try:
             yield cls(processor, resource, OrderSampling(share))
@@ -150,18 +73,7 @@ class OtelTracing:
         at: float | None = None,
     ) -> OtelSpan:
         """Start a span."""
-        context = None if parent is None else _context_of(parent)
-        linked = [Link(_context_of(link)) for link in links]
-        return OtelSpan(self, name, _KINDS[kind], context, attributes, linked, at)
-
-
-def _context_of(traceparent: str) -> SpanContext:
-    trace_id, span_id = int(traceparent[3:35], 16), int(traceparent[36:52], 16)
-    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=_SAMPLED)
-
-
-def _nanoseconds(at: float | None) -> int:
-    return time.time_ns() if at is None else int(at * 1e9)
+        return OtelSpan(self._on_end, self._resource, name, kind, parent, attributes, links, at)
 
 
 class _Failures(logging.Handler):

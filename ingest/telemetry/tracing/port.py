@@ -27,6 +27,9 @@ class Span(Protocol):
     def note(self, name: str, value: str | int) -> None:
         """Set an attribute."""
 
+    def step(self, name: str, began_at: float, ended_at: float, error: str = "", link: str | None = None) -> None:
+        """Add a span below it that has ended, with Unix times. Cheaper than a `Span`, because it has no context to pass on."""
+
     def end(self, error: str = "", at: float | None = None) -> None:
         """End it, with an error if it has failed, now or at a Unix time. The error must not contain customer data."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ingest.domain.trace_context import is_sampled
-from ingest.telemetry.tracing.port import Tracing, error_of
+from ingest.telemetry.tracing.port import Attributes, Tracing, error_of
 from ingest.upstream.http.transport import Method, NoDocument, OnHead, Options, Transport
 from ingest.upstream.opening import OpenTransport
 
@@ -14,11 +14,18 @@ _HEADER = "traceparent"
 
 
 class TracedTransport:
-    """See `Transport`. A request without a sampled context is passed on unchanged."""
+    """See `Transport`. A request without a sampled context is passed on unchanged.
 
-    def __init__(self, transport: Transport, tracing: Tracing) -> None:
+    Args:
+        transport: sends the requests.
+        tracing: records them.
+        server: attributes of their server.
+    """
+
+    def __init__(self, transport: Transport, tracing: Tracing, server: Attributes) -> None:
         self._transport = transport
         self._tracing = tracing
+        self._server = server
 
     def send(
         self,
@@ -43,12 +50,8 @@ class TracedTransport:
         body: bytes | None,
         on_head: OnHead | None,
     ) -> bytes:
-        # The path and the query may contain a credential.
-        parts = urlsplit(url)
-        attributes: dict[str, str | int] = {"http.request.method": method, "server.address": parts.hostname or ""}
-        if parts.port is not None:
-            attributes["server.port"] = parts.port
-        span = self._tracing.start("fetch", "client", context, attributes)
+        span = self._tracing.start("fetch", "client", context, self._server)
+        span.note("http.request.method", method)
 
         def noted(status: int, received: Mapping[str, str]) -> None:
             span.note("http.response.status_code", status)
@@ -68,13 +71,18 @@ class TracedTransport:
         return document
 
 
-def traced_opener(opener: OpenTransport, tracing: Tracing) -> OpenTransport:
-    """Return the function that opens transports of the same kind with traces."""
+def traced_opener(opener: OpenTransport, tracing: Tracing, url: str) -> OpenTransport:
+    """Return the function that opens transports of the same kind with traces, for the server of a URL."""
+    # The path and the query may contain a credential.
+    parts = urlsplit(url)
+    server: dict[str, str | int] = {"server.address": parts.hostname or ""}
+    if parts.port is not None:
+        server["server.port"] = parts.port
 
     @asynccontextmanager
     async def opened(options: Options) -> AsyncIterator[Transport]:
         async with opener(options) as transport:
-            yield TracedTransport(transport, tracing)
+            yield TracedTransport(transport, tracing, server)
 
     def open_traced(options: Options) -> AbstractAsyncContextManager[Transport]:
         return opened(options)
