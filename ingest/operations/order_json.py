@@ -26,6 +26,8 @@ def as_object(state: OrderState) -> dict[str, Any]:
 
 
 def _entry_as_object(entry: QueueEntry) -> dict[str, Any]:
-    # The order ID is in the enclosing object, and `name` is internal to Redis.
-    about: dict[str, Any] = {name: getattr(entry, name) for name in entry.__slots__ if name not in {"order_id", "name"}}
+    # The order ID is in the enclosing object, and `name` is internal to Redis. `fields` are of a search.
+    about: dict[str, Any] = {
+        name: getattr(entry, name) for name in entry.__slots__ if name not in {"order_id", "name", "fields"}
+    }
     return {"state": entry.state.value} | about

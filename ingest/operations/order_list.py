@@ -1,6 +1,6 @@
 """Lists stored orders that match a filter, over one or several sources."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +13,6 @@ from ingest.store.pool import Pool
 MOST_LISTED = 500
 """The largest page."""
 
-_AT_ONCE = 1_000
 _COUNT_SECONDS = 5.0
 # For a command, whose user may wait for a scan of the table.
 _PATIENT = 600.0
@@ -110,13 +109,13 @@ async def count_orders(backends: Backends, selection: OrderFilter) -> int | None
 
 
 async def id_pages(
-    reader: OrderReader, selection: OrderFilter, after: OrderPosition | None = None
-) -> AsyncIterator[list[OrderPosition]]:
-    """Yield the positions of all stored orders of a source that match, page by page, from a position on.
+    reader: OrderReader, selection: OrderFilter, after: OrderPosition | None = None, limit: int = MOST_LISTED
+) -> AsyncGenerator[list[OrderPosition], None]:
+    """Yield the positions of all stored orders of a source that match, pages of at most `limit`, from a position on.
 
     An order that changes while the pages are read may move behind them if the filter `is_by_time` has no end.
     """
     position = after or OrderPosition()
-    while page := await reader.ids(selection, position, _AT_ONCE):
+    while page := await reader.ids(selection, position, limit):
         yield page
         position = page[-1]

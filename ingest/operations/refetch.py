@@ -1,9 +1,7 @@
 """Fetches orders again and stores them regardless of their version, to repair wrong versions or what a wrong mapping has stored."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Self
@@ -23,9 +21,6 @@ from ingest.store.pool import Pool
 
 REFETCH = "orders.refetch"
 
-OnPage = Callable[[int, OrderPosition], Awaitable[None]]
-"""Called with the number of orders that were enqueued together, and the position of the last one."""
-
 # A statement that lists orders of a large table without an index may take minutes.
 _PATIENT = 600.0
 
@@ -44,41 +39,6 @@ async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> i
             stored = await refetching.enqueue(order_ids, express=True)
             operation.count = len(order_ids)
         return stored
-
-
-async def refetch_orders(
-    backends: Backends,
-    selection: OrderFilter,
-    actor: str,
-    *,
-    rate: float | None = None,
-    on_progress: Callable[[int], None] = lambda _: None,
-) -> int:
-    """Fetch all stored orders of a filter again. They are enqueued in the main lane. Returns their number.
-
-    If the process dies here, the previous pages are enqueued. Calling again enqueues them again, which only costs requests.
-
-    Args:
-        backends: servers, and the source of the orders.
-        selection: the orders.
-        actor: for the audit log.
-        rate: most orders per second, or None.
-        on_progress: called with the number of orders so far.
-
-    Raises:
-        StoreUnavailable: PostgreSQL cannot be used right now.
-        QueueUnavailable: Redis cannot be used right now.
-    """
-    selection = ending_now(selection)
-    async with Refetching.open(backends, actor) as refetching:
-        async with audited(refetching.audit_log, actor, REFETCH, selection.as_object()) as operation:
-
-            async def on_page(count: int, _: OrderPosition) -> None:
-                operation.count += count
-                on_progress(operation.count)
-
-            await refetching.run(selection, None, rate, on_page)
-        return operation.count
 
 
 def ending_now(selection: OrderFilter) -> OrderFilter:
@@ -112,17 +72,15 @@ class Refetching:
         ):
             yield cls(backends, actor, pool, Producer(client, backends.stream, partitions=backends.partitions))
 
-    async def run(
-        self, selection: OrderFilter, after: OrderPosition | None, rate: float | None, on_page: OnPage
-    ) -> None:
-        """Enqueue all orders of a filter after a position, page by page."""
-        began, done = time.monotonic(), 0
-        async for page in id_pages(OrderReader(self._pool, self._backends.source), selection, after):
-            await self.enqueue([position.order_id for position in page], express=False)
-            done += len(page)
-            await on_page(len(page), page[-1])
-            if rate is not None:
-                await asyncio.sleep(max(0.0, began + done / rate - time.monotonic()))
+    async def pages(
+        self, selection: OrderFilter, after: OrderPosition | None, limit: int
+    ) -> AsyncGenerator[tuple[int, OrderPosition], None]:
+        """Enqueue all orders of a filter after a position. Yields the number and the last position of each page."""
+        pages = id_pages(OrderReader(self._pool, self._backends.source), selection, after, limit)
+        async with aclosing(pages):
+            async for page in pages:
+                await self.enqueue([position.order_id for position in page], express=False)
+                yield len(page), page[-1]
 
     async def enqueue(self, order_ids: Sequence[str], *, express: bool) -> int:
         """Reset the versions of orders, and enqueue them. Returns how many are stored."""

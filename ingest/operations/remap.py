@@ -5,7 +5,8 @@ process dies here, the previous pages are done, and repeating them changes nothi
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -32,35 +33,67 @@ class Decoder(Protocol):
         """Return the orders in a document."""
 
 
+Identify = Callable[[bytes], str | None]
+"""Returns the ID of the announced order in a document, or None if it contains none."""
+
 _Some = TypeVar("_Some")
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
 
-async def _continue(_position: OrderPosition, _changed: Sequence[str]) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
-class RemapCalls:
-    """The functions that a run calls.
+class RemapStep:
+    """A few hundred rows that are done.
 
     Attributes:
-        on_progress: called with the number of rows examined and the total, if known.
-        on_locked: called once for each wait for another transaction's lock, with the last completed order ID or "".
-        on_portion: called after each few hundred rows with the position of the last one and the orders that were changed.
+        position: of the last one.
+        changed: the orders that were changed.
+        total: rows of the whole run, if known.
     """
 
-    on_progress: Callable[[int, int | None], None] = lambda _done, _total: None
-    on_locked: Callable[[str], None] = lambda _after: None
-    on_portion: Callable[[OrderPosition, Sequence[str]], Awaitable[None]] = _continue
+    position: OrderPosition
+    changed: Sequence[str]
+    total: int | None
 
 
-Identify = Callable[[bytes], str | None]
-"""Returns the ID of the announced order in a document, or None if it contains none."""
+async def remap_steps(
+    dsn: str,
+    source: str,
+    decoder: Decoder,
+    selection: DocumentSelection,
+    report: RemapReport,
+    *,
+    identify: Identify = document_id,
+    dry_run: bool = False,
+    on_locked: Callable[[str], None] = lambda _after: None,
+    after: OrderPosition | None = None,
+) -> AsyncGenerator[RemapStep, None]:
+    """Rebuild the selected orders, or those after a position, or after `report.last` if it is set. Yields each step.
 
+    Args:
+        dsn: DSN of the database.
+        source: the name of the source of the orders.
+        decoder: decodes documents to orders.
+        selection: the orders to rebuild.
+        report: updated with each step, and correct even after an error.
+        identify: returns the ID of the announced order in a document.
+        dry_run: whether to make no changes.
+        on_locked: called once for each wait for another transaction's lock, with the last completed order ID or "".
+        after: where a run is resumed.
 
-_NO_CALLS = RemapCalls()
+    Raises:
+        StoreUnavailable: PostgreSQL cannot be used right now.
+    """
+    async with Documents.open(dsn, selection, source) as documents:
+        position = after or OrderPosition(report.last or "")
+        total = await documents.count(position)
+        run = _Run(documents, decoder, identify, report, on_locked, dry_run=dry_run)
+        while page := await run.unlocked(documents.page, position):
+            # PostgreSQL compresses documents, so the documents of a page may be large together.
+            for portion in _portions(page, lambda stored: len(stored.document)):
+                changed = await run.remap_page(portion)
+                position = portion[-1].position
+                yield RemapStep(position, changed, total)
 
 
 async def remap(
@@ -72,36 +105,16 @@ async def remap(
     *,
     identify: Identify = document_id,
     dry_run: bool = False,
-    calls: RemapCalls = _NO_CALLS,
-    after: OrderPosition | None = None,
+    on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
+    on_locked: Callable[[str], None] = lambda _after: None,
 ) -> None:
-    """Rebuild the selected orders, or those after a position, or after `report.last` if it is set.
-
-    Args:
-        dsn: DSN of the database.
-        source: the name of the source of the orders.
-        decoder: decodes documents to orders.
-        selection: the orders to rebuild.
-        report: updated with each page, and correct even after an error.
-        identify: returns the ID of the announced order in a document.
-        dry_run: whether to make no changes.
-        calls: functions to call.
-        after: where a run is resumed.
-
-    Raises:
-        StoreUnavailable: PostgreSQL cannot be used right now.
-    """
-    async with Documents.open(dsn, selection, source) as documents:
-        position = after or OrderPosition(report.last or "")
-        total = await documents.count(position)
-        run = _Run(documents, decoder, identify, report, calls.on_locked, dry_run=dry_run)
-        while page := await run.unlocked(documents.page, position):
-            # PostgreSQL compresses documents, so the documents of a page may be large together.
-            for portion in _portions(page, lambda stored: len(stored.document)):
-                changed = await run.remap_page(portion)
-                position = portion[-1].position
-                calls.on_progress(report.examined, total)
-                await calls.on_portion(position, changed)
+    """Rebuild the selected orders. See `remap_steps`. Progress is the number of rows examined, and the total if known."""
+    steps = remap_steps(
+        dsn, source, decoder, selection, report, identify=identify, dry_run=dry_run, on_locked=on_locked
+    )
+    async with aclosing(steps):
+        async for step in steps:
+            on_progress(report.examined, step.total)
 
 
 class _Run:

@@ -1,6 +1,7 @@
 """Remaps stored orders for an operator, with a record of who did it."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from ingest.domain.orders.order import document_id
@@ -9,7 +10,7 @@ from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
 from ingest.operations.refetch import ending_now
-from ingest.operations.remap import Decoder, Identify, RemapCalls, remap
+from ingest.operations.remap import Decoder, Identify, RemapStep, remap_steps
 from ingest.operations.remap_report import RemapReport
 from ingest.store.audit import AuditLog
 from ingest.store.orders.documents import DocumentSelection
@@ -27,28 +28,48 @@ async def remap_orders(
     actor: str,
     *,
     identify: Identify = document_id,
-    calls: RemapCalls | None = None,
+    on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
+    on_locked: Callable[[str], None] = lambda _after: None,
 ) -> None:
-    """Rebuild the selected orders. See `remap`.
+    """Rebuild the selected orders. See `remap_steps`.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
-    calls, selection = calls or RemapCalls(), replace(selection, orders=ending_now(selection.orders))
+    selection = replace(selection, orders=ending_now(selection.orders))
     async with Pool.open(backends.postgres_dsn, size=1) as pool:
-        history = HistoryStore(pool, backends.source)
         recorded = recorded_selection(selection)
         async with audited(AuditLog(pool, backends.source), actor, REMAP, recorded) as operation:
+            steps = recorded_steps(
+                backends, pool, decoder, selection, report, actor, identify=identify, on_locked=on_locked
+            )
+            async with aclosing(steps):
+                async for step in steps:
+                    operation.count = report.changed + report.inserted
+                    on_progress(report.examined, step.total)
 
-            async def on_portion(position: OrderPosition, changed: Sequence[str]) -> None:
-                operation.count = report.changed + report.inserted
-                if backends.keeps_history and changed:
-                    await history.add_operation(changed, HistoryEvent.REMAPPED, actor)
-                await calls.on_portion(position, changed)
 
-            observed = replace(calls, on_portion=on_portion)
-            dsn, source = backends.postgres_dsn, backends.source
-            await remap(dsn, source, decoder, selection, report, identify=identify, calls=observed)
+async def recorded_steps(
+    backends: Backends,
+    pool: Pool,
+    decoder: Decoder,
+    selection: DocumentSelection,
+    report: RemapReport,
+    actor: str,
+    *,
+    identify: Identify = document_id,
+    on_locked: Callable[[str], None] = lambda _after: None,
+    after: OrderPosition | None = None,
+) -> AsyncGenerator[RemapStep, None]:
+    """Rebuild the selected orders as `remap_steps`, and record it in their history if one is kept."""
+    history = HistoryStore(pool, backends.source)
+    dsn, source = backends.postgres_dsn, backends.source
+    steps = remap_steps(dsn, source, decoder, selection, report, identify=identify, on_locked=on_locked, after=after)
+    async with aclosing(steps):
+        async for step in steps:
+            if backends.keeps_history and step.changed:
+                await history.add_operation(step.changed, HistoryEvent.REMAPPED, actor)
+            yield step
 
 
 def recorded_selection(selection: DocumentSelection) -> dict[str, object]:

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.jobs import Job, JobState
 from ingest.operations.backends import Backends
+from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import RUNNABLE, JobParts, JobRun
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import LeaseLost
@@ -41,12 +42,14 @@ class JobRuns:
         pool: of PostgreSQL.
         servers: of each source, by its name.
         holder: the name of this process.
+        decoders: open the mapping and the transform of each source, by its name.
     """
 
     client: Redis
     pool: Pool
     servers: Mapping[str, Backends]
     holder: str
+    decoders: Mapping[str, OpenDecoder] = field(default_factory=dict)
     _requested: asyncio.Event = field(default_factory=asyncio.Event)
     _chance: random.Random = field(default_factory=random.Random)
     _problem: str = ""
@@ -97,7 +100,13 @@ class JobRuns:
 
     async def _run(self, held: Job) -> None:
         jobs = Jobs(self.pool, held.source)
-        parts = JobParts(self.client, self.servers[held.source], jobs, AuditLog(self.pool, held.source))
+        parts = JobParts(
+            self.client,
+            self.servers[held.source],
+            jobs,
+            AuditLog(self.pool, held.source),
+            self.decoders.get(held.source),
+        )
         about = {"job": held.id, "kind": held.kind.value, "source": held.source}
         _log.info("job_begun", **about, done=held.progress.done, total=held.request.total)
         run = JobRun(held, parts, on_wait=lambda reason: _log.warning("job_waits", **about, problem=reason))

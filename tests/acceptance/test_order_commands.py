@@ -321,3 +321,26 @@ def test_the_history_of_an_order_is_shown_below_it_and_in_json(cli: Cli, dsn: st
     )
     assert "history" not in hidden.stdout
     assert [event["event"] for event in as_json["history"]] == ["enqueued", "retried"]
+
+
+def test_orders_of_a_query_are_enqueued_again_by_a_job_after_a_confirmation(
+    cli: Cli, dsn: str, redis: Redis, keys: Keys
+) -> None:
+    store(dsn, "old", hours_ago=5)
+    store(dsn, "a", "b", hours_ago=1.5)
+    within = ("order", "refetch", "--stored-between", "2h", "1h")
+
+    refused = cli.run(*within)
+    done = cli.run(*within, "--yes", "--rate", "100")
+    nothing = cli.run("order", "refetch", "--status", "unheard of", "--yes")
+    both = cli.run("order", "refetch", "a", "--status", "placed")
+    neither = cli.run("order", "refetch")
+    [job] = lines(cli.run("job", "list", "--json").stdout)
+
+    assert_one_line(refused, 2)
+    assert done.stdout == f"enqueued 2 orders with the job {job['id']}\n"
+    assert nothing.stdout == "no stored order matches\n"
+    assert_one_line(both, 2)
+    assert_one_line(neither, 2)
+    assert (job["kind"], job["state"], job["done"]) == ("orders.enqueue", "done", 2)
+    assert sorted(fields[b"order_id"] for _, fields in redis.xrange(keys.stream)) == [b"a", b"b"]  # type: ignore[union-attr]

@@ -57,7 +57,7 @@ PAGE = Documentation(
 )
 START = Documentation(
     summary="Start a job",
-    text="Changes many dead letters or retries: see the page on dead letters. A process of the HTTP API begins within seconds, and "
+    text="Changes many dead letters or retries, see the page on dead letters, or stored orders, see the page on finding orders. A process of the HTTP API begins within seconds, and "
     "another one continues if that process dies. The audit log records the request and the changes.",
     bodies={JSON: JobBody},
     status=202,

@@ -1,21 +1,97 @@
 """The body of a request for a job."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
+from ingest.api.http.problems import Problem
 from ingest.api.operations.selections import SelectionBody
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order_filter import OrderFilter
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class OrdersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Stored orders that match all of these.
+
+    Attributes:
+        attributes: by name.
+        everything: all stored orders. It is explicit, so that an empty selection never selects everything.
+    """
+
+    ids: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
+    prefix: str | None = None
+    status: str | None = None
+    country: str | None = None
+    currency: str | None = None
+    customer_id: str | None = None
+    attributes: dict[str, str] = {}
+    placed_from: _Time | None = None
+    placed_to: _Time | None = None
+    updated_from: _Time | None = None
+    stored_from: _Time | None = None
+    stored_to: _Time | None = None
+    everything: bool = False
+
+    def selection(self) -> OrderFilter:
+        """Return the filter.
+
+        Raises:
+            Problem: 422 if it selects nothing or contradicts itself, or an ID is not valid.
+        """
+        values = msgspec.structs.asdict(self)
+        del values["everything"]
+        try:
+            values["ids"] = tuple(parse_order_id(each) for each in self.ids)
+        except InvalidOrderId as error:
+            raise Problem(422, "invalid_order_id", str(error)) from error
+        values["attributes"] = tuple(sorted(self.attributes.items()))
+        found = OrderFilter(**values)
+        if found.is_everything is not self.everything:
+            raise Problem(422, "invalid_selection", "select orders by criteria, or all of them by everything")
+        return found
 
 
 class JobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of many dead letters or retries.
+    """A change of many dead letters, retries or stored orders.
 
     Attributes:
-        kind: the change.
-        selection: the entries. Those that are added later do not belong to the job.
+        kind: the change. `orders.enqueue` fetches orders again.
+        selection: the dead letters or retries. Those that are added later do not belong to the job.
+        orders: the stored orders, for the kinds of orders.
         rate: limit of changes per second.
     """
 
-    kind: Literal["dead_letters.replay", "dead_letters.drop", "retries.run_now", "retries.dead_letter"]
-    selection: SelectionBody
+    kind: Literal[
+        "dead_letters.replay",
+        "dead_letters.drop",
+        "retries.run_now",
+        "retries.dead_letter",
+        "orders.enqueue",
+        "orders.remap",
+    ]
+    selection: SelectionBody | None = None
+    orders: OrdersBody | None = None
     rate: Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000)] | None = None
+
+    def entries(self) -> SelectionBody:
+        """Return the selection of dead letters or retries.
+
+        Raises:
+            Problem: 422 without one, or with orders.
+        """
+        if self.selection is None or self.orders is not None:
+            raise Problem(422, "invalid_selection", f"a job of the kind {self.kind} takes a selection, and no orders")
+        return self.selection
+
+    def stored_orders(self) -> OrderFilter:
+        """Return the selection of stored orders.
+
+        Raises:
+            Problem: 422 without one, or with a selection of entries.
+        """
+        if self.orders is None or self.selection is not None:
+            raise Problem(422, "invalid_selection", f"a job of the kind {self.kind} takes orders, and no selection")
+        return self.orders.selection()

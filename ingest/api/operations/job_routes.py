@@ -18,6 +18,7 @@ from ingest.api.operations.job_body import JobBody
 from ingest.domain.api_key import Scope
 from ingest.domain.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
+from ingest.operations.jobs.orders import order_request
 from ingest.operations.jobs.requests import dead_letter_request, retry_request
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
@@ -57,8 +58,10 @@ class JobRequestParts:
         """
         kind = JobKind(body.kind)
         if kind.is_of_dead_letters:
-            return await dead_letter_request(self.dead_letters, kind, body.selection.dead_letters(), rate=body.rate)
-        return await retry_request(self.retries, kind, body.selection.retries(), rate=body.rate)
+            return await dead_letter_request(self.dead_letters, kind, body.entries().dead_letters(), rate=body.rate)
+        if kind.is_of_retries:
+            return await retry_request(self.retries, kind, body.entries().retries(), rate=body.rate)
+        return order_request(kind, body.stored_orders(), rate=body.rate)
 
 
 @dataclass(frozen=True, slots=True)

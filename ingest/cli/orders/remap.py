@@ -104,7 +104,6 @@ def _resumable(report: "RemapReport", *, has_options: bool, by_time: bool) -> It
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.backends import Backends
-    from ingest.operations.remap import RemapCalls
     from ingest.operations.remap import remap as run
     from ingest.operations.remapping import remap_orders
     from ingest.sources.documents import identify_of, mapping_of, open_decode
@@ -116,14 +115,14 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
     mapping = mapping_of(settings)
     async with open_decode(mapping, transform_of(settings), metrics) as decode:
         with ProgressDisplay("remapping") as display:
-            calls = RemapCalls(
-                on_progress=display.update,
-                on_locked=lambda after: display.say(
+            options: Any = {
+                "identify": identify_of(mapping),
+                "on_progress": display.update,
+                "on_locked": lambda after: display.say(
                     "waiting for another transaction, which has locked the table or one of the next orders"
                     + (f" after {after}" if after else "")
                 ),
-            )
-            options: Any = {"identify": identify_of(mapping), "calls": calls}
+            }
             if dry_run:
                 await run(dsn, settings.source, decode, selection, report, dry_run=True, **options)
             else:

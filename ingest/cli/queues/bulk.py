@@ -14,6 +14,7 @@ from ingest.domain.errors import StoreUnavailable, Unavailable, UserError
 from ingest.domain.jobs import Job, JobProgress, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
+from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
@@ -56,9 +57,11 @@ async def start_and_run(
         return await _run(held, parts, on_progress, on_wait)
 
 
-async def resume_and_run(servers: Backends, job: int, on_progress: OnProgress, on_wait: OnWait) -> Job:
+async def resume_and_run(
+    servers: Backends, job: int, on_progress: OnProgress, on_wait: OnWait, open_decoder: OpenDecoder | None = None
+) -> Job:
     """Resume a job, and run it to its end. Return it as it has ended."""
-    async with _open(servers) as parts:
+    async with _open(servers, open_decoder) as parts:
         held = await operations.resume(parts.jobs, parts.audit_log, job, actor(), holder())
         return await _run(held, parts, on_progress, on_wait)
 
@@ -69,9 +72,9 @@ def holder() -> str:
 
 
 @asynccontextmanager
-async def _open(servers: Backends) -> AsyncIterator[JobParts]:
+async def _open(servers: Backends, open_decoder: OpenDecoder | None = None) -> AsyncIterator[JobParts]:
     async with Pool.open(servers.postgres_dsn, size=2) as pool, control_client(servers.redis_url) as client:
-        yield JobParts(client, servers, Jobs(pool, servers.source), AuditLog(pool, servers.source))
+        yield JobParts(client, servers, Jobs(pool, servers.source), AuditLog(pool, servers.source), open_decoder)
 
 
 async def _run(held: Job, parts: JobParts, on_progress: OnProgress, on_wait: OnWait) -> Job:

@@ -1,6 +1,7 @@
 """`ingest job`: lists, shows, cancels and resumes jobs."""
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,7 +33,7 @@ _LONGEST_ERROR = 100
 def job() -> None:
     """Manage jobs: bulk changes that survive kills.
 
-    A replay or drop of dead letters, a run of retries, and a backfill are jobs. If its process dies, a process of `ingest api` continues it
+    A replay or drop of dead letters, a run of retries, a fetch of many orders, and a backfill are jobs. If its process dies, a process of `ingest api` continues it
     within seconds, or you do it with `ingest job resume`. No order is changed twice.
 
     Examples:
@@ -109,12 +110,20 @@ def resume(job: JobId, *, as_json: AsJson = False) -> None:
     from ingest.cli.queues.bulk import resume_and_run
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.domain.jobs import JobState
+    from ingest.services.order_decoding import open_order_decoder
+    from ingest.settings import load_settings
+    from ingest.settings.source_file import source_settings_without_secrets
 
     async def run() -> "Job":
         found, servers = await _find(job)
+        settings = source_settings_without_secrets(load_settings())[found.source]
         with ProgressDisplay(found.kind.value, found.request.total) as display:
             return await resume_and_run(
-                servers, job, lambda progress: display.update(progress.done + progress.gone), display.say
+                servers,
+                job,
+                lambda progress: display.update(progress.done + progress.gone),
+                display.say,
+                partial(open_order_decoder, settings),
             )
 
     ended = run_interruptible(run())

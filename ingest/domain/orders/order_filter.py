@@ -1,8 +1,11 @@
 """A filter for stored orders, and the position of a page in their list."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+_TIMES = {"placed_from", "placed_to", "updated_from", "stored_from", "stored_to"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,18 @@ class OrderFilter:
         """Return the given values for JSON, with times in UTC."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: _shown(value) for name, value in given.items() if value not in {None, ()}}
+
+
+def order_filter_of(recorded: Mapping[str, Any]) -> OrderFilter:
+    """Return the filter that `OrderFilter.as_object` has recorded."""
+    values = {field.name: recorded[field.name] for field in fields(OrderFilter) if field.name in recorded}
+    for name in values.keys() & _TIMES:
+        values[name] = datetime.fromisoformat(values[name])
+    if "attributes" in values:
+        values["attributes"] = tuple((name, value) for name, value in values["attributes"])
+    if "ids" in values:
+        values["ids"] = tuple(values["ids"])
+    return OrderFilter(**values)
 
 
 def _shown(value: Any) -> Any:

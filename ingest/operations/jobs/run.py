@@ -20,11 +20,13 @@ from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.entries import EntryChanges
+from ingest.operations.jobs.orders import OpenDecoder, OrderChanges
 from ingest.operations.leased import while_renewed
 from ingest.store.audit import AuditLog
 from ingest.store.jobs import Jobs
 
-RUNNABLE: Collection[JobKind] = (JobKind.REPLAY, JobKind.DROP, JobKind.RUN_NOW, JobKind.DEAD_LETTER)
+_OF_ORDERS = (JobKind.ENQUEUE, JobKind.REMAP)
+RUNNABLE: Collection[JobKind] = (JobKind.REPLAY, JobKind.DROP, JobKind.RUN_NOW, JobKind.DEAD_LETTER, *_OF_ORDERS)
 """The kinds of jobs that `JobRun` runs."""
 
 _T = TypeVar("_T")
@@ -40,12 +42,14 @@ class JobParts:
         servers: of the job's source.
         jobs: records the job.
         audit_log: records its changes.
+        open_decoder: opens the mapping and the transform of the source, to remap orders. None if this process has none.
     """
 
     client: Redis
     servers: Backends
     jobs: Jobs
     audit_log: AuditLog
+    open_decoder: OpenDecoder | None = None
 
 
 class JobRun:
@@ -89,7 +93,7 @@ class JobRun:
         selection = {"job": self._held.id, **self._held.request.selection}
         if self._held.kind not in RUNNABLE:
             return await self._end(JobState.FAILED, f"this process cannot run jobs of the kind {self._held.kind}")
-        changes = EntryChanges(self._held, self._parts.client, self._parts.servers, self._wait_for)
+        changes = self._changes()
         try:
             audit = audited(self._parts.audit_log, self._held.requested_by, self._held.kind.value, selection)
             async with audit as operation:
@@ -103,7 +107,13 @@ class JobRun:
         await changes.forget()
         return JobState.DONE
 
-    async def _change(self, changes: EntryChanges) -> None:
+    def _changes(self) -> EntryChanges | OrderChanges:
+        parts = self._parts
+        if self._held.kind in _OF_ORDERS:
+            return OrderChanges(self._held, parts.servers, parts.open_decoder, self._wait_for)
+        return EntryChanges(self._held, parts.client, parts.servers, self._wait_for)
+
+    async def _change(self, changes: EntryChanges | OrderChanges) -> None:
         async with aclosing(changes.changes()) as steps:
             async for progress in steps:
                 seconds = time.monotonic() - self._begun

@@ -17,6 +17,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ingest.domain.jobs import JobRequest
     from ingest.operations.backends import Backends
     from ingest.operations.refetch_preview import RefetchPreview
     from ingest.settings import Settings
@@ -55,7 +56,8 @@ def refetch(
     `ingest order refetch --stored-between 3h 2h --dry-run` fetches 20 of the orders that were stored within an hour,
     and shows the fields that would change.
 
-    `ingest order refetch --stored-between 3h 2h --rate 50` fetches all of them.
+    `ingest order refetch --stored-between 3h 2h --rate 50` fetches all of them with a job, which `ingest job resume` continues if
+    it is interrupted.
 
     `ingest order refetch --json 536365 536366` prints JSON.
     """
@@ -84,11 +86,12 @@ def _refetch_named(backends: "Backends", order_ids: "Sequence[str]", *, as_json:
 def _refetch_selected(
     backends: "Backends", selection: OrderFilter, rate: float | None, *, yes: bool, as_json: bool
 ) -> None:
+    from ingest.cli.queues.bulk import start_and_run
     from ingest.cli.terminal.progress import ProgressDisplay
+    from ingest.domain.jobs import JobKind, JobState
+    from ingest.operations.jobs.orders import order_request
     from ingest.operations.order_list import count_orders
-    from ingest.operations.refetch import ending_now, refetch_orders
 
-    selection = ending_now(selection)
     total = run_interruptible(count_orders(backends, selection))
     if total == 0:
         typer.echo(json.dumps({"source": backends.source, "count": 0}) if as_json else "no stored order matches")
@@ -97,12 +100,22 @@ def _refetch_selected(
     if not yes and not is_confirmed(f"This would {change}.", change=change):
         say("nothing was changed")
         raise typer.Exit(1)
+    wanted = order_request(JobKind.ENQUEUE, selection, total=total, rate=rate)
+
+    async def request(_: object) -> "JobRequest":
+        return wanted
+
     with ProgressDisplay("enqueueing", total) as display:
-        count = run_interruptible(refetch_orders(backends, selection, actor(), rate=rate, on_progress=display.update))
+        running = start_and_run(backends, request, lambda progress: display.update(progress.done), display.say)
+        ended = run_interruptible(running)
     if as_json:
-        typer.echo(json.dumps({"source": backends.source, "count": count}))
+        counts = {"count": ended.progress.done, "job": ended.id, "state": ended.state.value}
+        typer.echo(json.dumps({"source": backends.source} | counts))
     else:
-        typer.echo(f"enqueued {counted(count, 'order')}")
+        typer.echo(f"enqueued {counted(ended.progress.done, 'order')} with the job {ended.id}")
+    if ended.state is not JobState.DONE:
+        say(f"the job {ended.id} is {ended.state}: continue it with `ingest job resume {ended.id}`")
+        raise typer.Exit(1)
 
 
 def _preview(settings: "Settings", selection: OrderFilter, sample: int, *, as_json: bool) -> None:

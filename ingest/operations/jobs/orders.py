@@ -1,0 +1,118 @@
+"""Fetches or remaps the stored orders that a job selects, page by page.
+
+The position of a job is the last order of the last page. If the process dies here, the next one begins after the last recorded position,
+and repeats what was done since: at most the orders of a second. They are fetched again, or stay as they are.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.domain.errors import UserError
+from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition, order_filter_of
+from ingest.operations.backends import Backends
+from ingest.operations.refetch import Refetching, ending_now
+from ingest.operations.remap import Decoder, Identify
+from ingest.operations.remap_report import RemapReport
+from ingest.operations.remapping import recorded_steps
+from ingest.store.orders.documents import DocumentSelection
+from ingest.store.pool import Pool
+
+OpenDecoder = Callable[[], AbstractAsyncContextManager[tuple[Decoder, Identify]]]
+"""Opens the mapping and the transform of a source."""
+
+_MOST = 500
+
+
+def order_request(
+    kind: JobKind, selection: OrderFilter, *, total: int | None = None, rate: float | None = None
+) -> JobRequest:
+    """Return the request for a job of a kind of orders.
+
+    Args:
+        kind: `ENQUEUE`, which fetches orders again, or `REMAP`.
+        selection: the stored orders. Orders that are stored after the request do not belong to the job.
+        total: how many match, if known.
+        rate: limit of orders per second, or None.
+    """
+    return JobRequest(kind, ending_now(selection).as_object(), total, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderChanges:
+    """The changes of one job.
+
+    Attributes:
+        job: whose lease this process holds.
+        servers: of its source.
+        open_decoder: opens the mapping and the transform of the source. None if this process has none.
+        on_wait: called with each reason for waiting.
+    """
+
+    job: Job
+    servers: Backends
+    open_decoder: OpenDecoder | None
+    on_wait: Callable[[str], None]
+
+    async def changes(self) -> AsyncGenerator[JobProgress, None]:
+        """Make the changes, and yield the progress after each page.
+
+        Raises:
+            UserError: documents cannot be remapped. All others are.
+        """
+        selection = order_filter_of(self.job.request.selection)
+        made = self._enqueued(selection) if self.job.kind is JobKind.ENQUEUE else self._remapped(selection)
+        async with aclosing(made):
+            async for progress in made:
+                yield progress
+
+    async def forget(self) -> None:
+        """Keep nothing: the job has its own position."""
+
+    async def _enqueued(self, selection: OrderFilter) -> AsyncGenerator[JobProgress, None]:
+        before, done, rate = self.job.progress, 0, self.job.request.rate
+        limit = _MOST if rate is None else max(1, min(_MOST, int(rate)))
+        async with Refetching.open(self.servers, self.job.requested_by) as refetching:
+            pages = refetching.pages(selection, _position(before.position), limit)
+            async with aclosing(pages):
+                async for count, position in pages:
+                    done += count
+                    yield JobProgress(before.done + done, 0, before.examined + done, position._asdict())
+
+    async def _remapped(self, selection: OrderFilter) -> AsyncGenerator[JobProgress, None]:
+        if self.open_decoder is None:
+            raise UserError("this process has no mapping: run `ingest job resume` where the workers run")
+        before, report = self.job.progress, RemapReport()
+        async with (
+            self.open_decoder() as (decoder, identify),
+            Pool.open(self.servers.postgres_dsn, size=1) as pool,
+        ):
+            steps = recorded_steps(
+                self.servers,
+                pool,
+                decoder,
+                DocumentSelection(selection),
+                report,
+                self.job.requested_by,
+                identify=identify,
+                on_locked=lambda _: self.on_wait("another transaction has locked the table or one of the next orders"),
+                after=_position(before.position),
+            )
+            async with aclosing(steps):
+                async for step in steps:
+                    done, examined = report.changed + report.inserted, report.examined
+                    position = step.position._asdict()
+                    yield JobProgress(
+                        before.done + done, before.gone + report.newer, before.examined + examined, position
+                    )
+        if report.failures:
+            first = report.failures[0]
+            raise UserError(
+                f"{report.failed:,} documents cannot be used, such as of order {first.order_id}: {first.error}"
+            )
+
+
+def _position(recorded: Mapping[str, Any]) -> OrderPosition | None:
+    return OrderPosition(**recorded) if recorded else None
