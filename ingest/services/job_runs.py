@@ -91,8 +91,8 @@ class JobRuns:
                 if len(taken) < most and (held := await Jobs(self.pool, source).take(job, self.holder)):
                     taken.append(held)
             self._problem = ""
-        except Unavailable as error:
-            # An outage is logged elsewhere. If access is denied, the operator has to act.
+        except (Unavailable, UserError) as error:
+            # An outage is logged elsewhere. If access is denied, or the DSN cannot be used, the operator has to act.
             if isinstance(error, UserError) and str(error) != self._problem:
                 self._problem = str(error)
                 _log.error("jobs_unavailable", problem=self._problem)
