@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.settings.types import Coalesce, Networks, NotEmpty, OnOff, Port, Scopes, Topic, lower
+from ingest.settings.types import Coalesce, Networks, NotEmpty, OnOff, Port, Scopes, SigningSecret, Topic, lower
 
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -55,7 +55,7 @@ class ApiSettings(Topic):
     )
     # -- the console ---------------------------------------------------------------------------------------------------
     console: OnOff = Field("on", description="The operations console at /console/ of `ingest api`")
-    console_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+    console_secret: SigningSecret | None = Field(
         None,
         description="Secret of at least 32 characters that signs the console's sessions. Set it for several `ingest api`, or for "
         "sessions that survive a restart",

@@ -4,12 +4,13 @@ import ipaddress
 import json
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ingest.domain.durations import parse_duration
 from ingest.domain.partitions import MOST_PARTITIONS
 
+_SHORTEST_SECRET = 32
 LONGEST = 1e9
 """Seconds of the longest duration, about thirty years. System calls cannot wait for ten times as long."""
 Seconds = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
@@ -90,6 +91,14 @@ def split_commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _check_length(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < _SHORTEST_SECRET:
+        raise ValueError(f"must have at least {_SHORTEST_SECRET} characters")
+    return secret
+
+
+SigningSecret = Annotated[SecretStr, AfterValidator(_check_length)]
+"""A secret that signs something."""
 Networks = Annotated[str, Field(min_length=1), AfterValidator(_check_networks)]
 """IP addresses or networks, separated by commas."""
 Scopes = Annotated[str, Field(min_length=1), AfterValidator(_check_scopes)]

@@ -48,4 +48,6 @@ class ForwardedUsers:
             address = ipaddress.ip_address(remote or "")
         except ValueError:
             return False
+        # A socket of both protocols shows addresses of IPv4 as `::ffff:10.0.0.7`.
+        address = getattr(address, "ipv4_mapped", None) or address
         return any(address in network for network in self.proxies)

@@ -12,6 +12,9 @@ from ingest.api.http.admitting import Admission
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller
 from ingest.domain.api_key import Scope
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("api")
 
 SESSION_COOKIE = "ingest_session"
 PATH = "/console/"
@@ -88,6 +91,7 @@ class Visitors:
             raise Problem(404, "no_login", "this API uses no API keys, so that a login is not needed")
         headers = CIMultiDict({"X-API-Key": key})
         caller = self._access.admit(headers, Scope.READ, None)
+        _log.info("console_login", key=caller.name)
         return self.sessions.cookie_of(self.sessions.begin(caller.key_id))
 
 

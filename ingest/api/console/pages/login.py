@@ -9,13 +9,18 @@ from ingest.api.console.forms import check_origin, read_form
 from ingest.api.console.frame import HEADERS, ROOT, THEME_COOKIE, THEMES, Frame, Page, Visit
 from ingest.api.console.visitors import SESSION_COOKIE, LoginNeeded, Visitor, Visitors, set_cookie
 from ingest.api.documentation.documentation import Documentation
+from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
+from ingest.telemetry.logs import get_logger
 
 _UNDOCUMENTED = Documentation(summary="The console's login.", response="A page.", schema={})
 _PATH = f"{ROOT}/login"
+_log = get_logger("api")
+# Seconds between two log lines for rejections of the same key for the same reason.
+_REJECTIONS_EVERY = 60.0
 _ONE_YEAR = 365 * 86_400
 
 
@@ -26,6 +31,7 @@ class LoginPages:
         self._frame = frame
         self._visitors = visitors
         self._limits = limits
+        self._limit = LogLimit(_REJECTIONS_EVERY)
 
     def routes(self) -> Sequence[Route]:
         """The routes that need no session."""
@@ -56,6 +62,8 @@ class LoginPages:
         try:
             cookie = self._visitors.log_in(form.text("key"))
         except Problem as problem:
+            if self._limit.is_due(problem.key, problem.code):
+                _log.warning("console_login_rejected", key=problem.key, reason=problem.code)
             return self._login(request, target, problem)
         response = web.Response(status=303, headers={**HEADERS, "Location": ROOT + target})
         set_cookie(request, response, SESSION_COOKIE, cookie)

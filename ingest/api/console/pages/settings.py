@@ -7,6 +7,8 @@ from aiohttp import web
 
 from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of
+from ingest.api.http.problems import Problem
+from ingest.domain.errors import ConfigError
 from ingest.settings import Settings
 from ingest.settings.origins import ListedSetting, settings_of_process, settings_of_source
 from ingest.settings.source_file import source_tables
@@ -34,9 +36,14 @@ class SettingsPages:
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
         shows_all = inputs_of(visit).has("all")
+        try:
+            found = self._groups(visit)
+        except ConfigError as error:
+            # The sources file has changed since the start.
+            raise Problem(503, "sources_unusable", str(error)) from error
         groups = [
             SettingsGroup(group.title, [each for each in group.settings if shows_all or each.is_changed])
-            for group in self._groups(visit)
+            for group in found
         ]
         return self._frame.render(visit, "settings.html", groups=groups, shows_all=shows_all)
 
