@@ -50,6 +50,23 @@ async def test_a_job_is_run_by_the_process_and_shown_with_its_progress(scene: Sc
     assert (await api.post(f"{path}/resume"))[0] == 409
 
 
+async def test_a_job_whose_process_has_died_is_continued(scene: Scene, api: Api) -> None:
+    await add(scene, 60, error="HTTP 404")
+    selection = json.dumps({"everything": True, "newest": {scene.queue: "+"}})
+    [[job]] = await scene.sql(
+        "INSERT INTO jobs (kind, source, selection, requested_by, lease, holder, leased_until)"
+        " VALUES ('dead_letters.replay', '', $1::text::jsonb, 'cli:me', 1, 'a dead process',"
+        " clock_timestamp() + interval '1 s') RETURNING id",
+        selection,
+    )
+
+    async def has_ended() -> bool:
+        return (await api.get(f"/v1/jobs/{job}"))[1]["state"] == "done"
+
+    await eventually(has_ended)
+    assert await scene.redis.xlen(Keys.of(scene.queue).express) == 60
+
+
 async def test_a_job_is_cancelled_and_resumed(scene: Scene, api: Api) -> None:
     await add(scene, 60, error="HTTP 404")
     body = {"kind": "dead_letters.drop", "selection": {"everything": True}, "rate": 5}

@@ -137,7 +137,7 @@ async def applied(
             servers, request, lambda so_far: on_progress(so_far.done, so_far.done + so_far.gone), on_wait
         )
     except NotRecorded as error:
-        on_wait(f"PostgreSQL cannot record this change as a job, so it cannot be resumed: {error.problem}")
+        on_wait(f"PostgreSQL cannot record this change as a job, so it cannot be resumed: {error}")
         return await directly()
     if ended.state is not JobState.DONE:
         on_wait(f"the job {ended.id} is {ended.state}: {ended.error or 'see `ingest job list`'}")

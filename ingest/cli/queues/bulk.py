@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
@@ -29,15 +28,8 @@ OnWait = Callable[[str], None]
 _LAST_WAIT = 5.0
 
 
-@dataclass(frozen=True, slots=True)
 class NotRecorded(Exception):
-    """PostgreSQL cannot record a job right now, and no change was made.
-
-    Attributes:
-        problem: the reason.
-    """
-
-    problem: str
+    """PostgreSQL cannot record a job right now, and no change was made."""
 
 
 async def start_and_run(

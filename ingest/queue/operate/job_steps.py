@@ -98,13 +98,13 @@ class JobSteps:
 
     async def _begin(self, known: StepRecord) -> StepRecord:
         with translated():
-            found: Any = await self._client.get(self._record)
-            if found is not None:
-                done, gone, after = found.decode().split(" ", 2)
-                return StepRecord(after, int(done), int(gone))
             text = f"{known.done} {known.gone} {known.after}"
-            await self._client.set(self._record, text, ex=_KEPT_SECONDS)
-            return known
+            # Another process that holds the lease no more may still run the job.
+            if await self._client.set(self._record, text, ex=_KEPT_SECONDS, nx=True):
+                return known
+            found: Any = await self._client.get(self._record)
+            done, gone, after = found.decode().split(" ", 2)
+            return StepRecord(after, int(done), int(gone))
 
     async def _forget(self) -> None:
         with translated():

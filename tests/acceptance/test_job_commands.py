@@ -1,0 +1,49 @@
+"""`ingest job …` and `ingest dead groups` as real processes."""
+
+import json
+
+from acceptance.dead_lettering import StoredDeadLetters, lines
+from dead_letter_entries import dead_fields
+from http_api import NOWHERE
+from support import Cli
+
+
+def test_a_group_is_shown_and_replayed_as_a_job(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add(*(dead_fields(f"a{n}", "rejected", error=f"HTTP 422: order {n} is unknown") for n in range(5)))
+    dead_lettered.add(dead_fields("b"))
+
+    groups = cli.run("dead", "groups")
+    as_json = lines(cli.run("dead", "groups", "--text", "unknown", "--json").stdout)
+    counted = cli.run("dead", "replay", "--shape", "HTTP 422: order N is unknown", "--dry-run")
+    replayed = cli.run("dead", "replay", "--shape", "HTTP 422: order 9 is unknown", "--yes")
+    listed = cli.run("job", "list")
+    shown = json.loads(cli.run("job", "show", "1").stdout)
+
+    first, second = [line.split() for line in groups.stdout.splitlines()[1:3]]
+    assert (first[:2], second[:2]) == (["5", "rejected"], ["1", "not_found"])
+    assert [(each["count"], each["shape"]) for each in as_json] == [(5, "HTTP 422: order N is unknown")]
+    assert counted.stdout == "would replay 5 dead letters: 5 rejected\n"
+    assert replayed.stdout == "replayed 5 dead letters: 5 rejected\n"
+    assert "dead_letters.replay" in listed.stdout
+    assert (shown["state"], shown["done"], shown["total"]) == ("done", 5, 5)
+    assert shown["selection"]["shape"] == "HTTP 422: order 9 is unknown"
+
+
+def test_a_job_that_has_ended_is_neither_cancelled_nor_resumed(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add(dead_fields("a"), dead_fields("b"))
+    assert cli.run("dead", "drop", "--all", "--yes").returncode == 0
+
+    refused = [cli.run("job", change, number) for change in ("cancel", "resume") for number in ("1", "99")]
+
+    assert [done.returncode for done in refused] == [1, 1, 1, 1]
+    assert refused[0].stderr == "ingest: the job 1 is done, so it cannot be cancelled\n"
+    assert refused[3].stderr == "ingest: there is no job 99: see `ingest job list`\n"
+
+
+def test_without_postgresql_dead_letters_are_replayed_without_a_job(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add(dead_fields("a"), dead_fields("b"))
+
+    done = cli.run("dead", "replay", "--all", "--yes", env={"INGEST_POSTGRES_DSN": NOWHERE})
+
+    assert (done.returncode, done.stdout) == (0, "replayed 2 dead letters: 2 not_found\n")
+    assert "PostgreSQL cannot record this change as a job" in done.stderr
