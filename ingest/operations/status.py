@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState, total_of
-from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
+from ingest.domain.errors import QueueUnavailable, StoreLocked, Unavailable, UserError
 from ingest.operations.backends import Backends
 from ingest.operations.controls import limits_as_object
 from ingest.operations.pauses import as_object as pause_as_object
@@ -81,6 +81,8 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
         errors["redis"] = str(error)
     try:
         orders = await overview(sources[0].postgres_dsn)
+    except StoreLocked:
+        errors["postgres"] = "another transaction has locked the table of orders, see `ingest doctor`"
     except (Unavailable, UserError) as error:
         errors["postgres"] = str(error)
     found = []

@@ -90,5 +90,10 @@ def lines_of(settings: "Sequence[ListedSetting]", width: int, *, with_about: boo
         yield f"{name:<{names}}  {value}".rstrip()
         for text in (*([] if origin == DEFAULT else [f"from {origin}"]), *about):
             yield from textwrap.wrap(
-                text, width, initial_indent="    ", subsequent_indent="    ", break_long_words=False
+                text,
+                width,
+                initial_indent="    ",
+                subsequent_indent="    ",
+                break_long_words=False,
+                break_on_hyphens=False,
             )

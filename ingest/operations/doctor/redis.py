@@ -88,7 +88,7 @@ def _no_writes(facts: RedisFacts) -> Finding:
     elif facts.info.get("cluster_enabled"):
         advice = "write redis+cluster://host:6379 in INGEST_REDIS_URL"
     elif "maxmemory" in words:
-        advice = "give it more memory (maxmemory), or let workers process the backlog. Until then, producers wait"
+        advice = "give it more memory (maxmemory), let workers process the backlog, or export and drop dead letters"
     elif "RDB" in words or "AOF" in words or "disk" in words.lower():
         advice = "free space on its disk, or repair it: Redis cannot save its data"
     elif "replicas" in words.lower():
