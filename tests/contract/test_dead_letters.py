@@ -23,6 +23,7 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
+from ingest.queue.operate.job_steps import JobSteps, StepRecord
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.queue.redis.scripts import load
 
@@ -566,6 +567,21 @@ async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: 
         change = await dead.drop(EVERYTHING)
 
     assert (change, told) == (Change(PAGE + 50, 0), [])
+    assert await own_redis.xlen(keys.dead) == 0
+
+
+async def test_a_job_that_drops_makes_room_in_a_redis_that_is_out_of_memory(own_redis: Redis) -> None:
+    told: list[str] = []
+    keys = Keys.of("orders")
+    entries = await dead_letter(own_redis, keys, map(dead_fields, names(3)))
+    await own_redis.config_set("maxmemory", 1)
+
+    steps = JobSteps(own_redis, "orders", 7, on_wait=told.append)
+    await steps.begin(StepRecord())
+    done = await steps.drop(entries, entries[-1])
+    await steps.forget()
+
+    assert (done, told) == (StepRecord(entries[-1], 3, 0), [])
     assert await own_redis.xlen(keys.dead) == 0
 
 

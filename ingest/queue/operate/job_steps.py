@@ -14,7 +14,7 @@ from redis.commands.core import AsyncScript
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.redis.connection import translated
-from ingest.queue.redis.scripts import load_step
+from ingest.queue.redis.scripts import load, load_step
 
 MOST_IN_STEP = 50
 """Entries of one step. With usual entries, it takes Redis a millisecond or two."""
@@ -55,6 +55,7 @@ class JobSteps:
         self._record = f"{self._keys.records}job:{job}"
         self._group = group
         self._call = RepeatedCalls(on_wait).call
+        self._keep = load(client, "keep_job_record")
         self._replay = load_step(client, "replay")
         self._drop = load_step(client, "drop")
         self._run_now = load_step(client, "run_retries")
@@ -100,7 +101,7 @@ class JobSteps:
         with translated():
             text = f"{known.done} {known.gone} {known.after}"
             # Another process that holds the lease no more may still run the job.
-            if await self._client.set(self._record, text, ex=_KEPT_SECONDS, nx=True):
+            if await self._keep([self._record], [text, _KEPT_SECONDS, "NX"]):
                 return known
             found: Any = await self._client.get(self._record)
             done, gone, after = found.decode().split(" ", 2)
@@ -109,7 +110,7 @@ class JobSteps:
     async def _forget(self) -> None:
         with translated():
             # Not deleted, because users of Redis with the least privileges may only set records.
-            await self._client.set(self._record, "0 0 ", ex=1)
+            await self._keep([self._record], ["0 0 ", 1])
 
 
 async def _call(script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
