@@ -6,7 +6,7 @@ import secrets
 
 from ingest.api.console.console import Console
 from ingest.api.console.forwarded_users import ForwardedUsers
-from ingest.api.console.operating import EntryViews
+from ingest.api.console.operating import BulkParts
 from ingest.api.console.sessions import Sessions
 from ingest.api.console.visitors import Visitors
 from ingest.api.http.admitting import Admission
@@ -55,7 +55,7 @@ def console_of(
         connections.sources,
         Snapshots(connections.redis, listed, pool=connections.pool),
         connections.controls,
-        EntryViews(connections.groups, connections.counts, connections.job_runs),
+        BulkParts(connections.groups, connections.counts, connections.job_runs.decoders, connections.job_runs),
     )
 
 

@@ -55,11 +55,11 @@ async def test_a_paused_source_processes_no_order_until_it_is_resumed(
     await eventually(lambda: is_stored(deployment, CALM, "held-1"))
 
 
-async def test_the_limits_of_a_source_are_changed_and_reset(deployment: Deployment, signed_in: SignIn) -> None:
+async def test_the_limits_of_a_source_are_changed_and_reset(signed_in: SignIn) -> None:
     visitor = await signed_in("operate")
     path = address("/sources/tune", source=CALM)
     await visitor.goto(path)
-    await visitor.in_each_size("tune")
+    await visitor.assert_accessible()
     await visitor.fill("Concurrency", "7")
     await visitor.press("Change")
 
@@ -77,7 +77,7 @@ async def test_a_drained_process_begins_no_orders_until_it_is_undone(deployment:
     await visitor.press("Drain")
     path = visitor.page.url.partition("/console")[2]
     async with undone(visitor, f"/console{path}", "Undo the drain"):
-        await visitor.in_each_size("drain")
+        await visitor.assert_accessible()
         await visitor.fill("Reason", "a look at its memory")
         await visitor.press("Drain")
         assert "begin no more orders" in await visitor.page.inner_text("[role=status]")

@@ -14,6 +14,7 @@ SignIn = Callable[..., Awaitable[Visitor]]
 LISTED = ("536400", "536401", "536402")
 ERASED = ("536415", "536416")
 REFETCHED = "536420"
+WRONG = ("536437", "536438")
 
 
 def address(path: str, **query: str) -> str:
@@ -33,7 +34,7 @@ async def test_an_operator_finds_lists_and_opens_orders_by_keyboard(deployment: 
     await visitor.in_each_size("order")
     await visitor.press("Document")
     assert f'"id": "{LISTED[1]}"' in await visitor.page.inner_text("pre")
-    await visitor.in_each_size("document")
+    await visitor.assert_accessible()
 
 
 async def test_a_reader_sees_masked_customers_no_actions_and_no_documents(deployment: Deployment, visit: Visit) -> None:
@@ -71,6 +72,36 @@ async def test_an_order_is_fetched_again(deployment: Deployment, signed_in: Sign
     await eventually(is_fetched)
 
 
+async def test_the_orders_of_a_filter_are_remapped_and_fetched_again(deployment: Deployment, signed_in: SignIn) -> None:
+    scene = deployment.scenes[CALM]
+    await deployment.enqueue(CALM, *WRONG)
+    await deployment.finished(CALM)
+    status = "UPDATE orders SET status = 'wrong' WHERE source = $1 AND order_id = ANY ($2::text[])"
+    await scene.sql(status, CALM, [*WRONG])
+    visitor = await signed_in("operate")
+
+    await visitor.goto(address("/orders", source=CALM, prefix=WRONG[0][:5], status="wrong"))
+    await visitor.press("Remap all that match…")
+    assert "2 would change" in await visitor.page.inner_text("[role=status]")
+    assert ["status", "2", WRONG[0], "wrong", "placed"] == await visitor.page.locator("tbody tr > *").all_inner_texts()
+    await visitor.in_each_size("remap")
+    await visitor.press("Remap 2 orders")
+    await visitor.page.locator("[data-live] .badge.good", has_text="done").wait_for()
+    rows = await scene.sql(
+        "SELECT status FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])", CALM, [*WRONG]
+    )
+    assert [row["status"] for row in rows] == ["placed"] * 2
+
+    await scene.sql(status, CALM, [*WRONG])
+    await visitor.goto(address("/orders/enqueue", source=CALM, status="wrong"))
+    await visitor.press("Fetch again 2 orders")
+
+    async def is_mended() -> bool:
+        return not await scene.sql("SELECT FROM orders WHERE source = $1 AND status = 'wrong'", CALM)
+
+    await eventually(is_mended)
+
+
 async def test_the_orders_of_a_customer_are_erased_after_a_preview(deployment: Deployment, signed_in: SignIn) -> None:
     scene = deployment.scenes[CALM]
     await deployment.enqueue(CALM, *ERASED)
@@ -78,10 +109,10 @@ async def test_the_orders_of_a_customer_are_erased_after_a_preview(deployment: D
     visitor = await signed_in("erase")
 
     await visitor.goto(address("/orders", source=CALM, prefix="53641"))
-    await visitor.press("Erase these…")
+    await visitor.press("Erase all that match…")
     assert "Erase 2 orders" in await visitor.page.inner_text("h1")
     assert (await scene.sql("SELECT count(*) FROM erased_orders WHERE source = $1", CALM))[0][0] == 0
-    await visitor.in_each_size("erase")
+    await visitor.assert_accessible()
     await visitor.press("Erase for good")
 
     assert "removed 2 rows" in await visitor.page.inner_text("[role=status]")

@@ -22,7 +22,7 @@ STORED = ["order 1", "order/2", "#3"]
 DEAD = [f"gone-{number}" for number in range(20)]
 PATHS = (
     "/orders", "/orders?status=placed&stored_from=2026-01-01T00:00:00&attribute=a=b", "/orders/show?id=%233", "/orders/show?source=&id=order/2",
-    "/orders/document?id=order/2", "/orders/refetch?id=order/2", "/orders/erase", "/orders/erase?id=order/2", "/orders/erase?prefix=order",
+    "/orders/document?id=order/2", "/orders/refetch?id=order/2", "/orders/erase", "/orders/erase?id=order/2", "/orders/erase?prefix=order", "/orders/enqueue", "/orders/enqueue?prefix=order", "/orders/remap?prefix=order", "/orders/remap?prefix=none",
     "/dead-letters", "/dead-letters?source=&text=gone-1", "/dead-letters?reason=not_found&shape=HTTP+404", "/dead-letters/replay",
     "/dead-letters/drop?text=gone-1", "/dead-letters/export", "/dead-letters/export?format=csv&text=gone-1", "/retries", "/retries?text=x",
     "/retries/run-now", "/retries/dead-letter?reason=timeout", "/jobs", "/sources/backfills", "/sources/pause", "/sources/resume",

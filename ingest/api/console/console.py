@@ -6,7 +6,7 @@ from aiohttp import web
 
 from ingest.api.console.frame import ROOT, Frame
 from ingest.api.console.live import LiveData
-from ingest.api.console.operating import EntryViews, operating_pages
+from ingest.api.console.operating import BulkParts, operating_pages
 from ingest.api.console.pages.audit import AuditPages
 from ingest.api.console.pages.help import HelpPages
 from ingest.api.console.pages.login import LoginPages
@@ -38,7 +38,7 @@ class Console:
         sources: the connections of each source.
         snapshots: the state of all sources.
         access: to the controls.
-        entries: of dead letters and retries.
+        bulk: for many entries or orders.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Console:
         sources: Mapping[str, SourceConnections],
         snapshots: Snapshots,
         access: ControlAccess,
-        entries: EntryViews,
+        bulk: BulkParts,
     ) -> None:
         self._visitors = visitors
         self._settings = settings
@@ -57,7 +57,7 @@ class Console:
         self._sources = sources
         self._snapshots = snapshots
         self._access = access
-        self._entries = entries
+        self._bulk = bulk
 
     def routes(self, limits: BodyLimits, is_stopping: Callable[[], bool]) -> Sequence[Route]:
         """Return all routes.
@@ -76,7 +76,7 @@ class Console:
             *AuditPages(frame, self._access.pool, self._settings_of).pages(),
             *SettingsPages(frame, self._settings, self._settings_of).pages(),
             *HelpPages(frame).pages(),
-            *operating_pages(frame, live, self._sources, self._settings_of, self._access, self._entries),
+            *operating_pages(frame, live, self._sources, self._settings_of, self._access, self._bulk),
         ]
         login = LoginPages(frame, self._visitors, limits)
         all_pages = [*pages, *login.pages(), *live.pages()]

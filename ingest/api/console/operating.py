@@ -10,6 +10,7 @@ from ingest.api.console.pages.draining import DrainingPages
 from ingest.api.console.pages.jobs import JobPages
 from ingest.api.console.pages.orders.order_changes import OrderChangePages
 from ingest.api.console.pages.orders.order_detail import OrderDetailPages
+from ingest.api.console.pages.orders.order_jobs import OrderJobPages
 from ingest.api.console.pages.orders.order_list import OrderListPages
 from ingest.api.console.pages.pausing import PausingPages
 from ingest.api.console.pages.queues.dead_letters import DeadLetterPages
@@ -20,21 +21,24 @@ from ingest.api.source_connections import SourceConnections
 from ingest.operations.control_access import ControlAccess
 from ingest.operations.entry_counts import EntryCounts
 from ingest.operations.group_surveys import GroupSurveys
+from ingest.operations.jobs.orders import OpenDecoder
 from ingest.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class EntryViews:
-    """The parts that the pages about dead letters and retries use.
+class BulkParts:
+    """The parts that the pages about many entries or orders use.
 
     Attributes:
-        groups: of all entries.
-        counts: of selected entries.
+        groups: of all dead letters and retries.
+        counts: of selected dead letters and retries.
+        decoders: open the mapping and the transform of each source, by its name.
         runs: runs the jobs that are requested here.
     """
 
     groups: GroupSurveys
     counts: EntryCounts
+    decoders: Mapping[str, OpenDecoder]
     runs: LooksForJobs
 
 
@@ -44,7 +48,7 @@ def operating_pages(
     sources: Mapping[str, SourceConnections],
     settings: Mapping[str, Settings],
     access: ControlAccess,
-    entries: EntryViews,
+    bulk: BulkParts,
 ) -> Sequence[Page]:
     """Return these pages.
 
@@ -54,15 +58,16 @@ def operating_pages(
         sources: the connections of each source.
         settings: of each source.
         access: to the controls, and to the database.
-        entries: of dead letters and retries.
+        bulk: for many entries or orders.
     """
     return [
         *OrderListPages(frame, sources).pages(),
         *OrderDetailPages(frame, sources).pages(),
         *OrderChangePages(frame, sources, access).pages(),
-        *DeadLetterPages(frame, live, sources, entries.groups).pages(),
-        *RetryPages(frame, live, sources, entries.groups).pages(),
-        *EntryChangePages(frame, live, sources, entries.counts, entries.runs).pages(),
+        *DeadLetterPages(frame, live, sources, bulk.groups).pages(),
+        *RetryPages(frame, live, sources, bulk.groups).pages(),
+        *EntryChangePages(frame, live, sources, bulk.counts, bulk.runs).pages(),
+        *OrderJobPages(frame, sources, access, bulk.decoders, bulk.runs).pages(),
         *JobPages(frame, live, access).pages(),
         *PausingPages(frame, access, settings).pages(),
         *DrainingPages(frame, access).pages(),

@@ -68,10 +68,14 @@ class OrderChangePages:
             return await self._preview(
                 visit, "orders/erase.html", source, ids[:MOST_ORDERS], has_more=len(ids) > MOST_ORDERS
             )
+        choices = [(name, name) for name in names] if len(names) > 1 else []
+        if selection.is_everything:
+            return self._frame.render(visit, "orders/choose_erased.html", choices=choices)
         return self._frame.render(
             visit,
-            "orders/choose_erased.html",
-            choices=[(name, name) for name in names] if len(names) > 1 else [],
+            "orders/choose_source.html",
+            path="/orders/erase",
+            choices=choices,
             values=values_of(selection),
             criteria=described(selection),
         )

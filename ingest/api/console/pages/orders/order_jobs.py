@@ -1,0 +1,136 @@
+"""Fetches or remaps the stored orders of a filter by a job, after a preview."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from ingest.api.console.forms import Form
+from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.inputs import inputs_of, number_in, source_in
+from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
+from ingest.api.console.templating import url
+from ingest.api.http.failures import as_problems
+from ingest.api.http.requests import while_connected
+from ingest.api.operations.job_routes import LooksForJobs
+from ingest.api.source_connections import SourceConnections
+from ingest.domain.api_key import Scope
+from ingest.domain.jobs import JobKind
+from ingest.domain.orders.order_filter import OrderFilter
+from ingest.operations import jobs as operations
+from ingest.operations.control_access import ControlAccess
+from ingest.operations.jobs.orders import OpenDecoder, order_request
+from ingest.operations.order_list import count_orders
+from ingest.operations.remap_preview import preview_remap
+
+# Orders that a preview rebuilds from their documents.
+_SAMPLE = 50
+# Seconds that a page waits for the number of orders.
+_COUNT_SECONDS = 0.3
+
+
+class OrderJobPages:
+    """`/console/orders/enqueue` and `/console/orders/remap`.
+
+    Args:
+        frame: renders them.
+        sources: the connections of each source.
+        access: to the database.
+        decoders: open the mapping and the transform of each source, by its name.
+        runs: runs the jobs that are requested here.
+    """
+
+    def __init__(
+        self,
+        frame: Frame,
+        sources: Mapping[str, SourceConnections],
+        access: ControlAccess,
+        decoders: Mapping[str, OpenDecoder],
+        runs: LooksForJobs,
+    ) -> None:
+        self._frame = frame
+        self._sources = sources
+        self._access = access
+        self._decoders = decoders
+        self._runs = runs
+
+    def pages(self) -> Sequence[Page]:
+        """The pages."""
+        return [
+            Page("GET", "/orders/enqueue", self._preview_enqueue, Scope.OPERATE),
+            Page("POST", "/orders/enqueue", self._enqueue, Scope.OPERATE),
+            Page("GET", "/orders/remap", self._preview_remap, Scope.OPERATE),
+            Page("POST", "/orders/remap", self._remap, Scope.OPERATE),
+        ]
+
+    async def _preview_enqueue(self, visit: Visit) -> web.StreamResponse:
+        return await self._preview(visit, JobKind.ENQUEUE)
+
+    async def _preview_remap(self, visit: Visit) -> web.StreamResponse:
+        return await self._preview(visit, JobKind.REMAP)
+
+    async def _enqueue(self, visit: Visit) -> web.StreamResponse:
+        return await self._start(visit, JobKind.ENQUEUE)
+
+    async def _remap(self, visit: Visit) -> web.StreamResponse:
+        return await self._start(visit, JobKind.REMAP)
+
+    async def _preview(self, visit: Visit, kind: JobKind) -> web.StreamResponse:
+        form = inputs_of(visit)
+        selection = filter_in(form)
+        names = visit.permitted(sorted(self._sources))
+        values = values_of(selection)
+        if len(names) > 1 and not form.text("source"):
+            return self._frame.render(
+                visit,
+                "orders/choose_source.html",
+                path=_path_of(kind),
+                choices=[(name, name) for name in names],
+                values=values,
+                criteria=described(selection),
+            )
+        source = self._source_in(visit, form)
+        with as_problems():
+            total = await self._count(source, selection)
+            report = None
+            if kind is JobKind.REMAP:
+                backends, decoder = self._access.sources[source], self._decoders[source]
+                previewing = preview_remap(backends, selection, decoder, sample=_SAMPLE)
+                report = await while_connected(visit.request, previewing)
+        return self._frame.render(
+            visit,
+            "orders/job.html",
+            path=_path_of(kind),
+            is_remap=kind is JobKind.REMAP,
+            source=source,
+            criteria=described(selection),
+            values={**values, "source": source},
+            total=total,
+            report=report,
+            cancel=url(f"{ROOT}/orders", **values, source=source),
+        )
+
+    async def _count(self, source: str, selection: OrderFilter) -> int | None:
+        try:
+            async with asyncio.timeout(_COUNT_SECONDS):
+                return await count_orders(self._access.sources[source], selection)
+        except TimeoutError:
+            return None
+
+    async def _start(self, visit: Visit, kind: JobKind) -> web.StreamResponse:
+        source = self._source_in(visit, visit.form)
+        total = number_in(visit.form, "total", "Total", 0, 1e12)
+        rate = number_in(visit.form, "rate", "Limit", 0.001, 1_000_000)
+        request = order_request(kind, filter_in(visit.form), total=None if total is None else int(total), rate=rate)
+        connections = self._sources[source]
+        with as_problems():
+            added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
+        self._runs.look()
+        return self._frame.redirect(visit, url("/jobs/show", id=added.id))
+
+    def _source_in(self, visit: Visit, form: Form) -> str:
+        return source_in(visit, form, self._sources)
+
+
+def _path_of(kind: JobKind) -> str:
+    return "/orders/remap" if kind is JobKind.REMAP else "/orders/enqueue"
