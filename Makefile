@@ -160,6 +160,10 @@ rehearse-containers: .venv/ready  ## ten workers with 0.1 CPU and 256 MiB each u
 rehearse-hosts: .venv/ready  ## three hosts with 15 processes each, one of them cut off for a minute; root on Linux; ARGS="--burst 5000"
 	@cd tests && exec ../.venv/bin/python -m scale.three_hosts $(ARGS)
 
+.PHONY: rehearse-pause
+rehearse-pause: .venv/ready  ## pause one source of three, with 20 processes on three hosts; root on Linux; ARGS="--rate 60"
+	@cd tests && exec ../.venv/bin/python -m scale.pause_hosts $(ARGS)
+
 .PHONY: rehearse-autoscaling
 rehearse-autoscaling: .venv/ready  ## workers by KEDA's manifest and a real Prometheus, from none to none; root on Linux; ARGS="--speed 4"
 	@cd tests && exec ../.venv/bin/python -m scale.autoscaling $(ARGS)

@@ -55,7 +55,7 @@ class ApiStats:
     """The counters of the external API since its start or the last reset.
 
     Attributes:
-        first_request: Unix time, or None before the first request.
+        first_request, last_request: Unix times, or None before the first request.
         by_status: responses by HTTP status, or `reset`.
         by_id: requests by order ID, if requested.
     """
@@ -66,12 +66,13 @@ class ApiStats:
     first_request: float | None
     by_status: dict[str, int]
     by_id: dict[str, int]
+    last_request: float | None = None
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
         """Read the response to GET /stats."""
         counts: dict[str, Any] = json.loads(body)
-        first = counts["first_request"]
+        first, last = counts["first_request"], counts["last_request"]
         return cls(
             counts["requests"],
             counts["concurrency"],
@@ -79,6 +80,7 @@ class ApiStats:
             None if first is None else float(first["unix"]),
             counts["by_status"],
             counts["by_id"],
+            None if last is None else float(last["unix"]),
         )
 
     @property
