@@ -92,7 +92,8 @@ class SourceControls:
         pause = controls.pause_of(self._source, now)
         drained = controls.drain_of(process) is not None
         self.reason = "the source is paused" if pause else "the process is drained" if drained else ""
-        self.holds_list = drained or (pause is not None and pause.holds_polls)
+        # Not by a drain, because a process that has the turn to read the list would keep it from the others.
+        self.holds_list = pause is not None and pause.holds_polls
         (self.paused if self.reason else self.resumed).set()
         (self.resumed if self.reason else self.paused).clear()
         if _limits(controls.tunings.get(self._source)) != _limits(self.tuning):

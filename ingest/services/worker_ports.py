@@ -31,6 +31,7 @@ from ingest.flow.ports import (
     Upstream,
 )
 from ingest.flow.read.reader import BLOCK
+from ingest.process.lifecycle import allow_connections
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.count_reports import CountReports
 from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
@@ -163,7 +164,9 @@ async def open_ports(
         consumer = await until_ready("redis", open_consumer)
         followed = await follow_controls(settings, connections, name, clock) if shared is None else shared.controls
         controls = followed.of(source.name)
-        source = source.tuned(controls.tuning)
+        if controls.tuning is not None:
+            source = source.tuned(controls.tuning)
+            allow_connections(settings.concurrency + source.concurrency, "ingest tune")
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
         # With a quota, other processes receive a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
