@@ -22,7 +22,8 @@ _LONGEST_NAME = 100
 
 def drain(
     target: Annotated[
-        str | None, typer.Argument(help="A host, or a process as `ingest status` names it.", metavar="HOST|PROCESS")
+        str | None,
+        typer.Argument(help="A host, or a process as `ingest status` names it.", metavar="HOST|PROCESS", hidden=True),
     ] = None,
     *,
     undo: Annotated[bool, typer.Option("--undo", help="Let them begin orders again.")] = False,

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def log_level(
-    level: Annotated[str | None, typer.Argument(help=f"One of {', '.join(LOG_LEVELS)}.", metavar="LEVEL")] = None,
+    level: Annotated[
+        str | None, typer.Argument(help=f"One of {', '.join(LOG_LEVELS)}.", metavar="LEVEL", hidden=True)
+    ] = None,
     *,
     host: Annotated[str, typer.Option(help="Only the workers on this host. Defaults to all.", metavar="HOST")] = "",
     reset: Annotated[bool, typer.Option("--reset", help="Return to INGEST_LOG_LEVEL.")] = False,
