@@ -30,7 +30,7 @@ def log_level(
 ) -> None:
     """Change the log level of running workers.
 
-    The workers follow within seconds. The change survives restarts and applies until `--reset`. A level for a host takes precedence
+    LEVEL is debug, info, warning or error. The workers follow within seconds. The change survives restarts and applies until `--reset`. A level for a host takes precedence
     over the level for all hosts. Without a level, the command shows the changed levels.
 
     Examples:
