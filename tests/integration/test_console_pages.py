@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from html import unescape
 
 import pytest
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, ClientSession, CookieJar
 from dead_letter_entries import dead_fields
 from http_api import Api, running_api
 from integration.scene import Scene
@@ -119,3 +120,30 @@ async def test_a_form_without_its_token_changes_nothing(api: Api) -> None:
             assert response.status == 403, path
 
     assert (await get(api, "/orders/show?id=order+1"))[0].status == 200
+
+
+async def test_a_backfill_is_previewed_started_cancelled_and_resumed(redis_url: str, dsn: str, queue_name: str) -> None:
+    listed = '{"url": "http://127.0.0.1:1/orders?since={since}", "next": "page", "size": 10}'
+    settings = {"upstream_url": "http://127.0.0.1:1/{order_id}", "order_list": listed, "poll": 60.0}
+    async with (
+        running_api(redis_url, dsn, queue_name, **settings) as running,
+        # A client keeps no cookies of an address by default. One of them contains the message for the next page.
+        ClientSession(cookie_jar=CookieJar(unsafe=True)) as http,
+    ):
+        api = replace(running, http=http)
+        _, shown = await get(api, "/sources/backfills")
+        _, preview = await get(api, "/sources/backfills/start?since=2026-01-01T00:00&until=2026-02-01T00:00&rate=5")
+        assert "There are no backfills." in (await get(api, "/sources/backfills"))[1]
+        fields = {"source": "", "since": "2026-01-01T00:00:00", "until": "2026-02-01T00:00:00", "rate": "5.0"}
+        status, started = await post(api, "/sources/backfills/start", preview, **fields)
+        _, again = await post(api, "/sources/backfills/start", preview, **fields)
+        _, cancelled = await post(api, "/jobs/cancel", preview, id="1")
+        _, resumed = await post(api, "/jobs/resume", preview, id="1")
+
+    assert "has not been read yet" in shown
+    assert status == 200
+    assert "waits for a worker process" in started
+    assert "is unfinished" in again
+    assert "Changes that it has made stay" in cancelled
+    assert "Resume the job" in cancelled
+    assert "Cancel the job" in resumed
