@@ -203,6 +203,10 @@ class Orders:
         """
         return await self._lister.page(selection, after, limit)
 
+    async def count(self, selection: OrderFilter) -> int:
+        """Count the stored orders that match. Errors as for `page`."""
+        return await self._lister.count(selection)
+
     async def erase(self, order_id: str, actor: str) -> Erased:
         """Erase an order permanently. See `erase`."""
         async with self._erasing:

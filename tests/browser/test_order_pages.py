@@ -85,7 +85,8 @@ async def test_the_orders_of_a_filter_are_remapped_and_fetched_again(deployment:
     assert "2 would change" in await visitor.page.inner_text("[role=status]")
     assert ["status", "2", WRONG[0], "wrong", "placed"] == await visitor.page.locator("tbody tr > *").all_inner_texts()
     await visitor.in_each_size("remap")
-    await visitor.press("Remap 2 orders")
+    # Counting may take too long on a slow machine.
+    await visitor.press("Remap (2|many) orders")
     await visitor.page.locator("[data-live] .badge.good", has_text="done").wait_for()
     rows = await scene.sql(
         "SELECT status FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])", CALM, [*WRONG]
@@ -94,7 +95,7 @@ async def test_the_orders_of_a_filter_are_remapped_and_fetched_again(deployment:
 
     await scene.sql(status, CALM, [*WRONG])
     await visitor.goto(address("/orders/enqueue", source=CALM, status="wrong"))
-    await visitor.press("Fetch again 2 orders")
+    await visitor.press("Fetch again (2|many) orders")
 
     async def is_mended() -> bool:
         return not await scene.sql("SELECT FROM orders WHERE source = $1 AND status = 'wrong'", CALM)

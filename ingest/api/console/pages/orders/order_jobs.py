@@ -15,12 +15,12 @@ from ingest.api.http.requests import while_connected
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
+from ingest.domain.errors import StoreTooSlow
 from ingest.domain.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations import jobs as operations
 from ingest.operations.control_access import ControlAccess
 from ingest.operations.jobs.orders import OpenDecoder, order_request
-from ingest.operations.order_list import count_orders
 from ingest.operations.remap_preview import preview_remap
 
 # Orders that a preview rebuilds from their documents.
@@ -113,8 +113,8 @@ class OrderJobPages:
     async def _count(self, source: str, selection: OrderFilter) -> int | None:
         try:
             async with asyncio.timeout(_COUNT_SECONDS):
-                return await count_orders(self._access.sources[source], selection)
-        except TimeoutError:
+                return await self._sources[source].orders.count(selection)
+        except (TimeoutError, StoreTooSlow):
             return None
 
     async def _start(self, visit: Visit, kind: JobKind) -> web.StreamResponse:
