@@ -1,0 +1,155 @@
+"""The situations of an operator who is on call, found and repaired on pages of the console."""
+
+from browser.console_operator import ConsoleOperator
+from dead_letter_entries import chunks, dead_fields
+from integration.scene import Scene, ids
+from on_call.stage import Stage
+from on_call.walks_orders import KINDS
+from redis.asyncio import Redis
+
+SHOP = "shop-de"
+_SOURCE = f"/sources/show?source={SHOP}"
+
+
+async def api_down(stage: Stage, operator: ConsoleOperator) -> None:
+    shop = stage.scene(SHOP)
+    async with stage.worker():
+        shop.api.behave(down="503")
+        await shop.enqueue(*ids(50))
+
+        await operator.sees("/", "circuit open")
+        await operator.sees(_SOURCE, "Circuit open: HTTP 503")
+        shop.api.behave(down=None)
+
+        await operator.sees(_SOURCE, "State running")
+        await stage.stores(SHOP, 50)
+    assert await shop.dead() == []
+
+
+async def api_slow(stage: Stage, operator: ConsoleOperator) -> None:
+    shop = stage.scene(SHOP)
+    async with stage.worker(concurrency=40):
+        await shop.enqueue(*ids(10))
+        shop.api.behave(latency="2")
+        stage.shops.write(**{SHOP: "concurrency = 2"})
+        await shop.enqueue(*ids(400, "late"))
+
+        await operator.sees(_SOURCE, r"2(\.\d+)? s on average")
+        await operator.press("Change limits")
+        await operator.fill("Concurrency", "40")
+        await operator.press("Change")
+        await operator.sees(_SOURCE, "changed to 40")
+        shop.api.behave(latency="0")
+        await stage.stores(SHOP, 410)
+        await operator.press("Change limits")
+        await operator.press("Use the configured limits")
+
+
+async def wrong_credential(stage: Stage, operator: ConsoleOperator) -> None:
+    stage.write("token", "old")
+    token = f'upstream.auth = "bearer"\nupstream.token_file = "{stage.folder / "token"}"'
+    stage.shops.write(**{SHOP: token})
+    shop = stage.scene(SHOP)
+    async with stage.worker():
+        shop.api.behave(token="new")
+        await shop.enqueue(*ids(50))
+
+        await operator.sees(_SOURCE, "Circuit open: HTTP 401: the external API rejects our credential")
+        with operator.other_tool("echo NEW > /run/secrets/shop-de"):
+            stage.write("token", "new")
+
+        await operator.sees(_SOURCE, "State running")
+        await stage.stores(SHOP, 50)
+    assert await shop.dead() == []
+
+
+async def database_down(stage: Stage, operator: ConsoleOperator) -> None:
+    async with stage.worker():
+        await stage.scene(SHOP).enqueue(*ids(50))
+        await stage.stores(SHOP, 50)
+        stage.servers.postgres.stop()
+        await stage.scene(SHOP).enqueue(*ids(50, "late"))
+
+        await operator.sees("/", r"PostgreSQL is unavailable\. .*")
+        with operator.other_tool("systemctl start postgresql"):
+            stage.servers.postgres.start()
+
+        await stage.stores(SHOP, 100)
+        await operator.sees("/", "(?s)^(?!.*PostgreSQL is unavailable).")
+
+
+async def many_dead_letters(stage: Stage, operator: ConsoleOperator) -> None:
+    shop, counts = stage.scene(SHOP), {}
+    async with Redis.from_url(shop.redis_url) as redis, stage.worker():
+        for reason, error, share in KINDS:
+            counts[reason] = count = round(30_000 * stage.size * share)
+            await _add_dead(
+                redis,
+                shop,
+                [dead_fields(f"{reason}-{n}", reason, error=error.replace("10", str(n % 90))) for n in range(count)],
+            )
+        await operator.sees("/dead-letters", rf"{sum(counts.values()):,} in 4 groups")
+        await operator.press("HTTP 404")
+        exported = await operator.downloads("Download as JSON lines")
+        await operator.press("Drop all that match…")
+        await operator.press(f"Drop {counts['not_found']:,}")
+        await operator.waits_for_job()
+        for reason in ("attempts_exhausted", "invalid_order", "transform_failed"):
+            await operator.open_page("/dead-letters")
+            await operator.press(f"Replay {counts[reason]} with .*")
+            await operator.press(f"Replay {counts[reason]:,}")
+            await operator.waits_for_job()
+
+        expected = sum(count for reason, count in counts.items() if reason != "not_found")
+        await stage.stores(SHOP, expected, within=300)
+    assert exported.count("\n") == counts["not_found"]
+    assert await stage.stored(SHOP) == expected
+    assert await shop.dead() == []
+
+
+async def many_retries(stage: Stage, operator: ConsoleOperator) -> None:
+    shop, orders = stage.scene(SHOP), ids(int(3_000 * stage.size) + 50)
+    async with stage.worker():
+        shop.api.behave(error_rate=0.5, error_status=500)
+        await shop.enqueue(*orders)
+
+        await operator.sees("/retries", r"HTTP 500 http_status")
+        shop.api.behave(error_rate=0.0)
+        await operator.open_page(f"/retries?source={SHOP}&reason=http_status")
+        await operator.press("Run all that match now…")
+        await operator.press(r"Run now [\d,]+")
+        await operator.waits_for_job()
+
+        await stage.stores(SHOP, len(orders))
+    assert await shop.dead() == []
+
+
+async def erased_customer(stage: Stage, operator: ConsoleOperator) -> None:
+    shop = stage.scene(SHOP)
+    async with stage.worker():
+        await shop.enqueue(*ids(200))
+        await stage.stores(SHOP, 200)
+        rows = await shop.sql(
+            "SELECT customer_id, count(*) FROM orders WHERE customer_id <> '' GROUP BY 1 ORDER BY 2 DESC"
+        )
+        customer, count = rows[0]
+        erased = await shop.sql("SELECT order_id FROM orders WHERE customer_id = $1", customer)
+
+        await operator.open_page(f"/orders?source={SHOP}")
+        await operator.fill("Customer", customer)
+        await operator.press("Filter")
+        await operator.press("Erase these…")
+        await operator.press("Erase for good")
+        await operator.sees(f"/orders?source={SHOP}&customer_id={customer}", "No stored order matches")
+        await shop.enqueue(*(row[0] for row in erased))
+
+        await shop.finished()
+    assert await stage.stored(SHOP) == 200 - count
+
+
+async def _add_dead(redis: Redis, shop: Scene, entries: list[dict[str, str]]) -> None:
+    for chunk in chunks(entries):
+        async with redis.pipeline(transaction=False) as pipe:
+            for fields in chunk:
+                pipe.xadd(shop.keys.dead, fields)  # type: ignore[arg-type]
+            await pipe.execute()
