@@ -200,14 +200,15 @@ def _named(command: bytes) -> str:
 def _scripts() -> dict[str, str]:
     """The names of all scripts by their SHA-1."""
     names = [file.name.removesuffix(".lua") for file in files("ingest.queue.lua").iterdir() if file.name[0] != "_"]
-    texts = {
-        f"{name}{kind}": make(name, has_xnack=has_xnack)
+    kinds = (("", script_text), (" (combined)", combined_text))
+    texts = [
+        (f"{name}{kind}", make(name, has_xnack=has_xnack))
         for name in names
         for has_xnack in (False, True)
-        for kind, make in (("", script_text), (" (combined)", combined_text))
-    }
-    texts |= {f"{name} (step)": step_text(name) for name in names}
-    return {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(): name for name, text in texts.items()}
+        for kind, make in kinds
+    ]
+    texts += [(f"{name} (step)", step_text(name)) for name in names]
+    return {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(): name for name, text in texts}
 
 
 @asynccontextmanager
