@@ -162,7 +162,7 @@ class FollowedControls:
             # Another call may have read them while this one waited.
             if self._clock() - self._read_at <= older_than:
                 return
-            self._read_at = self._clock()
+            began_at = self._clock()
             try:
                 async with asyncio.timeout(_LONGEST_READING):
                     self._controls = await self._read(self._controls)
@@ -170,9 +170,13 @@ class FollowedControls:
                 if not self._is_unavailable:
                     log_unavailable(_log, "controls_unavailable", error)
                 self._is_unavailable = True
+                # Requests do not wait again for a server that does not respond.
+                self._read_at = self._clock()
             else:
                 self._is_unavailable = False
-        self._apply()
+                # Not before the reply, because other requests begin by these controls from then on.
+                self._read_at = began_at
+            self._apply()
 
     def _apply(self) -> None:
         now = self._now()

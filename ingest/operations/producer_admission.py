@@ -6,6 +6,7 @@ Programs that write to Redis themselves are not rejected. Their orders wait in t
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -65,13 +66,12 @@ class ProducerAdmission:
         async with self._turn:
             if self._clock() - self._read_at <= _RECENT:
                 return
-            self._read_at = self._clock()
-            try:
+            # If Redis is unavailable, the order cannot be enqueued either. A producer may lack the right to the record.
+            with suppress(QueueUnavailable, TimeoutError):
                 async with asyncio.timeout(_LONGEST_READING):
                     self._controls = await self._record.read(self._controls)
-            except (QueueUnavailable, TimeoutError):
-                # If Redis is unavailable, the order cannot be enqueued either. A producer may lack the right to the record.
-                return
+            # After the reply, so that concurrent orders wait for it.
+            self._read_at = self._clock()
 
 
 class TryEnqueues(Protocol):

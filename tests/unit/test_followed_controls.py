@@ -21,6 +21,7 @@ class Record:
         self.controls = Controls()
         self.is_available = True
         self.readings = 0
+        self.seconds = 0.0
         self.levels: list[LogLevel | None] = []
         self.followed = FollowedControls(
             self.read, PROCESS, lambda: SINCE + timedelta(seconds=now()), self.levels.append, clock=now
@@ -29,6 +30,7 @@ class Record:
     async def read(self, known: Controls) -> Controls:
         del known
         self.readings += 1
+        await asyncio.sleep(self.seconds)
         if not self.is_available:
             raise QueueUnavailable("connection refused")
         return self.controls
@@ -50,6 +52,53 @@ async def test_no_request_begins_two_seconds_after_a_pause() -> None:
     with pytest.raises(NotSent, match="the source is paused"):
         await shop.admit()
     await other.admit()
+
+
+@virtual_time
+async def test_requests_wait_for_the_reading_that_another_one_has_begun() -> None:
+    record = Record()
+    shop, other = record.followed.of("shop"), record.followed.of("other")
+    await shop.admit()
+    record.pause("shop", "other")
+    record.seconds = 0.5
+    await asyncio.sleep(4.0)
+
+    admitted = await asyncio.gather(*(each.admit() for each in (shop, shop, other)), return_exceptions=True)
+
+    assert [type(each) for each in admitted] == [NotSent] * 3
+    assert record.readings == 2
+
+
+@virtual_time
+async def test_a_request_that_is_cancelled_while_it_reads_does_not_make_old_controls_recent() -> None:
+    record = Record()
+    shop = record.followed.of("shop")
+    await shop.admit()
+    record.pause("shop")
+    record.seconds = 0.5
+    await asyncio.sleep(4.0)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(shop.admit(), 0.1)
+
+    with pytest.raises(NotSent, match="the source is paused"):
+        await shop.admit()
+
+
+@virtual_time
+async def test_requests_do_not_each_wait_for_a_redis_that_does_not_respond() -> None:
+    record = Record()
+    shop = record.followed.of("shop")
+    await shop.admit()
+    record.seconds = 60.0
+    await asyncio.sleep(4.0)
+    began_at = now()
+
+    await asyncio.gather(*(shop.admit() for _ in range(10)))
+    for _ in range(10):
+        await shop.admit()
+
+    assert now() - began_at < 1.5
 
 
 @virtual_time

@@ -1,5 +1,6 @@
 """Producers of a paused source are rejected if the pause says so, and rows of an outbox wait."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ class Record:
     async def read(self, known: Controls) -> Controls:
         del known
         self.readings += 1
+        await asyncio.sleep(0)
         if not self.is_available:
             raise QueueUnavailable("connection refused")
         return self.controls
@@ -58,6 +60,15 @@ async def test_orders_are_rejected_until_the_pause_ends_with_the_time_to_try_aga
 
     await record.admission.admit("shop")
     assert rejected.value.retry_after == 30.0
+
+
+async def test_concurrent_orders_wait_for_the_reading_that_one_of_them_has_begun() -> None:
+    record = Record(Pause(since=NOW, by="me", rejects_orders=True))
+
+    admitted = await asyncio.gather(*(record.admission.admit("shop") for _ in range(3)), return_exceptions=True)
+
+    assert [type(each) for each in admitted] == [SourcePaused] * 3
+    assert record.readings == 1
 
 
 async def test_a_pause_without_the_option_rejects_nothing() -> None:
