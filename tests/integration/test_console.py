@@ -234,6 +234,30 @@ async def test_a_key_that_is_limited_to_a_source_sees_nothing_of_the_others(
     assert "source=b" not in text.replace("?source=b", "")
 
 
+async def test_a_limited_key_does_not_change_the_rate_of_other_sources_that_share_a_quota(
+    serve: Serve, access: KeyAccess, tmp_path: Path
+) -> None:
+    shared = 'upstream = { url = "https://erp.example/{order_id}", quota = "erp", rate = 10 }'
+    tables = (f"[sources.{name}]\n{shared}\n" for name in ("a", "b"))
+    (tmp_path / "sources.toml").write_text("\n".join(tables))
+    access.use([replace(KEY, sources=frozenset({"a"}))])
+
+    async with (
+        serve(access, sources=str(tmp_path / "sources.toml")) as served,
+        ClientSession(cookie_jar=CookieJar(unsafe=True)) as http,
+    ):
+        api = replace(served, http=http)
+        token = await log_in(api)
+        forms = [
+            await post(api, f"/console/sources/{path}", {"token": token, "source": "a", "rate": "1"})
+            for path in ("tune", "tune/reset")
+        ]
+        _, controls = await get(api, "/v1/sources/a/controls", headers={"X-API-Key": TEXT})
+
+    assert [response.status for response, _ in forms] == [403, 403]
+    assert '"limits":null' in controls
+
+
 async def test_live_data_is_sent_as_events_until_the_key_is_revoked(api: Api, access: KeyAccess) -> None:
     await log_in(api)
 

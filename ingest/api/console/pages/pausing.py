@@ -9,6 +9,7 @@ from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, number_in, refused, source_in, sources_in
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
+from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
 from ingest.domain.controls import InvalidControl
 from ingest.domain.durations import parse_duration
@@ -71,14 +72,14 @@ class PausingPages:
         return self._back(visit, names, f"{_listed(resumed)} resumed." if resumed else "No source was paused.")
 
     async def _preview_tune(self, visit: Visit) -> web.StreamResponse:
-        source = source_in(visit, inputs_of(visit), self._access.sources)
+        source = self._tuned_in(visit, inputs_of(visit))
         with as_problems():
             current = (await self._access.read()).tunings.get(source)
         configured = self._settings[source]
         return self._frame.render(visit, "pausing/tune.html", source=source, tuning=current, configured=configured)
 
     async def _tune(self, visit: Visit) -> web.StreamResponse:
-        source = source_in(visit, visit.form, self._access.sources)
+        source = self._tuned_in(visit, visit.form)
         concurrency = number_in(visit.form, "concurrency", "Concurrency", 1, 10_000)
         rate = number_in(visit.form, "rate", "Rate", 0.001, 1_000_000)
         try:
@@ -97,10 +98,17 @@ class PausingPages:
         return self._back(visit, [source], f"Workers follow within two seconds: {' and '.join(changed)}.")
 
     async def _reset(self, visit: Visit) -> web.StreamResponse:
-        source = source_in(visit, visit.form, self._access.sources)
+        source = self._tuned_in(visit, visit.form)
         with as_problems():
             await controls.reset_tuning(self._access, source, visit.caller.name)
         return self._back(visit, [source], "The configured limits apply again.")
+
+    def _tuned_in(self, visit: Visit, form: Form) -> str:
+        """Return the chosen source. Sources that share its quota get the same rate."""
+        source = source_in(visit, form, self._access.sources)
+        if not all(map(visit.caller.may_use, controls.sharing_quota(self._access.sources, source))):
+            raise Problem(403, "missing_source", "the quota is shared with sources that your key may not use")
+        return source
 
     def _back(self, visit: Visit, names: Sequence[str], message: str) -> web.StreamResponse:
         path = url("/sources/show", source=names[0]) if len(names) == 1 else "/sources"
