@@ -104,10 +104,13 @@ class EntryCounts:
             self._running[key] = _Counting(count, asyncio.create_task(self._count(source, selection, count)))
         counting = self._running[key]
         await asyncio.wait([counting.task], timeout=wait)
-        if counting.task.done():
+        # A count that another request has ended stays incomplete, and the next request begins it again.
+        if counting.task.done() and not counting.task.cancelled():
             counting.until = min(counting.until, self._clock() + _KEPT)
             if counting.task.exception() is not None:
-                del self._running[key]
+                # Several requests may wait for the same count.
+                if self._running.get(key) is counting:
+                    del self._running[key]
                 counting.task.result()
         return counting.count
 

@@ -1,5 +1,6 @@
 """The counts of selected dead letters and retries, which the preview of a change shows."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -61,3 +62,20 @@ async def test_a_failed_count_is_reported_and_begins_again(queue_name: str, redi
                 await counts.of(SOURCE, LOCKED, wait=30)
     async with counts_of(redis, queue_name) as counts:
         assert (await counts.of(SOURCE, LOCKED, wait=30)).is_complete
+
+
+async def test_all_requests_that_wait_for_a_count_get_its_failure(queue_name: str) -> None:
+    async with control_client("redis://127.0.0.1:1") as unavailable, counts_of(unavailable, queue_name) as counts:
+        failures = await asyncio.gather(*(counts.of(SOURCE, LOCKED, wait=30) for _ in range(3)), return_exceptions=True)
+
+    assert [type(failure) for failure in failures] == [QueueUnavailable] * 3
+
+
+async def test_a_count_that_makes_room_for_others_is_incomplete(queue_name: str, redis: Redis) -> None:
+    async with counts_of(redis, queue_name) as counts:
+        first = asyncio.create_task(counts.of(SOURCE, LOCKED, wait=30))
+        await asyncio.sleep(0)
+        others = [Selection(filter=EntryFilter(text=str(number))) for number in range(50)]
+        await asyncio.gather(*(counts.of(SOURCE, other, wait=0) for other in others))
+
+        assert not (await first).is_complete
