@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from ingest.domain.controls import Pause, checked_duration, checked_reason
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.operations.audit import audited_control
@@ -89,7 +91,7 @@ async def pause(
     for source in sources:
         earlier = before.pause_of(source, now)
         # The source has been paused since then.
-        pauses[source] = new if earlier is None else _since(new, earlier.since)
+        pauses[source] = new if earlier is None else msgspec.structs.replace(new, since=earlier.since)
         async with audited_control(access.audit_log(source), actor, PAUSE, _selection(pauses[source]), 1):
             await access.record.set_pauses({source: pauses[source]})
     return pauses
@@ -112,17 +114,6 @@ def as_object(pause: Pause | None, now: datetime) -> dict[str, Any] | None:
     left = None if pause.until is None else round(max(0.0, (pause.until - now).total_seconds()), 1)
     lasted = round(max(0.0, (now - pause.since).total_seconds()), 1)
     return {**_selection(pause), "since": pause.since.isoformat(), "by": pause.by, "lasted": lasted, "left": left}
-
-
-def _since(pause: Pause, since: datetime) -> Pause:
-    return Pause(
-        since=since,
-        until=pause.until,
-        by=pause.by,
-        reason=pause.reason,
-        rejects_orders=pause.rejects_orders,
-        holds_polls=pause.holds_polls,
-    )
 
 
 def _selection(pause: Pause) -> dict[str, Any]:
