@@ -105,6 +105,15 @@ async def test_dead_letters_of_all_partitions_are_listed_counted_and_replayed_on
     assert "None matches." in (await get(api, "/dead-letters?text=gone-"))[1]
 
 
+@pytest.mark.parametrize("newest", ['{"orders":"+"}', '{"orders":1}', "+"])
+async def test_a_change_without_the_end_of_its_preview_is_not_started(api: Api, newest: str) -> None:
+    _, page = await get(api, "/dead-letters/replay?source=")
+
+    status, problem = await post(api, "/dead-letters/replay", page, source="", newest=newest)
+
+    assert (status, "open the preview again" in problem) == (422, True)
+
+
 async def test_a_form_without_its_token_changes_nothing(api: Api) -> None:
     changes = (
         "/orders/erase",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -21,7 +21,8 @@ from ingest.operations import jobs as operations
 from ingest.operations.entry_counts import EntryCounts
 from ingest.operations.jobs.requests import dead_letter_request, retry_request
 
-_newest = msgspec.json.Decoder(dict[str, str])
+# A later end than in the preview, such as `+`, would include dead letters that workers add in the meantime.
+_newest = msgspec.json.Decoder(dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}\Z")]])
 
 
 @dataclass(frozen=True, slots=True)
