@@ -1,24 +1,32 @@
 """Keeps the groups of dead letters and retries of one process for its viewers, who get them without waiting for all entries.
 
 The first request of a source starts a survey in the background. Later requests read the dead letters that were added since, and read all
-again when some were removed. It reads only when there are requests. A survey takes at most half of a processor.
+again when some were removed. It reads only when there are requests. A survey takes at most half of a processor. When one fails, the groups
+of the last complete survey stay, with the problem.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Protocol, Self
 
+import msgspec
+
 from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.groups import GroupCounts, GroupedEntries, merged
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.retries import Position
 
 _EVERYTHING = Selection(everything=True)
 # Seconds that a request waits for the survey.
 _LONGEST_WAIT = 0.2
 # Seconds between surveys, and how many times as long as a survey has taken.
 _LEAST_PAUSE, _MOST_PAUSE, _PAUSES = 1.0, 30.0, 2.0
+# A survey of 300,000 entries reads thousands of pages. A page that fails is read again after these seconds, so that one command that takes
+# too long on a busy machine does not end the survey.
+_PAGE_PAUSES = 0.5, 1.0
 
 
 class GroupSurveys:
@@ -54,7 +62,7 @@ class GroupSurveys:
         """Return the groups of dead letters of these sources that are known within some seconds.
 
         Raises:
-            QueueUnavailable: Redis cannot be used right now.
+            QueueUnavailable: Redis cannot be used right now, and no survey of these sources is complete yet.
         """
         return await _view([self._dead_letters[source] for source in sources], wait)
 
@@ -67,11 +75,14 @@ async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
     running = [task for survey in surveys if (task := survey.refreshed()) is not None]
     if running:
         await asyncio.wait(running, timeout=wait)
-    for survey in surveys:
-        survey.raise_failure()
+    problems = [(survey.age, problem) for survey in surveys if (problem := survey.problem())]
     counts = [each for survey in surveys for each in survey.shown]
     examined = sum(survey.examined for survey in surveys)
-    return merged(counts, examined, max(examined, sum(survey.total for survey in surveys)))
+    grouped = merged(counts, examined, max(examined, sum(survey.total for survey in surveys)))
+    if not problems:
+        return grouped
+    age, problem = max(problems)
+    return msgspec.structs.replace(grouped, age=age, problem=problem)
 
 
 class _Reading(Protocol):
@@ -100,6 +111,13 @@ class _Survey:
         self._task: asyncio.Task[None] | None = None
         self._again_at = clock()
         self._is_complete = False
+        self._completed_at = 0.0
+        self._failure: QueueUnavailable | None = None
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last complete survey."""
+        return self._clock() - self._completed_at
 
     def refreshed(self) -> "asyncio.Task[None] | None":
         """Return the running survey, which begins now if the last one has ended some time ago."""
@@ -109,10 +127,15 @@ class _Survey:
             self._task = asyncio.create_task(self._survey())
         return self._task
 
-    def raise_failure(self) -> None:
-        """Raise the error of the last survey."""
+    def problem(self) -> str:
+        """Return why the groups are old, or empty. Without groups, raise the error of the last survey."""
         if self._task is not None and self._task.done():
             self._task.result()
+        if self._failure is None:
+            return ""
+        if not self._is_complete:
+            raise self._failure
+        return str(self._failure)
 
     async def close(self) -> None:
         """End the survey."""
@@ -125,10 +148,13 @@ class _Survey:
         try:
             if not (self._is_complete and await self._reading.added(self.shown[0])):
                 await self._survey_all()
+            self._failure, self._completed_at = None, self._clock()
+            pause = _PAUSES * (self._completed_at - begun)
+        except QueueUnavailable as error:
+            self._failure, pause = error, 0.0
+        if self._is_complete:
             self.examined = self.total = self.shown[0].examined
-        finally:
-            pause = _PAUSES * (self._clock() - begun)
-            self._again_at = self._clock() + min(_MOST_PAUSE, max(_LEAST_PAUSE, pause))
+        self._again_at = self._clock() + min(_MOST_PAUSE, max(_LEAST_PAUSE, pause))
 
     async def _survey_all(self) -> None:
         counts = GroupCounts(self._source)
@@ -170,11 +196,16 @@ class _DeadLetterReading:
     async def _read(self, counts: GroupCounts, last: dict[str, str]) -> AsyncIterator[None]:
         for queue, part in (await self._dead_letters.by_queue()).items():
             last.setdefault(queue, "")
-            newest = await part.newest()
-            async for page in part.oldest_summaries(_EVERYTHING, after=last[queue], newest=newest):
-                counts.add(page.entries, page.examined)
-                last[queue] = page.last
-                yield
+            newest, pauses, is_read = await part.newest(), iter(_PAGE_PAUSES), False
+            while not is_read:
+                try:
+                    async for page in part.oldest_summaries(_EVERYTHING, after=last[queue], newest=newest):
+                        counts.add(page.entries, page.examined)
+                        last[queue], pauses = page.last, iter(_PAGE_PAUSES)
+                        yield
+                    is_read = True
+                except QueueUnavailable as error:
+                    await _pause_after(error, pauses)
 
 
 class _RetryReading:
@@ -188,10 +219,26 @@ class _RetryReading:
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
         for part in (await self._retries.by_queue()).values():
-            async for page in part.pages():
+            position: Position | None = Position()
+            pauses = iter(_PAGE_PAUSES)
+            while position is not None:
+                try:
+                    page = await part.page(position)
+                except QueueUnavailable as error:
+                    await _pause_after(error, pauses)
+                    continue
                 counts.add(page.entries, len(page.entries))
+                position, pauses = page.next, iter(_PAGE_PAUSES)
                 yield
 
     async def added(self, counts: GroupCounts) -> bool:
         del counts
         return False
+
+
+async def _pause_after(error: QueueUnavailable, pauses: Iterator[float]) -> None:
+    """Wait before a page is read again, or raise the error if that has been tried or does not help."""
+    pause = None if isinstance(error, UserError) else next(pauses, None)
+    if pause is None:
+        raise error
+    await asyncio.sleep(pause)

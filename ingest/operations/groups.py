@@ -72,11 +72,15 @@ class GroupedEntries(msgspec.Struct, frozen=True):
     Attributes:
         examined: entries that were read.
         total: entries that there are. More than `examined` while the survey continues.
+        age: seconds since the groups were complete, if there is a problem.
+        problem: why newer groups cannot be read, or empty.
     """
 
     groups: Sequence[EntryGroup]
     examined: int
     total: int
+    age: float = 0.0
+    problem: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -89,6 +93,8 @@ class GroupedEntries(msgspec.Struct, frozen=True):
             "groups": [group.as_dict() for group in self.groups],
             "examined": self.examined,
             "total": self.total,
+            "age": round(self.age, 1),
+            "problem": self.problem,
         }
 
 

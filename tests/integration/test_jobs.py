@@ -12,6 +12,7 @@ from dead_letter_entries import chunks, dead_fields
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
@@ -20,9 +21,11 @@ from ingest.operations.groups import group_dead_letters, group_retries
 from ingest.operations.jobs.requests import dead_letter_request, retry_request
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
@@ -284,6 +287,41 @@ async def test_a_survey_that_takes_long_shows_how_far_it_is(bench: Bench) -> Non
     assert first.total in {0, 5_000}
     assert first.examined < 5_000
     assert [group.count for group in last.groups] == [5_000]
+
+
+async def test_groups_stay_with_their_age_when_a_survey_fails(bench: Bench) -> None:
+    clock = _Clock()
+    await bench.add(3)
+    dead_letters = _CutOff(
+        bench.client, layout_reader(bench.client, bench.parts.servers.stream), on_wait=refuse_to_wait
+    )
+
+    async with GroupSurveys({"": dead_letters}, {}, clock) as surveys:
+        dead_letters.is_cut_off = True
+        with pytest.raises(QueueUnavailable):
+            await surveys.dead_letters([""], wait=30)
+        dead_letters.is_cut_off = False
+        clock.now += 2
+        complete = await surveys.dead_letters([""], wait=30)
+        dead_letters.is_cut_off = True
+        clock.now += 60
+        old = await surveys.dead_letters([""], wait=30)
+        dead_letters.is_cut_off = False
+        clock.now += 2
+        new = await surveys.dead_letters([""], wait=30)
+
+    assert [(each.age, each.problem) for each in (complete, old, new)] == [(0, ""), (60, "cut off"), (0, "")]
+    assert [group.count for group in old.groups] == [3]
+    assert old.is_complete
+
+
+class _CutOff(PartitionedDeadLetters):
+    is_cut_off = False
+
+    async def by_queue(self) -> Mapping[str, DeadLetters]:
+        if self.is_cut_off:
+            raise QueueUnavailable("cut off")
+        return await super().by_queue()
 
 
 class _Clock:

@@ -42,6 +42,8 @@ _GROUPS = object_schema(
     "groups",
     "examined",
     "total",
+    "age",
+    "problem",
     groups={
         "type": "array",
         "items": object_schema(
@@ -65,6 +67,8 @@ _GROUPS = object_schema(
     },
     examined={**COUNT, "description": "Entries that were read so far."},
     total={**COUNT, "description": "Entries that there are."},
+    age={"type": "number", "description": "Seconds since the groups were complete, if there is a problem."},
+    problem={**TEXT, "description": "Why newer groups cannot be read, or empty."},
 )
 _GROUPS_TEXT = "The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request."
 RETRIES = Documentation(
