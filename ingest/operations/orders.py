@@ -1,4 +1,4 @@
-"""Finds orders in the queue and the database, lists stored orders, and erases orders permanently.
+"""Finds orders for concurrent requests, lists stored orders, and erases orders permanently.
 
 An order moves from the queue to the database, so the queue is searched first. If an order is in neither, the database is searched
 again.
@@ -18,6 +18,7 @@ from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
 from ingest.operations.history import read_history
 from ingest.operations.order_connections import OrderConnections
+from ingest.operations.order_places import order_state
 from ingest.operations.shared_calls import SharedCalls
 from ingest.queue.operate.erasing import Removed
 from ingest.queue.operate.order_search import MOST_ORDERS, Searched
@@ -55,32 +56,6 @@ class Erased:
     rows: int
     retries: int
     dead_letters: int
-
-
-async def locate(
-    sources: Sequence[Backends], order_ids: Sequence[str], *, on_progress: Callable[[int], None] = lambda _: None
-) -> list[OrderState]:
-    """Find orders of each source, in its whole queue and in the database. Progress is the number of entries of one queue examined so far.
-
-    Returns a state for each source and ID, sorted by ID as given, then by source.
-
-    Raises:
-        Unavailable: Redis or PostgreSQL cannot be used right now.
-    """
-    states: dict[str, list[OrderState]] = {order_id: [] for order_id in order_ids}
-    dsn = sources[0].postgres_dsn
-    async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
-        for each in sources:
-            search = PartitionedSearch(client, layout_reader(client, each.stream), each.group)
-            reader = OrderReader(pool, each.source)
-            for start in range(0, len(order_ids), MOST_ORDERS):
-                some = order_ids[start : start + MOST_ORDERS]
-                searched = await search.find(some, on_progress=on_progress)
-                stored = await reader.find(some)
-                for order_id in some:
-                    entries = searched.entries.get(order_id, ())
-                    states[order_id].append(_state(each.source, order_id, entries, stored[order_id]))
-    return [state for of_one in states.values() for state in of_one]
 
 
 async def erase(
@@ -221,7 +196,7 @@ class Orders:
         return dict.fromkeys(order_ids, searched)
 
     def _state(self, order_id: str, entries: Sequence[QueueEntry], stored: StoredState, problem: str) -> OrderState:
-        return _state(self._backends.source, order_id, entries, stored, problem)
+        return order_state(self._backends.source, order_id, entries, stored, problem)
 
     def _rest(self) -> float:
         # Searches of a long queue may take at most a quarter of Redis' time. Short ones need no pause.
@@ -229,9 +204,3 @@ class Orders:
 
     async def _clear(self, order_id: str) -> Mapping[str, Removed]:
         return {order_id: await self._cleared(order_id)}
-
-
-def _state(
-    source: str, order_id: str, entries: Sequence[QueueEntry], stored: StoredState, problem: str = ""
-) -> OrderState:
-    return OrderState(source, order_id, stored.row, stored.erased_at, entries, searched=not problem, problem=problem)

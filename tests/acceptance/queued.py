@@ -11,6 +11,13 @@ from support import Cli
 
 from ingest.queue.layout.keys import Keys
 
+_FILL = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'order_id', 'L' .. i) end"
+
+
+def fill(redis: Redis, stream: str, count: int) -> None:
+    """Add entries of the orders L1, L2, … to a lane."""
+    redis.eval(_FILL, 1, stream, str(count))
+
 
 class Queued:
     """Calling it returns the orders in the main lane."""

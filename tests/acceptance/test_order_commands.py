@@ -12,11 +12,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
+from acceptance.queued import fill
 from dead_letter_entries import dead_fields
 from redis import Redis
 from support import INSERT_ORDER, Cli, connected, eventually_sync
 
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
+from ingest.operations.order_places import QUICKLY_SEARCHED
 from ingest.queue.layout.keys import Keys
 from ingest.store.orders.history import HistoryStore
 from ingest.store.pool import Pool
@@ -87,6 +89,40 @@ def test_json_has_no_character_that_a_terminal_takes_for_a_command(cli: Cli, red
     assert shown["ingestion"]["entries"][0]["error"] == error
     assert done.stdout.removesuffix("\n").isprintable()
     assert "Zoë" in done.stdout
+
+
+def test_of_a_long_queue_the_short_parts_are_searched_and_all_of_it_on_request(
+    cli: Cli, dsn: str, redis: Redis, keys: Keys
+) -> None:
+    fill(redis, keys.stream, QUICKLY_SEARCHED + 1)
+    redis.xadd(keys.dead, dead_fields("D"))
+    store(dsn, "A")
+
+    quick = cli.run("order", "show", "A", "D", "L7")
+    as_json = cli.run("order", "show", "A", "D", "L7", "--json")
+    thorough = cli.run("order", "show", "--thorough", "A", "D", "L7")
+    hint = cli.run("order", "show", "--", "-1 '")
+
+    searched = "searched 1 of 20,002 entries of the queue, because it is long"
+    command = "`ingest order show --thorough A D L7` searches all of them"
+    missing = "order L7 is found neither in the database nor in the part of the queue that was searched"
+    assert headings(quick.stdout) == ["order A: stored (queue searched in part)", "order D: dead"]
+    assert (quick.returncode, quick.stderr.splitlines()) == (1, [missing, searched, command])
+    found = [each["ingestion"] for each in lines(as_json.stdout)]
+    assert [(each["state"], each["searched"]) for each in found] == [
+        ("unknown", False),
+        ("dead", False),
+        ("unknown", False),
+    ]
+    assert {each["problem"] for each in found} == {searched}
+    assert as_json.stderr.splitlines() == [searched, command]
+    assert headings(thorough.stdout) == ["order A: stored", "order D: dead", "order L7: queued"]
+    assert (thorough.returncode, thorough.stderr) == (0, "")
+    assert hint.stderr.splitlines()[-1] == """`ingest order show --thorough -- '-1 '"'"''` searches all of them"""
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("order")]
 
 
 # -- erase --------------------------------------------------------------------------------------------------------
@@ -297,8 +333,11 @@ def test_orders_are_listed_by_the_time_of_their_last_change(cli: Cli, dsn: str) 
     assert_one_line(wrong, 2)
 
 
-def test_the_history_of_an_order_is_shown_below_it_and_in_json(cli: Cli, dsn: str) -> None:
+def test_the_history_of_an_order_is_shown_below_its_row_and_in_json(
+    cli: Cli, dsn: str, redis: Redis, keys: Keys
+) -> None:
     store(dsn, "A")
+    redis.xadd(keys.stream, {"order_id": "A"})
 
     async def record() -> None:
         async with Pool.open(dsn, size=1) as pool:
@@ -313,8 +352,10 @@ def test_the_history_of_an_order_is_shown_below_it_and_in_json(cli: Cli, dsn: st
     hidden = cli.run("order", "show", "A", "--history", "0")
     [as_json] = lines(cli.run("order", "show", "A", "--json").stdout)
 
-    heading, enqueued, retried = shown.stdout.splitlines()[-3:]
-    assert heading == "  history:"
+    state, row, heading, enqueued, retried, queued = shown.stdout.splitlines()
+    assert (state, heading) == ("order A: queued", "  history:")
+    assert row.startswith("  stored at ")
+    assert queued.startswith("  queued in the main lane")
     assert enqueued == "    2026-01-31 08:00:00.000  enqueued by webhook:shop"
     assert (
         "attempt 2 (request of 0.123 s, worker-1) failed: http_status: HTTP 503 \\x1b[31m; next attempt at" in retried

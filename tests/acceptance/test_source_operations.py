@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from acceptance.commands import closing_workers
 from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
-from acceptance.queued import Sources
+from acceptance.queued import Sources, fill
 from acceptance.several_sources import Shops
 from dead_letter_entries import dead_fields
 from integration.scene import Scene, ids
@@ -167,6 +167,23 @@ def test_an_order_is_shown_in_every_source_that_has_it(sources: Sources, stored:
     found = [(each["source"], each["order_id"], each["ingestion"]["state"]) for each in lines(as_json.stdout)]
     assert found == [("shop-de", "1", "dead"), ("shop-fr", "1", "stored")]
     assert [each["source"] for each in lines(of_one.stdout)] == ["shop-fr"]
+
+
+def test_the_limit_of_a_search_is_of_all_sources_together(sources: Sources) -> None:
+    fill(sources.redis, sources.keys["shop-de"].stream, 15_000)
+    fill(sources.redis, sources.keys["shop-fr"].stream, 15_001)
+    sources.dead_letter("shop-de", "1")
+
+    dead = sources.run("order", "show", "1")
+    as_json = sources.run("order", "show", "1", "--json")
+
+    assert dead.stdout.startswith("order 1 of shop-de: dead\n")
+    assert dead.stderr.splitlines() == [
+        "shop-fr: searched 0 of 15,001 entries of the queue, because it is long",
+        "`ingest order show --thorough 1` searches all of them",
+    ]
+    found = [(each["source"], each["ingestion"]["searched"]) for each in lines(as_json.stdout)]
+    assert found == [("shop-de", True), ("shop-fr", False)]
 
 
 def test_an_order_is_erased_in_one_source_only(dsn: str, sources: Sources, stored: Callable[..., list[str]]) -> None:

@@ -141,6 +141,18 @@ async def test_what_is_too_long_to_be_searched_is_told_and_the_rest_is_searched(
     assert (await search.find([IDS[0]], limit=50)).is_complete
 
 
+async def test_the_sizes_of_a_queue_are_those_of_its_parts(
+    search: OrderSearch, one: Consumer, producer: Producer
+) -> None:
+    await producer.enqueue(["dead", "retried", *IDS[:50]])
+    dead, retried = await take(one, 2)
+    await one.dead_letter(dead, DeadReason.REJECTED, "HTTP 422")
+    await one.reschedule(retried, 3_600.0, 2)
+    await producer.enqueue(IDS[:3], express=True)
+
+    assert await search.sizes() == [50, 3, 1, 1]
+
+
 async def test_large_documents_are_neither_collected_nor_handed_over(
     search: OrderSearch, redis: Redis, keys: Keys
 ) -> None:

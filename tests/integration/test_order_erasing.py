@@ -18,7 +18,8 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.order_state import IngestionState
 from ingest.operations.backends import Backends
 from ingest.operations.order_connections import OrderConnections
-from ingest.operations.orders import Erased, Orders, erase, locate
+from ingest.operations.order_places import locate
+from ingest.operations.orders import Erased, Orders, erase
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.orders.order_store import OrderStore
 

@@ -4,7 +4,7 @@ Redis has no index by order. A script searches the entries, in slices of about a
 fits one slice is read in one step. In a longer queue, the search may miss an entry that moves twice during the search, or is replayed.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.entries import moment, pairs, text, time_of, whole_number
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
-from ingest.queue.redis.connection import translated
+from ingest.queue.redis.connection import replies, translated
 from ingest.queue.redis.scripts import load
 
 # Entries of one slice: a millisecond or two of Redis' time.
@@ -61,6 +61,7 @@ class OrderSearch:
     """Searches one queue, and the retries and dead letters of one of its groups. All IDs of entries end with `id_suffix`."""
 
     def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP, *, id_suffix: str = "") -> None:
+        self._client = client
         keys = Keys.of(queue, group)
         express, main = keys.lanes
         self._keys = [main.stream, main.settled, express.stream, express.settled]
@@ -88,6 +89,17 @@ class OrderSearch:
         """
         return await self._search(order_ids, _BEGINNING, limit, on_progress)
 
+    async def sizes(self) -> list[int]:
+        """How many entries each part has: both lanes, the retry set and the dead letters. Errors as for `find`."""
+        main, _, express, _, retry, _, dead = self._keys
+        with translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.xlen(main)
+                pipe.xlen(express)
+                pipe.zcard(retry)
+                pipe.xlen(dead)
+                return list(map(int, await replies(pipe)))
+
     async def find_retries_and_dead_letters(self, order_ids: Collection[str]) -> Mapping[str, Sequence[QueueEntry]]:
         """As `find`, without the lanes, which may be long. By order ID."""
         return (await self._search(order_ids, _WITHOUT_LANES, 0, lambda _: None)).entries
@@ -108,6 +120,16 @@ class OrderSearch:
                     found.setdefault(about[ORDER_ID].decode(), {})[entry.state, about[b"id"]] = entry
             on_progress(examined)
         return Searched({order_id: list(entries.values()) for order_id, entries in found.items()}, is_complete)
+
+
+def longest_searched(sizes: Iterable[int], most: int) -> int:
+    """The limit for `OrderSearch.find` with which the shortest of these parts are searched, with at most `most` entries together."""
+    spent = 0
+    for size in sorted(sizes):
+        spent += size
+        if spent > most:
+            return max(1, size - 1)
+    return most
 
 
 def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:

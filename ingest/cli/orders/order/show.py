@@ -1,5 +1,6 @@
 """`ingest order show`: shows where orders are, and what happened to them."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +33,7 @@ def show(
     history: Annotated[
         int, typer.Option(help="Show at most N events of the history, the newest.", metavar="N", min=0, max=500)
     ] = 20,
+    thorough: Annotated[bool, typer.Option("--thorough", help="Search all entries of a long queue.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the stored order.")] = False,
 ) -> None:
     """Show where orders are, and what happened to them.
@@ -39,9 +41,12 @@ def show(
     It searches the database and the queue, and changes nothing. With INGEST_HISTORY, it also shows who enqueued the order, and
     each attempt.
 
+    Of long queues, only the short parts are searched, and the command reports that. Add `--thorough` to search all entries.
+    That takes about ten seconds for a million entries.
+
     With several sources, all are searched, because they may use the same IDs. Each place where an order is found is shown.
 
-    The exit code is 1 if an order is found nowhere.
+    The exit code is 1 if an order is not found.
 
     Examples:
     `ingest order show 536365` shows whether the order is stored, queued, in flight (in which worker, since when),
@@ -56,28 +61,36 @@ def show(
 
     `ingest order show 536365 --history 500` shows more of a long history.
 
-    The whole queue is searched, which takes about ten seconds for a million entries.
+    `ingest order show 536365 --thorough` searches the whole queue.
     """
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.orders import locate
+    from ingest.operations.order_places import QUICKLY_SEARCHED, locate
 
     order_ids = parse_ids(ids)
     sources = [*backends_of_sources(source).values()]
-    states = run_with_progress("searching the queue", partial(locate, sources, order_ids))
+    most = 0 if thorough else QUICKLY_SEARCHED
+    states = run_with_progress("searching the queue", partial(locate, sources, order_ids, most=most))
     known = [state.order_id for state in states if state.is_known]
     events = run_interruptible(_histories(sources, list(dict.fromkeys(known)), history)) if history and known else {}
     with standard_output() as stream:
         for state in states:
             found = events.get((state.source, state.order_id))
             if not as_json:
-                lines = [*_as_text(state), *(lines_of(found) if found is not None else ())]
-                stream.writelines(wrapped(line, stream, "    ") + "\n" for line in lines)
-            elif state.is_known or len(sources) == 1:
+                stream.writelines(wrapped(line, stream, "    ") + "\n" for line in _as_text(state, found))
+            elif state.is_known or not state.searched or len(sources) == 1:
                 stream.write(_as_json(state, found))
     missing = [each for each in order_ids if not any(state.is_known for state in states if state.order_id == each)]
+    problems = list(dict.fromkeys((state.source, state.problem) for state in states if state.problem))
     for order_id in missing:
         if not as_json or len(sources) > 1:
-            say(f"order {order_id} is found nowhere")
+            nowhere = (
+                "nowhere" if not problems else "neither in the database nor in the part of the queue that was searched"
+            )
+            say(f"order {order_id} is found {nowhere}")
+    for of_source, problem in problems:
+        say(f"{of_source}: {problem}" if of_source else problem)
+    if problems:
+        say(f"`{_thorough(order_ids, source or ())}` searches all of them")
     raise typer.Exit(1 if missing else 0)
 
 
@@ -104,11 +117,13 @@ def _as_json(state: "OrderState", history: "OrderHistory | None") -> str:
     return printable_json(msgspec.json.encode(as_object(state) | {"history": events}).decode()) + "\n"
 
 
-def _as_text(state: "OrderState") -> Iterator[str]:
+def _as_text(state: "OrderState", history: "OrderHistory | None") -> Iterator[str]:
     if not state.is_known:
         return
     of_source = f" of {state.source}" if state.source else ""
-    yield f"order {state.order_id}{of_source}: {state.state.value.replace('_', ' ')}"
+    is_stored_at_least = state.row is not None and not state.searched and not state.entries and not state.erased_at
+    summary = "stored (queue searched in part)" if is_stored_at_least else state.state.value.replace("_", " ")
+    yield f"order {state.order_id}{of_source}: {summary}"
     if state.erased_at is not None:
         yield f"  erased {_since(state.erased_at)}"
     if state.row is not None:
@@ -117,8 +132,16 @@ def _as_text(state: "OrderState") -> Iterator[str]:
                 f"  its updated_at, {format_time(updated_at)}, is more than a day ahead of the clock: its version is the time of the fetch"
             )
         yield f"  stored {_since(state.row['row']['ingested_at'])}, status {printable(state.row['order']['status'], 64)}"
+    yield from lines_of(history) if history is not None else ()
     for entry in state.entries:
         yield f"  {_entry(entry)}"
+
+
+def _thorough(order_ids: Sequence[str], sources: Sequence[str]) -> str:
+    """The command that searches all entries, for the shell."""
+    options = [part for source in sources for part in ("--source", source)]
+    end_of_options = ["--"] if any(each.startswith("-") for each in order_ids) else []
+    return shlex.join(["ingest", "order", "show", "--thorough", *options, *end_of_options, *order_ids])
 
 
 def _entry(entry: Any) -> str:

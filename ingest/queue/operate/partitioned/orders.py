@@ -22,6 +22,10 @@ class PartitionedSearch:
     def __init__(self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP) -> None:
         self._parts = QueueParts(layout, lambda queue, suffix: OrderSearch(client, queue, group, id_suffix=suffix))
 
+    async def sizes(self, order_ids: Collection[str]) -> list[int]:
+        """How many entries each part of these partitions has. See `OrderSearch.sizes`."""
+        return [size for part, _ in await self._parts.of_orders(order_ids) for size in await part.sizes()]
+
     async def find(
         self,
         order_ids: Collection[str],
