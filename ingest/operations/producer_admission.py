@@ -8,13 +8,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
 
 from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.produce.producer_errors import SourcePaused
-from ingest.queue.produce.submission import Orders
 
 # Seconds for which a reading counts as recent.
 _RECENT = 1.0
@@ -72,30 +70,3 @@ class ProducerAdmission:
                     self._controls = await self._record.read(self._controls)
             # After the reply, so that concurrent orders wait for it.
             self._read_at = self._clock()
-
-
-class TryEnqueues(Protocol):
-    """Enqueues orders. See `Producer.try_enqueue`."""
-
-    async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
-        """Enqueue orders, or raise `Unavailable`."""
-
-
-class AdmittedProducer:
-    """A producer for the relay, whose orders of a paused source wait in the outbox.
-
-    Args:
-        producer: enqueues orders. See `ingest.operations.relay.rows.RelayTarget`.
-        admission: rejects orders.
-        source: of the orders.
-    """
-
-    def __init__(self, producer: TryEnqueues, admission: ProducerAdmission, source: str) -> None:
-        self._producer = producer
-        self._admission = admission
-        self._source = source
-
-    async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
-        """See `Producer.try_enqueue`."""
-        await self._admission.admit(self._source)
-        return await self._producer.try_enqueue(orders, idempotency_key=idempotency_key, express=express)

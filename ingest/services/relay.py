@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.flow.shutdown import Shutdown
-from ingest.operations.producer_admission import AdmittedProducer, ProducerAdmission
+from ingest.operations.producer_admission import ProducerAdmission
 from ingest.operations.relay.relay import Relay
 from ingest.operations.relay.rows import RowEnqueuer
 from ingest.operations.relay.source_queues import SourceQueues
@@ -87,7 +87,7 @@ async def _relay(settings: Settings, sources: Mapping[str, Settings], dsn: str, 
         admission = ProducerAdmission(ControlRecord(client, settings.stream, settings.group))
         producers = {name: await stack.enter_async_context(_producing(client, each)) for name, each in sources.items()}
         enqueuers = {
-            name: RowEnqueuer(AdmittedProducer(producer, admission, name), sources[name].backlog_limit)
+            name: RowEnqueuer(producer, sources[name].backlog_limit, partial(admission.admit, name))
             for name, producer in producers.items()
         }
         relay = Relay(

@@ -240,11 +240,15 @@ def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: 
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
 
-    told, stopped = [line for line in stderr.splitlines() if "command_progress" not in line]
+    # Without a terminal, the progress and the audited operations are logged.
+    continuation, told, stopped = [line for line in stderr.splitlines() if not line.startswith("{")]
     found = re.fullmatch(
         r"stopped after ([0-9,]+) retries of 20,000; up to 100 more may have been changed as well", told
     )
     assert found is not None, told
+    assert re.fullmatch(r"the job \d+ is cancelled: continue it with `ingest job resume \d+`", continuation), (
+        continuation
+    )
     assert (process.returncode, stdout, stopped) == (130, "", "stopped")
     assert 0 <= redis.xlen(keys.dead) - int(found[1].replace(",", "")) <= 100
     assert redis.xlen(keys.dead) + redis.zcard(keys.retry) == 20_000

@@ -251,6 +251,7 @@ def test_the_status_of_all_sources_has_one_line_each(sources: Sources, stored: C
         ["shop-de", "0", "0", "0", "0", "2"],
         ["shop-fr", "0", "0", "1", "0", "0"],
         ["total", "0", "0", "1", "0", "2"],
+        ["no", "worker", "is", "running:", "start", "one"],
     ]
     assert [(each["source"], each["orders"]["stored"], each["queue"]["retries"]) for each in as_json["sources"]] == [
         ("shop-de", 2, 0),

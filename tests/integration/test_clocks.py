@@ -80,6 +80,7 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
         "flow/clock.py",
         "flow/pace/adaptive_limit.py",
         "flow/settle/settlement.py",
+        "flow/tracing/delivery_traces.py",
         "upstream/access/token_file.py",  # its tokens expire by the clock of each host
         "upstream/session.py",
     ]

@@ -133,6 +133,7 @@ async def test_with_several_sources_the_plain_path_names_those_to_use_instead(
     assert of_one["sources"] == ["shop-de"]
     assert document["paths"].keys() == {
         *("/healthz", "/readyz", "/openapi.json", "/v1/sources"),
+        *("/v1/audit", "/v1/workers", "/v1/workers/drain", "/v1/workers/log-level"),
         *(path for path in document["paths"] if path.startswith("/v1/sources/{source}/")),
     }
     assert [key async for key in redis.scan_iter(match=f"*{queue_name}*:stream")] == []

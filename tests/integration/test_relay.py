@@ -41,7 +41,9 @@ def queues_of(
     targets: Mapping[str, RelayTarget], backlog_limit: int = 0, clock: Callable[[], float] = time.monotonic
 ) -> SourceQueues:
     """The queues of these sources."""
-    return SourceQueues({name: RowEnqueuer(target, backlog_limit, clock) for name, target in targets.items()}, clock)
+    return SourceQueues(
+        {name: RowEnqueuer(target, backlog_limit, clock=clock) for name, target in targets.items()}, clock
+    )
 
 
 class Shop:

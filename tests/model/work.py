@@ -56,8 +56,10 @@ class Work(Machine):
         assert accepted == Accepted(len(added), len(order_ids) - len(added))
         assert len(added) == len(set(added)), "one of a call is enough"
         assert set(order_ids) - set(added) <= {token.order_id for token in waiting}
+        # Announcements of an order within a millisecond have one token, and a worker may have fetched the former version for another one.
+        delivered = {look.stream[entry_id] for entry_id in self.pending if entry_id in look.stream}
         for token in waiting:
-            if token.order_id in order_ids:
+            if token.order_id in order_ids and token not in delivered:
                 self.promised[token] = self.versions[token.order_id]
         self.accept(added)
 

@@ -2,13 +2,14 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
 from ingest.domain.controls import Controls, Pause
 from ingest.domain.errors import QueueUnavailable
-from ingest.operations.producer_admission import AdmittedProducer, ProducerAdmission
+from ingest.operations.producer_admission import ProducerAdmission
 from ingest.operations.relay.rows import RowEnqueuer
 from ingest.queue.produce.producer_errors import BacklogFull, SourcePaused
 from ingest.queue.produce.submission import Orders
@@ -93,7 +94,7 @@ async def test_while_redis_is_unavailable_the_last_known_pause_applies() -> None
 
 async def test_rows_of_an_outbox_wait_while_their_source_rejects_orders() -> None:
     record, enqueued = Record(Pause(since=NOW, by="me", rejects_orders=True)), Enqueued()
-    rows = RowEnqueuer(AdmittedProducer(enqueued, record.admission, "shop"), 0)
+    rows = RowEnqueuer(enqueued, 0, partial(record.admission.admit, "shop"))
     row = OutboxRow(1, "key", "a", None, 0, express=False, source="shop")
 
     [(_, outcome)] = await rows.enqueue([row])

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain, groupby
 from typing import Protocol
 
@@ -27,17 +27,30 @@ class RelayTarget(Protocol):
         """Enqueue orders, or raise `Unavailable`."""
 
 
+async def admit_all() -> None:
+    """Accept all orders."""
+
+
 class RowEnqueuer:
     """Enqueues the rows of one source.
 
     Args:
         target: the queue of the source.
         backlog_limit: limit of the target, or 0 if unlimited.
+        admit: raises `Unavailable` while the source accepts no orders. Called before each step, because rows that wait for it separately
+            would lose their order.
         clock: monotonic seconds.
     """
 
-    def __init__(self, target: RelayTarget, backlog_limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        target: RelayTarget,
+        backlog_limit: int,
+        admit: Callable[[], Awaitable[None]] = admit_all,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._target = target
+        self._admit = admit
         self._backlog_limit = backlog_limit
         self._clock = clock
 
@@ -64,11 +77,18 @@ class RowEnqueuer:
         outcomes: list[tuple[OutboxRow, RowOutcome]] = []
         ends = self._clock() + _LONGEST_ROUND
         for step in self._steps(rows):
-            found = await asyncio.gather(*map(self._enqueue_row, step))
+            found = await self._enqueue_step(step)
             outcomes += zip(step, found, strict=True)
             if self._clock() >= ends or any(isinstance(outcome, Unavailable) for outcome in found):
                 break
         return outcomes
+
+    async def _enqueue_step(self, step: Sequence[OutboxRow]) -> Sequence[RowOutcome]:
+        try:
+            await self._admit()
+        except BacklogFull as error:
+            return [error] * len(step)
+        return await asyncio.gather(*map(self._enqueue_row, step))
 
     def _steps(self, rows: Sequence[OutboxRow]) -> Iterable[Sequence[OutboxRow]]:
         """Split rows into steps that are enqueued together. Without a backlog limit, all rows wait for one write to the disk."""
