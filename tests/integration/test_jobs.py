@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from dead_letter_entries import chunks, dead_fields
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.retry_selection import RetrySelection
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
@@ -151,6 +152,26 @@ async def _interrupted(job: Job, bench: Bench, *, steps: int) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
+class _Unrecorded(Jobs):
+    """Jobs whose progress cannot be recorded."""
+
+    async def record(self, held: Job, progress: JobProgress) -> None:
+        del held, progress
+        raise StoreUnavailable("connection refused")
+
+
+async def test_a_job_continues_without_postgresql_and_reports_that_once(bench: Bench) -> None:
+    await bench.add(30)
+    job = await bench.start(JobKind.REPLAY, rate=10)
+    parts = replace(bench.parts, jobs=_Unrecorded(bench.pool))
+    reasons: list[str] = []
+
+    assert await JobRun(job, parts, on_wait=reasons.append).run() is JobState.DONE
+
+    assert len(await bench.replayed()) == 30
+    assert len(reasons) == 1
+
+
 async def test_dead_letters_are_dropped_and_what_another_operator_moved_counts_as_gone(bench: Bench) -> None:
     await bench.add(120)
     job = await bench.start(JobKind.DROP)
@@ -160,8 +181,13 @@ async def test_dead_letters_are_dropped_and_what_another_operator_moved_counts_a
         await other.wait()
         await bench.dead_letters.drop(Selection(ids=frozenset({"o100", "o101"})))
 
+    def note(progress: JobProgress) -> None:
+        # After the first step, the job has read the entries of all steps.
+        if progress.done:
+            other.set()
+
     racing = asyncio.create_task(drop_some())
-    await JobRun(job, bench.parts, on_progress=lambda _: other.set()).run()
+    await JobRun(job, bench.parts, on_progress=note).run()
     await racing
 
     assert await bench.client.xlen(bench.keys.dead) == 0

@@ -129,6 +129,7 @@ class JobRun:
         return state
 
     async def _renew(self) -> None:
+        is_unavailable = False
         while True:
             await asyncio.sleep(_RENEW_EVERY)
             try:
@@ -136,8 +137,12 @@ class JobRun:
                     await self._parts.jobs.record(self._held, self.progress)
                 else:
                     await self._parts.jobs.renew(self._held, self._problem)
+                is_unavailable = False
             except Unavailable as error:
-                self._wait_for(f"{error.server} is unavailable: {error}")
+                # The changes continue, because an entry is changed once even if another process takes the job.
+                if not is_unavailable:
+                    self._on_wait(f"{error.server} is unavailable: {error}")
+                is_unavailable = True
 
     async def _available(self, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
         return await call_until_available(
