@@ -1,8 +1,10 @@
 """The list of stored orders, filtered, page by page."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from aiohttp import web
 
 from ingest.api.console.frame import ROOT, Frame, Page, Visit
@@ -22,6 +24,13 @@ _PATH = f"{ROOT}/orders"
 _LIMIT = 100
 
 
+class _Position(NamedTuple):
+    """An `OrderPosition` as cursors contain it."""
+
+    order_id: str
+    stored_at: Annotated[datetime, msgspec.Meta(tz=True)] | None
+
+
 class OrderListPages:
     """`/console/orders`."""
 
@@ -39,7 +48,7 @@ class OrderListPages:
         selection = filter_in(form)
         chosen = form.text("source")
         values = {"source": chosen or None, **values_of(selection)}
-        after = cursor_in(form, tuple[str, OrderPosition])
+        after = _after(cursor_in(form, tuple[str, _Position]))
         readers = {name: self._sources[name].orders for name in names}
         problem = None
         try:
@@ -62,6 +71,13 @@ class OrderListPages:
             first=url(_PATH, **values) if after else None,
             next=url(_PATH, **values, cursor=cursor_of(found.next)) if found.next else None,
         )
+
+
+def _after(cursor: tuple[str, _Position] | None) -> tuple[str, OrderPosition] | None:
+    if cursor is None:
+        return None
+    source, (order_id, stored_at) = cursor
+    return source, OrderPosition(order_id, None if stored_at is None else stored_at.isoformat())
 
 
 def _row(visit: Visit, found: Mapping[str, Any]) -> dict[str, Any]:
