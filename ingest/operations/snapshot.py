@@ -10,6 +10,8 @@ from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.operations.flow_rates import NO_RATES, Rates, sum_of_known
 from ingest.operations.source_states import Activity
 from ingest.queue.operate.monitor import ConsumerState
+from ingest.queue.operate.server_memory import ServerMemory
+from ingest.store.lockers import Locker
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class SourceSnapshot:
         tuning: limits that an operator has changed, or None.
         throttled_for: seconds until requests are sent again, because the external API has asked to wait.
         errors: the errors that opened circuits.
+        gone: worker processes that this process has seen in the last ten minutes, and that have ended or no longer respond.
     """
 
     source: str
@@ -37,6 +40,7 @@ class SourceSnapshot:
     tuning: Tuning | None = None
     throttled_for: float = 0.0
     errors: Sequence[str] = ()
+    gone: Sequence[ConsumerState] = ()
 
     @property
     def workers(self) -> int:
@@ -69,6 +73,26 @@ class TrendPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Servers:
+    """Redis and PostgreSQL.
+
+    Attributes:
+        problem: why Redis cannot be read, or empty.
+        store_problem: why PostgreSQL cannot be used, or empty.
+        lockers: the sessions whose locks prevent that orders are stored.
+        memory: of Redis, or None if it is unknown.
+    """
+
+    problem: str = ""
+    store_problem: str = ""
+    lockers: Sequence[Locker] = ()
+    memory: ServerMemory | None = None
+
+
+NO_PROBLEMS = Servers()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All sources.
 
@@ -79,8 +103,7 @@ class Snapshot:
         rates: of all sources together.
         controls: what operators have changed while workers run.
         trends: the sources at earlier readings of this process, at most five minutes, oldest first.
-        problem: why Redis cannot be read, or empty.
-        store_problem: why PostgreSQL cannot be used, or empty.
+        servers: the problems of Redis and PostgreSQL.
     """
 
     at: datetime
@@ -89,8 +112,12 @@ class Snapshot:
     rates: Rates = NO_RATES
     controls: Controls = NO_CONTROLS
     trends: Sequence[Mapping[str, TrendPoint]] = field(default=(), repr=False)
-    problem: str = ""
-    store_problem: str = ""
+    servers: Servers = NO_PROBLEMS
+
+    @property
+    def problem(self) -> str:
+        """Why Redis cannot be read, or empty."""
+        return self.servers.problem
 
     def limited_to(self, is_permitted: Callable[[str], bool]) -> "Snapshot":
         """Return the snapshot with some of the sources only, for a viewer who may not see the others."""
@@ -99,7 +126,7 @@ class Snapshot:
         sources = [each for each in self.sources if is_permitted(each.source)]
         names = {each.source for each in sources}
         trends = [{name: point for name, point in points.items() if name in names} for points in self.trends]
-        return snapshot_of(self.at, sources, self.controls, trends, (self.problem, self.store_problem))
+        return snapshot_of(self.at, sources, self.controls, trends, self.servers)
 
     @property
     def trend(self) -> Sequence[TrendPoint]:
@@ -130,9 +157,9 @@ def snapshot_of(
     sources: Sequence[SourceSnapshot],
     controls: Controls,
     trends: Sequence[Mapping[str, TrendPoint]],
-    problems: tuple[str, str] = ("", ""),
+    servers: Servers = NO_PROBLEMS,
 ) -> Snapshot:
-    """Make a snapshot of its sources. The first problem is of Redis, the second of PostgreSQL."""
+    """Make a snapshot of its sources."""
     queues = [each.queue for each in sources if each.queue is not None]
     total = total_of(queues) if queues and len(queues) == len(sources) else None
-    return Snapshot(at, sources, total, Rates.total(each.rates for each in sources), controls, trends, *problems)
+    return Snapshot(at, sources, total, Rates.total(each.rates for each in sources), controls, trends, servers)

@@ -8,29 +8,31 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from redis.asyncio import Redis
 
 from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.errors import QueueUnavailable, StoreUnavailable, UserError
+from ingest.domain.errors import QueueUnavailable
 from ingest.operations.flow_rates import FlowRates, Rates
-from ingest.operations.snapshot import Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
+from ingest.operations.gone_consumers import GoneConsumers
+from ingest.operations.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
 from ingest.operations.source_states import Activity, ListedSource
+from ingest.operations.store_checks import StoreChecks
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.quota_pauses import read_pauses
+from ingest.queue.operate.server_memory import ServerMemory, read_memory
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import QueueRefused
 from ingest.store.pool import Pool
 
 EVERY = 1.0
 """Seconds for which a snapshot is shared."""
-_STORE_EVERY = 5.0
-_STORE_TIMEOUT = 1.0
 MOST_POINTS = 300
 """Readings that a trend contains at most."""
 
@@ -53,9 +55,7 @@ class Snapshots:
         pool: Pool | None = None,
     ) -> None:
         self._redis = redis
-        self._pool = pool
-        self._store_problem = ""
-        self._store_checked_at = -_STORE_EVERY
+        self._store = None if pool is None else StoreChecks(pool)
         self._sources = {each.name: each for each in sorted(sources, key=lambda each: each.name)}
         self._clock = clock
         backends = next(iter(self._sources.values())).backends
@@ -70,6 +70,7 @@ class Snapshots:
             for each in sources
         }
         self._flows = {name: FlowRates() for name in self._sources}
+        self._gone = {name: GoneConsumers() for name in self._sources}
         self._reading = asyncio.Lock()
         self._latest: Snapshot | None = None
         self._read_at = 0.0
@@ -83,10 +84,16 @@ class Snapshots:
                 if now - self._read_at > MOST_POINTS:
                     self._trends.clear()
                 # A reading that is cancelled changes nothing.
-                await self._check_store(now)
+                if self._store is not None:
+                    await self._store.refresh(now)
                 self._latest = await self._read(now)
                 self._read_at = now
             return self._latest
+
+    def _servers(self, problem: str = "", memory: ServerMemory | None = None) -> Servers:
+        if self._store is None:
+            return Servers(problem, memory=memory)
+        return Servers(problem, self._store.problem, self._store.lockers, memory)
 
     async def _read(self, now: float) -> Snapshot:
         try:
@@ -94,45 +101,33 @@ class Snapshots:
         except QueueUnavailable as error:
             before = self._latest.controls if self._latest is not None else NO_CONTROLS
             unknown = [SourceSnapshot(name, Activity.UNKNOWN) for name in self._sources]
-            return snapshot_of(
-                datetime.now(UTC), unknown, before, tuple(self._trends), (str(error), self._store_problem)
-            )
+            return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), self._servers(str(error)))
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
-        controls, pauses, queues, consumers = await asyncio.gather(
+        controls, pauses, memory, queues, consumers = await asyncio.gather(
             self._record.read(known),
             self._pauses(),
+            read_memory(self._redis),
             asyncio.gather(*(self._monitors[name].state() for name in self._sources)),
             asyncio.gather(*(self._monitors[name].consumers() for name in self._sources)),
         )
         of_source = dict(zip(self._sources, consumers, strict=True))
         rates = await self._rates(now, dict(zip(self._sources, queues, strict=True)), of_source)
         at = datetime.now(UTC)
+        gone = {name: self._gone[name].add(now, found) for name, found in of_source.items()}
         sources = [
             _source(each, queue, of_source[each.name], rates[each.name], controls, pauses[each.quota], at)
             for each, queue in zip(self._sources.values(), queues, strict=True)
         ]
+        sources = [replace(each, gone=gone[each.source]) for each in sources]
         self._trends.append(
             {
                 each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(queue))
                 for each, queue in zip(sources, queues, strict=True)
             }
         )
-        return snapshot_of(at, sources, controls, tuple(self._trends), ("", self._store_problem))
-
-    async def _check_store(self, now: float) -> None:
-        if self._pool is None or now - self._store_checked_at < _STORE_EVERY:
-            return
-        try:
-            async with asyncio.timeout(_STORE_TIMEOUT):
-                await self._pool.fetch("SELECT 1")
-            self._store_problem = ""
-        except TimeoutError:
-            self._store_problem = f"no response within {_STORE_TIMEOUT:g} s"
-        except (StoreUnavailable, UserError) as error:
-            self._store_problem = str(error)
-        self._store_checked_at = now
+        return snapshot_of(at, sources, controls, tuple(self._trends), self._servers(memory=memory))
 
     async def _pauses(self) -> Mapping[str, float]:
         quotas = [each.quota for each in self._sources.values()]

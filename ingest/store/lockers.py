@@ -1,8 +1,7 @@
 """Names the sessions that have locked our tables, so that no order can be stored."""
 
 from dataclasses import dataclass
-
-import asyncpg
+from typing import Any, Protocol
 
 # The locks that conflict with the lock of an INSERT. Without further rights, a role does not see how long another role's transaction is open.
 _LOCKERS = """
@@ -28,6 +27,12 @@ class Locker:
     seconds: float | None
 
 
-async def lockers(connection: asyncpg.Connection) -> list[Locker]:
+class _Connection(Protocol):
+    """A connection or a pool of connections."""
+
+    async def fetch(self, query: str, /) -> list[Any]: ...
+
+
+async def lockers(connection: _Connection) -> list[Locker]:
     """Return the sessions whose locks conflict with storing orders."""
     return [Locker(**row) for row in await connection.fetch(_LOCKERS)]

@@ -1,12 +1,14 @@
 """Snapshots of queues and workers on real servers."""
 
 from integration.scene import Scene
-from support import eventually
+from support import connected, eventually
 
 from ingest.operations.backends import Backends
 from ingest.operations.snapshot import Snapshot
 from ingest.operations.snapshots import Snapshots
 from ingest.operations.source_states import Activity, ListedSource
+from ingest.queue.operate.server_memory import ServerMemory
+from ingest.store.pool import Pool
 
 
 class Clock:
@@ -69,6 +71,58 @@ async def test_a_viewer_of_some_sources_sees_nothing_of_the_others(scene: Scene)
     assert [each.source for each in limited.sources] == ["one"]
     assert limited.trends == [{"one": snapshot.trends[0]["one"]}]
     assert isinstance(limited, Snapshot)
+
+
+async def test_a_snapshot_names_the_session_that_has_locked_the_table_of_orders(scene: Scene) -> None:
+    clock = Clock()
+    async with Pool.open(scene.dsn, size=1) as pool, connected(scene.dsn) as other:
+        snapshots = Snapshots(scene.redis, [_listed(scene)], clock, pool)
+        async with other.transaction():
+            await other.execute("LOCK TABLE orders")
+            locked = await snapshots.latest()
+            own = other.get_server_pid()
+        clock.now += 10
+        free = await snapshots.latest()
+
+    assert [each.pid for each in locked.servers.lockers] == [own]
+    assert (locked.servers.lockers[0].seconds or 0) > 0
+    assert free.servers.lockers == []
+    assert (locked.servers.store_problem, free.servers.store_problem) == ("", "")
+
+
+async def test_a_snapshot_has_the_memory_of_redis(scene: Scene) -> None:
+    memory = (await _snapshots(scene, Clock()).latest()).servers.memory
+
+    assert memory is not None
+    assert memory.used > 100_000
+    assert [ServerMemory(used, 100).is_nearly_full for used in (90, 91, 100)] == [False, True, True]
+    assert [ServerMemory(used, 100).is_full for used in (91, 100)] == [False, True]
+    assert not ServerMemory(100, 0).is_full
+
+
+async def test_a_process_that_is_stuck_and_was_removed_from_the_group_is_remembered(scene: Scene) -> None:
+    clock = Clock()
+    snapshots = _snapshots(scene, clock)
+
+    async def running() -> Snapshot | None:
+        clock.now += 1
+        snapshot = await snapshots.latest()
+        return snapshot if snapshot.workers else None
+
+    async with scene.worker():
+        seen = await eventually(running)
+    # As another process does when it has taken its entries.
+    await scene.redis.zrem(scene.keys.alive, seen.sources[0].consumers[0].name)
+    for stream in (scene.keys.stream, scene.keys.express):
+        await scene.redis.xgroup_delconsumer(stream, "ingest", seen.sources[0].consumers[0].name)
+    clock.now += 5
+    left = await snapshots.latest()
+    clock.now += 600
+    forgotten = await snapshots.latest()
+
+    [process] = seen.sources[0].consumers
+    assert [(each.name, each.state, each.stale_for) for each in left.sources[0].gone] == [(process.name, "stale", 5)]
+    assert [list(each.sources[0].gone) for each in (seen, forgotten)] == [[], []]
 
 
 def _listed(scene: Scene, name: str = "") -> ListedSource:

@@ -11,7 +11,7 @@ from ingest.cli.terminal.top_screen import SORTS, lines_of
 from ingest.domain.controls import Controls, Drain, Pause, Tuning
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.operations.flow_rates import Rates
-from ingest.operations.snapshot import Snapshot, SourceSnapshot, snapshot_of
+from ingest.operations.snapshot import Servers, Snapshot, SourceSnapshot, snapshot_of
 from ingest.operations.source_states import Activity
 from ingest.queue.operate.monitor import CircuitState, ConsumerState
 
@@ -39,7 +39,7 @@ def source(name: str, activity: Activity = Activity.RUNNING, depth: int | None =
 
 
 def snapshot(*sources: SourceSnapshot, controls: Controls | None = None, problem: str = "") -> Snapshot:
-    return snapshot_of(AT, sources, controls or Controls(), (), (problem, ""))
+    return snapshot_of(AT, sources, controls or Controls(), (), Servers(problem))
 
 
 def shown(found: Snapshot, width: int = 80, height: int | None = None, sort: str = "trouble") -> list[str]:

@@ -30,6 +30,7 @@ def make_environment() -> Environment:
         "rate": rate,
         "duration": duration,
         "percent": percent,
+        "size": size,
         "moment": moment,
         "age": age,
         "url": url,
@@ -71,6 +72,13 @@ def percent(share: float | None) -> str:
     if share is None:
         return _MISSING
     return f"{share:.1%}".replace("%", " %") if 0 < share < 0.1 else f"{share:.0%}".replace("%", " %")
+
+
+def size(count: int) -> str:
+    """Format a number of bytes, such as `512 KiB`, `12.3 MiB` or `4.0 GiB`."""
+    if count < 1 << 20:
+        return f"{count / (1 << 10):,.0f} KiB"
+    return f"{count / (1 << 20):,.1f} MiB" if count < 1 << 30 else f"{count / (1 << 30):,.1f} GiB"
 
 
 def moment(value: datetime | None) -> Markup | str:

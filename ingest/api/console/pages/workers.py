@@ -64,6 +64,7 @@ class WorkerPages:
         return {
             "snapshot": snapshot,
             "processes": shown,
+            "gone": _gone(snapshot, text)[:_LIMIT],
             "total": len(found),
             "hosts": [host for host in hosts if host not in snapshot.controls.drains],
             "drains": snapshot.controls.drains,
@@ -84,6 +85,16 @@ def _processes(snapshot: Snapshot) -> list[ShownProcess]:
     return [
         ShownProcess(each, _host_of(each.name), snapshot.controls.drain_of(each.name), circuits.get(each.name, ()))
         for each in merged(source.consumers for source in snapshot.sources)
+    ]
+
+
+def _gone(snapshot: Snapshot, text: str) -> list[ShownProcess]:
+    alive = {each.name for source in snapshot.sources for each in source.consumers}
+    gone = merged(source.gone for source in snapshot.sources)
+    return [
+        ShownProcess(each, _host_of(each.name), None, ())
+        for each in gone
+        if each.name not in alive and text in each.name
     ]
 
 
