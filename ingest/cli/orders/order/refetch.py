@@ -34,7 +34,7 @@ def refetch(
         bool, typer.Option("--dry-run", help="Only fetch a few orders, and show the fields that would change.")
     ] = False,
     sample: Annotated[
-        int, typer.Option(help="Orders that a dry run fetches at most.", metavar="N", min=0, max=1000)
+        int, typer.Option(help="Orders that a dry run fetches at most.", metavar="N", min=0, max=100)
     ] = 20,
     yes: Yes = False,
     as_json: AsJson = False,
