@@ -1,11 +1,16 @@
 """The situations of an operator who is on call, found and repaired on pages of the console."""
 
+import os
+import re
+import signal
+
 from browser.console_operator import ConsoleOperator
 from dead_letter_entries import chunks, dead_fields
 from integration.scene import Scene, ids
 from on_call.stage import Stage
-from on_call.walks_orders import KINDS
+from on_call.walks_orders import KINDS, MAPPING, POISON
 from redis.asyncio import Redis
+from support import connected, eventually
 
 SHOP = "shop-de"
 _SOURCE = f"/sources/show?source={SHOP}"
@@ -76,6 +81,110 @@ async def database_down(stage: Stage, operator: ConsoleOperator) -> None:
 
         await stage.stores(SHOP, 100)
         await operator.sees("/", "(?s)^(?!.*PostgreSQL is unavailable).")
+
+
+async def locked_table(stage: Stage, operator: ConsoleOperator) -> None:
+    shop = stage.scene(SHOP)
+    async with stage.worker(), connected(shop.dsn) as other:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("LOCK TABLE orders")
+        await shop.enqueue(*ids(50))
+
+        shown = await operator.sees(
+            "/", r"The table of orders is locked\. The session \d+ of the role \S+ .*?backend\(\d+\);"
+        )
+        statement = re.search(r"SELECT pg_terminate_backend\(\d+\)", shown)
+        assert statement is not None
+        with operator.other_tool(f"psql -c '{statement[0]}'"):
+            await shop.sql(statement[0])
+
+        await stage.stores(SHOP, 50)
+        await operator.sees("/", "(?s)^(?!.*The table of orders is locked).")
+
+
+async def redis_full(stage: Stage, operator: ConsoleOperator) -> None:
+    shop, count = stage.scene(SHOP), int(30_000 * stage.size)
+    async with Redis.from_url(shop.redis_url) as redis, stage.worker():
+        await _add_dead(redis, shop, [dead_fields(number, document="x" * 500) for number in range(count)])
+        await redis.config_set("maxmemory", int((await redis.info("memory"))["used_memory"] * 0.9))
+        try:
+            await operator.sees("/", r"Redis is full\. It uses \S+ MiB of \S+ MiB")
+            await operator.open_page(f"/dead-letters?source={SHOP}")
+            exported = await operator.downloads("Download as JSON lines")
+            await operator.press("Drop all that match…")
+            await operator.press(f"Drop {count:,}")
+            await operator.waits_for_job()
+            await operator.sees("/", "(?s)^(?!.*Redis is full).")
+            await shop.enqueue(*ids(50))
+
+            await stage.stores(SHOP, 50)
+            assert exported.count("\n") == count
+        finally:
+            await redis.config_set("maxmemory", 0)
+
+
+async def stuck_worker(stage: Stage, operator: ConsoleOperator) -> None:
+    async with stage.worker(heartbeat_ttl=1) as command:
+        await operator.sees("/workers", r"alive .*alive .* 2 processes\.")
+        pid = command.pid_of("worker-1")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await stage.scene(SHOP).enqueue(*ids(50))
+
+            await operator.sees("/workers", r"Gone processes .* (stale|gone) for")
+            await stage.stores(SHOP, 50)
+            with operator.other_tool(f"kill -9 {pid}   # the log has it: process_started process=worker-1"):
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            if command.pid_of("worker-1") == pid:
+                os.kill(pid, signal.SIGCONT)
+
+        await eventually(lambda: command.pid_of("worker-1") != pid)
+        await operator.sees("/workers", r"alive .*alive .* 2 processes\.")
+
+
+async def poison(stage: Stage, operator: ConsoleOperator) -> None:
+    stage.write("poisoned.py", POISON)
+    stage.shops.write(**{SHOP: 'transform = "poisoned:transform"'})
+    async with stage.worker():
+        await stage.scene(SHOP).enqueue(*ids(50), "poison")
+
+        await operator.sees("/dead-letters", "1 in 1 group", within=180)
+        await stage.stores(SHOP, 50)
+    with operator.other_tool("vi poisoned.py; systemctl restart order-ingest-worker"):
+        stage.write("poisoned.py", POISON.replace("os._exit(1)", "return order"))
+    async with stage.worker():
+        await operator.open_page("/dead-letters")
+        await operator.press("Replay 1 with .*")
+        await operator.press("Replay 1")
+        await operator.waits_for_job()
+
+        await stage.stores(SHOP, 51)
+
+
+def use_wrong_mapping(stage: Stage) -> None:
+    """Configure the mapping before `ingest api` starts, which reads the sources file then."""
+    stage.write("mapping.toml", MAPPING.format(currency="USD"))
+    stage.shops.write(**{SHOP: 'mapping = "mapping.toml"\nkeep_document = "on"'})
+
+
+async def wrong_mapping(stage: Stage, operator: ConsoleOperator) -> None:
+    shop, orders = stage.scene(SHOP), ids(int(10_000 * stage.size))
+    async with stage.worker():
+        await shop.enqueue(*orders)
+        await stage.stores(SHOP, len(orders))
+
+        await operator.sees(f"/orders?source={SHOP}", "USD")
+        with operator.other_tool("vi mapping.toml"):
+            stage.write("mapping.toml", MAPPING.format(currency="EUR"))
+            stage.shops.write(**{SHOP: 'mapping = "mapping.toml"\nkeep_document = "on"\nresults = "off"'})
+        await operator.open_page(f"/orders?source={SHOP}")
+        await operator.press("Remap all that match…")
+        await operator.press(r"Remap [\d,]+.*")
+        await operator.waits_for_job()
+    found = await shop.sql("SELECT currency, count(*) FROM orders WHERE source = $1 GROUP BY currency", SHOP)
+    assert [tuple(row) for row in found] == [("EUR", len(orders))]
 
 
 async def many_dead_letters(stage: Stage, operator: ConsoleOperator) -> None:
