@@ -91,32 +91,42 @@ def test_json_has_no_character_that_a_terminal_takes_for_a_command(cli: Cli, red
     assert "Zoë" in done.stdout
 
 
-def test_of_a_long_queue_the_short_parts_are_searched_and_all_of_it_on_request(
+LAST = f"L{QUICKLY_SEARCHED + 10_000}"
+
+
+def test_of_a_long_queue_the_beginning_is_searched_and_all_of_it_on_request(
     cli: Cli, dsn: str, redis: Redis, keys: Keys
 ) -> None:
-    fill(redis, keys.stream, QUICKLY_SEARCHED + 1)
+    fill(redis, keys.stream, QUICKLY_SEARCHED + 10_000)
     redis.xadd(keys.dead, dead_fields("D"))
     store(dsn, "A")
 
-    quick = cli.run("order", "show", "A", "D", "L7")
-    as_json = cli.run("order", "show", "A", "D", "L7", "--json")
-    thorough = cli.run("order", "show", "--thorough", "A", "D", "L7")
+    wanted = ("A", "D", "L7", LAST)
+    quick = cli.run("order", "show", *wanted)
+    as_json = cli.run("order", "show", *wanted, "--json")
+    thorough = cli.run("order", "show", "--thorough", *wanted)
     hint = cli.run("order", "show", "--", "-1 '")
 
-    searched = "searched 1 of 20,002 entries of the queue, because it is long"
-    command = "`ingest order show --thorough A D L7` searches all of them"
-    missing = "order L7 is found neither in the database nor in the part of the queue that was searched"
-    assert headings(quick.stdout) == ["order A: stored (queue searched in part)", "order D: dead"]
+    searched = "searched 10,001 of 20,001 entries of the queue, because it is long"
+    command = f"`ingest order show --thorough A D L7 {LAST}` searches all of them"
+    missing = f"order {LAST} is found neither in the database nor in the part of the queue that was searched"
+    assert headings(quick.stdout) == ["order A: stored (queue searched in part)", "order D: dead", "order L7: queued"]
     assert (quick.returncode, quick.stderr.splitlines()) == (1, [missing, searched, command])
     found = [each["ingestion"] for each in lines(as_json.stdout)]
     assert [(each["state"], each["searched"]) for each in found] == [
         ("unknown", False),
         ("dead", False),
+        ("queued", False),
         ("unknown", False),
     ]
     assert {each["problem"] for each in found} == {searched}
     assert as_json.stderr.splitlines() == [searched, command]
-    assert headings(thorough.stdout) == ["order A: stored", "order D: dead", "order L7: queued"]
+    assert headings(thorough.stdout) == [
+        "order A: stored",
+        "order D: dead",
+        "order L7: queued",
+        f"order {LAST}: queued",
+    ]
     assert (thorough.returncode, thorough.stderr) == (0, "")
     assert hint.stderr.splitlines()[-1] == """`ingest order show --thorough -- '-1 '"'"''` searches all of them"""
 

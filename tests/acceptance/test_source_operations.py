@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,18 +171,17 @@ def test_an_order_is_shown_in_every_source_that_has_it(sources: Sources, stored:
 
 
 def test_the_limit_of_a_search_is_of_all_sources_together(sources: Sources) -> None:
-    fill(sources.redis, sources.keys["shop-de"].stream, 15_000)
-    fill(sources.redis, sources.keys["shop-fr"].stream, 15_001)
+    fill(sources.redis, sources.keys["shop-de"].stream, 3_999)
+    fill(sources.redis, sources.keys["shop-fr"].stream, 30_000)
     sources.dead_letter("shop-de", "1")
 
     dead = sources.run("order", "show", "1")
     as_json = sources.run("order", "show", "1", "--json")
 
     assert dead.stdout.startswith("order 1 of shop-de: dead\n")
-    assert dead.stderr.splitlines() == [
-        "shop-fr: searched 0 of 15,001 entries of the queue, because it is long",
-        "`ingest order show --thorough 1` searches all of them",
-    ]
+    in_part, command = dead.stderr.splitlines()
+    assert re.fullmatch("shop-fr: searched 6,0.. of 30,000 entries of the queue, because it is long", in_part), in_part
+    assert command == "`ingest order show --thorough 1` searches all of them"
     found = [(each["source"], each["ingestion"]["searched"]) for each in lines(as_json.stdout)]
     assert found == [("shop-de", True), ("shop-fr", False)]
 

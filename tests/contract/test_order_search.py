@@ -153,6 +153,24 @@ async def test_the_sizes_of_a_queue_are_those_of_its_parts(
     assert await search.sizes() == [50, 3, 1, 1]
 
 
+async def test_of_each_part_no_more_entries_are_searched_than_wanted(
+    search: OrderSearch, one: Consumer, producer: Producer
+) -> None:
+    await producer.enqueue(IDS[:300])
+    for delivery in await take(one, 150):
+        await one.dead_letter(delivery, DeadReason.REJECTED, "HTTP 422")
+    await producer.enqueue(["urgent"], express=True)
+    seen: list[int] = []
+
+    found = await search.find([*IDS[:300], "urgent"], most=30, on_progress=seen.append)
+
+    assert not found.is_complete
+    assert {IDS[0], IDS[150], "urgent"} <= found.entries.keys()
+    assert seen[-1] < 300
+    all_of_it = await search.find(IDS[:300], most=150)
+    assert (len(all_of_it.entries), all_of_it.is_complete) == (300, True)
+
+
 async def test_large_documents_are_neither_collected_nor_handed_over(
     search: OrderSearch, redis: Redis, keys: Keys
 ) -> None:

@@ -4,7 +4,7 @@ Redis has no index by order. A script searches the entries, in slices of about a
 fits one slice is read in one step. In a longer queue, the search may miss an entry that moves twice during the search, or is replayed.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -37,6 +37,8 @@ MOST_ORDERS = 1000
 # The part to begin with, and the positions in the main lane, the express lane, the retry set and the dead letters.
 _BEGINNING = (1, "-", "-", "0", "-")
 _WITHOUT_LANES = (1, "passed", "passed", "0", "-")
+# The index of the position of each part. The lanes are read twice.
+_POSITION_OF = {1: 1, 2: 2, 3: 3, 4: 2, 5: 1, 6: 4}
 
 # Read from a retry by name.
 _OF_RETRY = frozenset((b"id", b"due", ORDER_ID, ENQUEUED_AT, ATTEMPT, RETRY_REASON, RETRY_ERROR))
@@ -75,6 +77,7 @@ class OrderSearch:
         order_ids: Collection[str],
         *,
         limit: int = 0,
+        most: int = 0,
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> Searched:
         """Find orders, at most `MOST_ORDERS` of them.
@@ -82,12 +85,13 @@ class OrderSearch:
         Args:
             order_ids: valid order IDs.
             limit: a lane, a retry set or a stream of dead letters with more entries than this is not searched. 0 searches all.
+            most: about how many entries of each part are searched, the oldest first in streams. 0 searches all.
             on_progress: called with how many entries were looked at so far.
 
         Raises:
             QueueUnavailable: if Redis cannot be used now.
         """
-        return await self._search(order_ids, _BEGINNING, limit, on_progress)
+        return await self._search(order_ids, _BEGINNING, limit, most, on_progress)
 
     async def sizes(self) -> list[int]:
         """How many entries each part has: both lanes, the retry set and the dead letters. Errors as for `find`."""
@@ -102,18 +106,28 @@ class OrderSearch:
 
     async def find_retries_and_dead_letters(self, order_ids: Collection[str]) -> Mapping[str, Sequence[QueueEntry]]:
         """As `find`, without the lanes, which may be long. By order ID."""
-        return (await self._search(order_ids, _WITHOUT_LANES, 0, lambda _: None)).entries
+        return (await self._search(order_ids, _WITHOUT_LANES, 0, 0, lambda _: None)).entries
 
     async def _search(
-        self, order_ids: Collection[str], position: Sequence[Any], limit: int, on_progress: Callable[[int], None]
+        self,
+        order_ids: Collection[str],
+        beginning: Sequence[Any],
+        limit: int,
+        most: int,
+        on_progress: Callable[[int], None],
     ) -> Searched:
         found: dict[str, dict[tuple[str, bytes], QueueEntry]] = {}
-        is_complete, examined = True, 0
-        while position[0]:
+        is_complete, examined, in_part = True, 0, 0
+        position = [*beginning]
+        while part := position[0]:
+            budget = min(_SLICE, most + 1 - in_part) if most else _SLICE
             with translated():
-                reply = await self._find(self._keys, [self._group, _SLICE, limit, *position, *order_ids])
+                reply = await self._find(self._keys, [self._group, budget, limit, *position, *order_ids])
                 now, *position = reply[:6]
                 examined += reply[6]
+                in_part = in_part + reply[6] if position[0] == part else 0
+                if most and in_part > most:
+                    position[_POSITION_OF[part]], in_part = "passed", 0
                 is_complete = is_complete and not reply[7]
                 for about in map(pairs, reply[8]):
                     entry = with_suffix(_entry(about, now), self._id_suffix)
@@ -122,13 +136,14 @@ class OrderSearch:
         return Searched({order_id: list(entries.values()) for order_id, entries in found.items()}, is_complete)
 
 
-def longest_searched(sizes: Iterable[int], most: int) -> int:
-    """The limit for `OrderSearch.find` with which the shortest of these parts are searched, with at most `most` entries together."""
-    spent = 0
-    for size in sorted(sizes):
-        spent += size
-        if spent > most:
-            return max(1, size - 1)
+def most_of_each(sizes: Collection[int], most: int) -> int:
+    """The number for `OrderSearch.find` with which at most `most` entries of these parts are searched, and all of short parts."""
+    rest = most
+    for number, size in enumerate(sorted(sizes)):
+        share = rest // (len(sizes) - number)
+        if size > share:
+            return max(1, share)
+        rest -= size
     return most
 
 

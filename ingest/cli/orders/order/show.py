@@ -41,7 +41,7 @@ def show(
     It searches the database and the queue, and changes nothing. With INGEST_HISTORY, it also shows who enqueued the order, and
     each attempt.
 
-    Of long queues, only the short parts are searched, and the command reports that. Add `--thorough` to search all entries.
+    Of long queues, about 10,000 entries are searched, and the command reports that. Add `--thorough` to search all entries.
     That takes about ten seconds for a million entries.
 
     With several sources, all are searched, because they may use the same IDs. Each place where an order is found is shown.

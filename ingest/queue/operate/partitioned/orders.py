@@ -31,6 +31,7 @@ class PartitionedSearch:
         order_ids: Collection[str],
         *,
         limit: int = 0,
+        most: int = 0,
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> Searched:
         """Find orders, at most `MOST_ORDERS` of them. See `OrderSearch.find`."""
@@ -44,7 +45,7 @@ class PartitionedSearch:
                 last = count
                 on_progress(before + count)
 
-            found = await part.find(some, limit=limit, on_progress=note)
+            found = await part.find(some, limit=limit, most=most, on_progress=note)
             for order_id, each in found.entries.items():
                 entries.setdefault(order_id, []).extend(each)
             is_complete = is_complete and found.is_complete
