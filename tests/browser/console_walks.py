@@ -197,10 +197,10 @@ async def many_dead_letters(stage: Stage, operator: ConsoleOperator) -> None:
                 shop,
                 [dead_fields(f"{reason}-{n}", reason, error=error.replace("10", str(n % 90))) for n in range(count)],
             )
-        await operator.sees("/dead-letters", rf"{sum(counts.values()):,} in 4 groups")
+        await operator.sees("/dead-letters", rf"{sum(counts.values()):,} dead letters in 4 groups")
         await operator.press("HTTP 404")
         exported = await operator.downloads("Download as JSON lines")
-        await operator.press("Drop all that match…")
+        await operator.press("Drop all matching…")
         await operator.press(f"Drop {counts['not_found']:,}")
         await operator.waits_for_job()
         for reason in ("attempts_exhausted", "invalid_order", "transform_failed"):
@@ -225,7 +225,7 @@ async def many_retries(stage: Stage, operator: ConsoleOperator) -> None:
         await operator.sees("/retries", r"HTTP 500 http_status")
         shop.api.behave(error_rate=0.0)
         await operator.open_page(f"/retries?source={SHOP}&reason=http_status")
-        await operator.press("Run all that match now…")
+        await operator.press("Run all matching now…")
         await operator.press(r"Run now [\d,]+")
         await operator.waits_for_job()
 

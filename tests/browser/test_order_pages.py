@@ -81,7 +81,7 @@ async def test_the_orders_of_a_filter_are_remapped_and_fetched_again(deployment:
     visitor = await signed_in("operate")
 
     await visitor.goto(address("/orders", source=CALM, prefix=WRONG[0][:5], status="wrong"))
-    await visitor.press("Remap all that match…")
+    await visitor.press("Remap all matching…")
     assert "2 would change" in await visitor.page.inner_text("[role=status]")
     assert ["status", "2", WRONG[0], "wrong", "placed"] == await visitor.page.locator("tbody tr > *").all_inner_texts()
     await visitor.in_each_size("remap")
@@ -110,7 +110,7 @@ async def test_the_orders_of_a_customer_are_erased_after_a_preview(deployment: D
     visitor = await signed_in("erase")
 
     await visitor.goto(address("/orders", source=CALM, prefix="53641"))
-    await visitor.press("Erase all that match…")
+    await visitor.press("Erase all matching…")
     assert "Erase 2 orders" in await visitor.page.inner_text("h1")
     assert (await scene.sql("SELECT count(*) FROM erased_orders WHERE source = $1", CALM))[0][0] == 0
     await visitor.assert_accessible()

@@ -53,7 +53,7 @@ async def test_a_group_of_dead_letters_is_replayed_by_keyboard(deployment: Deplo
     await visitor.in_each_size("dead-letters")
     await visitor.press("HTTP 404")
     assert await visitor.page.locator("tbody tr").count() == len(ids)
-    await visitor.press("Replay all that match…")
+    await visitor.press("Replay all matching…")
     await visitor.in_each_size("replay")
     await visitor.press("Replay 2")
 
@@ -70,8 +70,8 @@ async def test_only_chosen_dead_letters_are_dropped(deployment: Deployment, sign
     await visitor.goto(address("/dead-letters", source=CALM, text="drop-"))
 
     for order_id in ids[:2]:
-        await visitor.page.get_by_label(f"Choose {order_id}").check()
-    await visitor.press("Drop the chosen…")
+        await visitor.page.get_by_label(f"Select {order_id}").check()
+    await visitor.press("Drop selected…")
     await visitor.press("Drop 2")
     await job_is_done(visitor)
 
@@ -116,7 +116,7 @@ async def test_retries_run_now(deployment: Deployment, signed_in: SignIn) -> Non
 
     await visitor.goto(address("/retries", source=MOODY))
     await visitor.assert_accessible()
-    await visitor.press("Run all that match now…")
+    await visitor.press("Run all matching now…")
     await visitor.press("Run now 1")
     await job_is_done(visitor)
 
@@ -154,7 +154,7 @@ async def test_dead_letters_are_replayed_without_javascript(deployment: Deployme
     async with visit(scripts=False) as visitor:
         await visitor.sign_in(deployment.keys["operate"])
         await visitor.goto(address("/dead-letters", source=CALM, text="plain-1"))
-        await visitor.page.get_by_text("Replay all that match…").click()
+        await visitor.page.get_by_text("Replay all matching…").click()
         await visitor.page.get_by_role("button", name="Replay 1").click()
         await visitor.page.get_by_text("Requested by").wait_for()
 

@@ -106,7 +106,7 @@ async def test_dead_letters_of_all_partitions_are_listed_counted_and_replayed_on
     await eventually(done)
     assert all(order_id in listed for order_id in DEAD)
     assert status == 200
-    assert "None matches." in (await get(api, "/dead-letters?text=gone-"))[1]
+    assert "No entry matches." in (await get(api, "/dead-letters?text=gone-"))[1]
 
 
 @pytest.mark.parametrize("newest", ['{"orders":"+"}', '{"orders":1}', "+"])

@@ -52,7 +52,7 @@ def rate(value: float | None) -> str:
         return _MISSING
     if value >= 100 or value == 0:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
 def duration(seconds: float | None) -> str:

@@ -126,4 +126,4 @@ class JobPages:
         return self._access.audit_log(job.source)
 
 
-_RESUMED = "The job continues where it has ended, as soon as a process takes it."
+_RESUMED = "The job continues from where it stopped as soon as a process takes it."
