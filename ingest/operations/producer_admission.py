@@ -1,4 +1,4 @@
-"""Rejects orders of sources whose pause says so, for the HTTP API, webhooks, the relay and `ingest enqueue`.
+"""Rejects orders of sources whose pause requires it, for the HTTP API, webhooks, the relay and `ingest enqueue`.
 
 Programs that write to Redis themselves are not rejected. Their orders wait in the queue.
 """

@@ -62,7 +62,7 @@ async def test_workers_that_have_nothing_to_do_are_alive_and_a_killed_one_is_sta
     await becomes(states, ["stale", "stale"])
 
     assert [line.split()[-1] for line in shown.splitlines()[-2:]] == ["alive", "alive"]
-    assert "stale since" in await table(cli)
+    assert "stale for" in await table(cli)
 
 
 async def test_an_open_circuit_is_shown_with_its_cause_until_it_closes(

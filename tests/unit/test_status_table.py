@@ -45,7 +45,7 @@ def test_several_sources_are_shown_with_one_line_each_and_their_total() -> None:
         "shop-de    2,000        3        0     1       7   7 min  open in 1 of 2",
         "b              5        3        0     0       7   3.0 s          closed",
         "total      2,005        6        0     1      14   7 min",
-        "shop-de: external API: HTTP 401 since 3 min",
+        "shop-de: external API: HTTP 401 for 3 min",
         "postgres: gone",
     ]
     *_, total, without_worker, _, _ = lines_of(sources, 100)
@@ -97,14 +97,14 @@ def test_each_consumer_is_shown_with_its_heartbeat() -> None:
 
     assert lines[-6:] == [
         "consumer  pending  state",
-        "b              12  alive, circuit open since 6 min",
-        "c               0  stale since 12.3 s",
+        "b              12  alive, circuit open for 6 min",
+        "c               0  stale for 12.3 s",
         "d               0  stopped",
-        "e               0  no heartbeat, idle since 104.0 s",
+        "e               0  no heartbeat, idle for 104.0 s",
         "a               0  alive",
     ]
     assert "circuit            open in 1 of 2 processes" in lines
-    assert "external API: HTTP 401 since 6 min" in lines
+    assert "external API: HTTP 401 for 6 min" in lines
 
 
 def test_on_a_narrow_terminal_the_state_of_each_consumer_is_below() -> None:
@@ -115,7 +115,7 @@ def test_on_a_narrow_terminal_the_state_of_each_consumer_is_below() -> None:
     assert lines[-5:] == [
         f"{'consumer':<{len(name)}}  pending",
         f"{name}        0",
-        "  alive, circuit open since 6 min",
+        "  alive, circuit open for 6 min",
         f"{'b':<{len(name)}}        0",
         "  alive",
     ]
@@ -124,7 +124,7 @@ def test_on_a_narrow_terminal_the_state_of_each_consumer_is_below() -> None:
 def test_one_cause_is_shown_once_however_many_processes_have_it() -> None:
     lines = shown(*(consumer(f"w{n}", circuit=CircuitState("HTTP 503", open_for=n)) for n in range(300)))
 
-    assert [line for line in lines if line.startswith("external API")] == ["external API: HTTP 503 since 5 min"]
+    assert [line for line in lines if line.startswith("external API")] == ["external API: HTTP 503 for 5 min"]
     assert lines[-1] == "and 280 more: --json shows all"
 
 

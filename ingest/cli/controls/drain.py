@@ -39,7 +39,7 @@ def drain(
     Without a name, the command lists the worker processes.
 
     Examples:
-    `ingest drain` lists the worker processes, and shows which are drained.
+    `ingest drain` lists the worker processes and their states.
 
     `ingest drain web1 --reason "kernel update"` drains all worker processes on the host web1.
 
@@ -79,7 +79,7 @@ def drain(
 
 def _list(found: "Sequence[WorkerProcess]") -> None:
     for each in found:
-        state = "works" if each.drain is None else "drained"
+        state = "running" if each.drain is None else "drained"
         typer.echo(f"{printable(each.name, _LONGEST_NAME)}  {counted(each.pending, 'order')}  {state}")
 
 

@@ -38,7 +38,7 @@ def log_level(
 
     `ingest log-level warning` logs less on all hosts.
 
-    `ingest log-level --reset` returns to the configured level on all hosts without an own level.
+    `ingest log-level --reset` returns to the configured level on all hosts that have no level of their own.
     """
     from ingest.operations import controls
 

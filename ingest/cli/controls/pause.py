@@ -31,13 +31,14 @@ def pause(
     source: SourcesToChange = None,
     everything: AllSources = False,
     duration: Annotated[
-        str | None, typer.Option("--for", help="Resume after this time: 90s, 10m, 2h. Else by `ingest resume`.")
+        str | None,
+        typer.Option("--for", help="Resume after this time: 90s, 10m, 2h. Defaults to no end.", metavar="DURATION"),
     ] = None,
     reason: Reason = "",
     reject_orders: Annotated[
-        bool, typer.Option("--reject-orders", help="Reject new orders (HTTP 503). Else they are queued.")
+        bool, typer.Option("--reject-orders", help="Reject new orders (HTTP 503) instead of queueing them.")
     ] = False,
-    hold_polls: Annotated[bool, typer.Option("--hold-polls", help="Do not read the list of the shop either.")] = False,
+    hold_polls: Annotated[bool, typer.Option("--hold-polls", help="Do not read the list of the shop.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +47,8 @@ def pause(
     Within two seconds, no request to its external API begins. Requests in flight finish, and their orders are stored. All other
     orders wait in the queue, and no attempt counts. Other sources continue. A pause survives restarts.
 
-    Polls of the shop's list continue, unless you give `--hold-polls`. A repeated command replaces the pause.
+    Without `--for`, the pause lasts until `ingest resume`. Polls of the shop's list continue, unless you give `--hold-polls`. A repeated
+    command replaces the pause.
 
     Examples:
     `ingest pause --for 10m --reason "shop maintenance"` pauses the only source for ten minutes.

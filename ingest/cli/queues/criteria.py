@@ -29,7 +29,7 @@ Attributes = Annotated[
     list[str] | None,
     typer.Option(
         "--attribute",
-        help="With this field of the entry, such as origin=api. May be repeated.",
+        help="With this field of the entry, such as origin=api. Repeatable.",
         metavar="NAME=VALUE",
         rich_help_panel=SELECTION,
     ),

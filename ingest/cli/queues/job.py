@@ -31,17 +31,17 @@ _LONGEST_ERROR = 100
 
 
 def job() -> None:
-    """Manage jobs: bulk changes that survive kills.
+    """Manage jobs, the resumable changes of many orders.
 
-    A replay or drop of dead letters, a run of retries, a fetch of many orders, and a backfill are jobs. If its process dies, a process of `ingest api` continues it
-    within seconds, or you do it with `ingest job resume`. No order is changed twice.
+    A replay or drop of dead letters, a run of retries, a fetch of many orders, and a backfill are jobs. If the process of a job dies, a process of `ingest api` continues it
+    within seconds, or you can continue it with `ingest job resume`. No order is changed twice.
 
     Examples:
     `ingest job list` lists the newest jobs with their progress.
 
     `ingest job cancel 12` stops a job. Changes that it has made stay.
 
-    `ingest job resume 12` continues it from where it has ended.
+    `ingest job resume 12` continues the job from where it stopped.
 
     Run `ingest job resume --help` for the help of a command.
     """
@@ -53,7 +53,7 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
     Examples:
     `ingest job list` lists the newest 50 of all sources.
 
-    `ingest job list --source shop-de --json` is for scripts: one JSON object per line.
+    `ingest job list --source shop-de --json` prints one JSON object per line, for scripts.
     """
     sources = backends_of_sources(source)
     found = run_interruptible(_newest([*sources.values()], limit))
@@ -82,7 +82,7 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     The process that runs it stops within seconds. `ingest job resume` continues it later.
 
     Examples:
-    `ingest job cancel 12` cancels the job with this number, see `ingest job list`.
+    `ingest job cancel 12` cancels job 12. `ingest job list` shows the numbers.
     """
     from ingest.operations import jobs as operations
     from ingest.store.audit import AuditLog
@@ -105,7 +105,7 @@ def resume(job: JobId, *, as_json: AsJson = False) -> None:
     have taken it.
 
     Examples:
-    `ingest job resume 12` continues the job with this number, see `ingest job list`.
+    `ingest job resume 12` continues job 12. `ingest job list` shows the numbers.
     """
     from ingest.cli.queues.bulk import resume_and_run
     from ingest.cli.terminal.progress import ProgressDisplay

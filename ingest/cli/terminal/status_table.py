@@ -116,7 +116,7 @@ def _outages(status: "SystemStatus") -> Iterator[str]:
         if circuit := consumer.circuit:
             longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
     for error, seconds in sorted(longest.items()):
-        yield f"external API: {printable(error)} since {format_duration(seconds)}"
+        yield f"external API: {printable(error)} for {format_duration(seconds)}"
 
 
 def _servers(status: "SystemStatus") -> Iterator[str]:
@@ -181,11 +181,11 @@ def _condition(consumer: "ConsumerState") -> str:
     match consumer.state:
         case "alive":
             circuit = consumer.circuit
-            return "alive" if circuit is None else f"alive, circuit open since {format_duration(circuit.open_for)}"
+            return "alive" if circuit is None else f"alive, circuit open for {format_duration(circuit.open_for)}"
         case "stale":
-            return "stopped" if consumer.stale_for is None else f"stale since {format_duration(consumer.stale_for)}"
+            return "stopped" if consumer.stale_for is None else f"stale for {format_duration(consumer.stale_for)}"
         case _:
-            return f"no heartbeat, idle since {format_duration(consumer.idle or 0.0)}"
+            return f"no heartbeat, idle for {format_duration(consumer.idle or 0.0)}"
 
 
 def _count(number: int | None) -> str:

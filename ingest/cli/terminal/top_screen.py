@@ -186,7 +186,7 @@ def _workers(snapshot: "Snapshot") -> "Iterable[tuple[str, tuple[int, str]]]":
             pending[each.name] = pending.get(each.name, 0) + (each.pending or 0)
             state = "alive" if each.state == "alive" else "stopped"
             if each.state == "stale" and each.stale_for is not None:
-                state = f"stale since {format_duration(each.stale_for)}"
+                state = f"stale for {format_duration(each.stale_for)}"
             if each.circuit is not None:
                 state = "circuit open"
             if state != "alive" or each.name not in states:

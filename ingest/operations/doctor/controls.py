@@ -30,17 +30,17 @@ def findings(found: Controls | QueueUnavailable, sources: Collection[str]) -> It
             ends = "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M} UTC"
             reason = f": {pause.reason}" if pause.reason else ""
             yield _OF.warning(
-                f"{_named(source)} is paused since {pause.since:%Y-%m-%d %H:%M} UTC{ends} by {pause.by}{reason}",
+                f"{_named(source)} was paused by {pause.by} at {pause.since:%Y-%m-%d %H:%M} UTC{ends}{reason}",
                 f"run `ingest resume{option}` when its orders may be processed again",
             )
         if (tuning := found.tunings.get(source)) is not None:
             yield _OF.warning(
-                f"the limits of {_named(source)} are changed since {tuning.since:%Y-%m-%d %H:%M} UTC by {tuning.by}",
+                f"the limits of {_named(source)} were changed by {tuning.by} at {tuning.since:%Y-%m-%d %H:%M} UTC",
                 f"configure the limits, then run `ingest tune{option} --reset`",
             )
     for target, drain in found.drains.items():
         yield _OF.warning(
-            f"{target} is drained since {drain.since:%Y-%m-%d %H:%M} UTC by {drain.by}",
+            f"{target} was drained by {drain.by} at {drain.since:%Y-%m-%d %H:%M} UTC",
             f"run `ingest drain {target} --undo` when its processes may begin orders again",
         )
 

@@ -33,7 +33,7 @@ Reasons = Annotated[
     list[DeadReason] | None,
     typer.Option(
         "--reason",
-        help=f"Dead-lettered for this reason. May be repeated. One of {', '.join(DeadReason)}.",
+        help=f"Dead-lettered for this reason. Repeatable. One of {', '.join(DeadReason)}.",
         metavar="REASON",
         rich_help_panel=SELECTION,
     ),

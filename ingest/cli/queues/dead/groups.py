@@ -28,7 +28,7 @@ def groups(
     Examples:
     `ingest dead groups` shows the errors of all sources, each with how many orders it affects.
 
-    `ingest dead groups --source shop-de --since 2h --json` is for scripts: one JSON object per line.
+    `ingest dead groups --source shop-de --since 2h --json` prints one JSON object per line, for scripts.
 
     `ingest dead replay --shape "currency missing at $.total"` puts a whole group back into the queue.
     """

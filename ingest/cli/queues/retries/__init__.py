@@ -36,7 +36,7 @@ Ids = Annotated[list[str] | None, typer.Argument(help="Order ID.", metavar="ID",
 Reasons = Annotated[
     list[RetryReason] | None,
     typer.Option(
-        "--reason", help=f"Retried for this reason. May be repeated. One of {', '.join(RetryReason)}.", metavar="REASON"
+        "--reason", help=f"Retried for this reason. Repeatable. One of {', '.join(RetryReason)}.", metavar="REASON"
     ),
 ]
 Since = Annotated[str | None, typer.Option(help=f"First enqueued at this time or later. {TIME}", metavar="TIME")]
