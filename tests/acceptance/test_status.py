@@ -92,7 +92,7 @@ async def test_an_open_circuit_is_shown_with_its_cause_until_it_closes(
     assert all(0 <= one["circuit"]["open_for"] < 60 for one in found["consumers"])
     assert "circuit" in shown
     assert "open in 2 of 2 processes" in shown
-    assert "HTTP 401: the external API rejects our credential since" in shown
+    assert "HTTP 401: the external API rejects our credential (for" in shown
     assert "s3cr3t" not in shown + json.dumps(found)
     assert max(map(len, shown.splitlines())) <= 80
 

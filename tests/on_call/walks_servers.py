@@ -17,7 +17,7 @@ async def api_down(stage: Stage, operator: Operator) -> None:
         shop.api.behave(down="503")
         await operator.enqueue("shop-de", orders)
 
-        await operator.sees("status", text="shop-de: external API: HTTP 503 since")
+        await operator.sees("status", text=r"shop-de: external API: HTTP 503 \(for")
         await operator.sees(
             "doctor", "--source", "shop-de", text="shop-de: order .* HTTP 503 -> ask the API's operator"
         )

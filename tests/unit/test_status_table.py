@@ -45,7 +45,7 @@ def test_several_sources_are_shown_with_one_line_each_and_their_total() -> None:
         "shop-de    2,000        3        0     1       7   7 min  open in 1 of 2",
         "b              5        3        0     0       7   3.0 s          closed",
         "total      2,005        6        0     1      14   7 min",
-        "shop-de: external API: HTTP 401 for 3 min",
+        "shop-de: external API: HTTP 401 (for 3 min)",
         "postgres: gone",
     ]
     *_, total, without_worker, _, _ = lines_of(sources, 100)
@@ -104,7 +104,7 @@ def test_each_consumer_is_shown_with_its_heartbeat() -> None:
         "a               0  alive",
     ]
     assert "circuit            open in 1 of 2 processes" in lines
-    assert "external API: HTTP 401 for 6 min" in lines
+    assert "external API: HTTP 401 (for 6 min)" in lines
 
 
 def test_on_a_narrow_terminal_the_state_of_each_consumer_is_below() -> None:
@@ -124,7 +124,7 @@ def test_on_a_narrow_terminal_the_state_of_each_consumer_is_below() -> None:
 def test_one_cause_is_shown_once_however_many_processes_have_it() -> None:
     lines = shown(*(consumer(f"w{n}", circuit=CircuitState("HTTP 503", open_for=n)) for n in range(300)))
 
-    assert [line for line in lines if line.startswith("external API")] == ["external API: HTTP 503 for 5 min"]
+    assert [line for line in lines if line.startswith("external API")] == ["external API: HTTP 503 (for 5 min)"]
     assert lines[-1] == "and 280 more: --json shows all"
 
 

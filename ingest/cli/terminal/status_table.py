@@ -116,7 +116,7 @@ def _outages(status: "SystemStatus") -> Iterator[str]:
         if circuit := consumer.circuit:
             longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
     for error, seconds in sorted(longest.items()):
-        yield f"external API: {printable(error)} for {format_duration(seconds)}"
+        yield f"external API: {printable(error)} (for {format_duration(seconds)})"
 
 
 def _servers(status: "SystemStatus") -> Iterator[str]:
