@@ -40,13 +40,14 @@ async def test_a_paused_source_processes_no_order_until_it_is_resumed(
         await visitor.in_each_size("pause")
         await visitor.fill("Duration", "10m")
         await visitor.fill("Reason", "a deployment of the shop")
+        pauses = len(deployment.worker.events("source_paused", source=CALM))
         await visitor.press("Pause")
         assert "calm paused" in await visitor.page.inner_text("[role=status]")
 
         await visitor.goto(address("/sources/pause", source=CALM))
         assert "by operate" in await visitor.page.inner_text("tbody")
         # Workers follow within two seconds, and process the orders of other sources.
-        await eventually(lambda: deployment.worker.events("source_paused", source=CALM))
+        await eventually(lambda: len(deployment.worker.events("source_paused", source=CALM)) > pauses)
         await deployment.enqueue(CALM, "held-1")
         await deployment.enqueue(MOODY, "flowing-1")
         await eventually(lambda: is_stored(deployment, MOODY, "flowing-1"))
