@@ -21,6 +21,7 @@ from ingest.domain.deliveries.error_shape import error_shape
         ("order SO/2026/12 of 550e8400-e29b-41d4-a716-446655440000", "order ID of ID"),
         ("gid://shopify/Order/123 not found", "URL not found"),
         ("#1001 is not valid utf-8", "ID is not valid utf-8"),
+        ("Invalid RFC3339 encoded datetime", "Invalid RFC3339 encoded datetime"),
         ("größe 'x' fehlt", "größe '…' fehlt"),
         ("", ""),
     ],

@@ -7,7 +7,7 @@ _LONGEST = 200
 # In the order in which they are tried. Statuses, type names in backticks and paths tell errors apart, so they stay.
 _PARTS = re.compile(
     r"""
-      (?P<kept> HTTP\ \d{3}\b | `[^`]*` | \b(?:utf-?(?:8|16)|base64|http/[123](?:\.[01])?)\b )
+      (?P<kept> HTTP\ \d{3}\b | `[^`]*` | \b(?:utf-?(?:8|16)|base64|rfc-?\d{4}|iso-?8601|http/[123](?:\.[01])?)\b )
     | (?P<path> \$(?:\.[A-Za-z_][\w-]*|\[[^\]]*\])* )
     | (?P<quoted> '[^']*' | "[^"]*" | “[^”]*” )
     | (?P<url> [a-z][a-z0-9+.-]*://[^\s'"]+ )
