@@ -129,7 +129,7 @@ operate-scale: .venv/ready  ## the console, the lists and a bulk replay with 5,0
 	@cd tests && exec ../.venv/bin/python -m scale.operate $(ARGS)
 
 .PHONY: on-call
-on-call: .venv/ready servers  ## twelve situations of an operator on call, repaired by commands alone, and seven on the console; prints the steps; ARGS="-k slow"
+on-call: .venv/ready servers  ## twelve situations of an operator on call, repaired by commands alone and on the console alone; prints the steps; ARGS="-k slow"
 	@INGEST_TEST_ON_CALL=full exec .venv/bin/python -m pytest -q -s -n 0 tests/acceptance/test_on_call.py \
 		tests/browser/test_on_call_by_console.py $(ARGS)
 
