@@ -32,7 +32,7 @@ def test_a_filter_of_orders_survives_its_record() -> None:
 def test_a_selection_of_entries_survives_its_record() -> None:
     chosen = EntryFilter("currency", "HTTP N", {"gift": "true"})
     dead = Selection(frozenset({"A"}), frozenset({"rejected"}), NOON, None, False, chosen)
-    waiting = RetrySelection(frozenset(), frozenset({"timeout"}), True, None, NOON, chosen)
+    waiting = RetrySelection(frozenset(), frozenset({"timeout"}), False, None, NOON, chosen)
 
     assert dead_letter_selection(selection_as_dict(dead)) == dead
     assert retry_selection(selection_as_dict(waiting)) == waiting
