@@ -17,6 +17,7 @@ async def test_an_idle_process_asks_redis_less_than_three_times_a_second(cli: Cl
     cli.start("worker", env={"INGEST_PROCESSES": str(PROCESSES)})
 
     await becomes(lambda: redis.zcard(keys.alive), PROCESSES)
+    await becomes(lambda: _blocked_clients(redis), PROCESSES)
     began = asyncio.get_running_loop().time()
     await redis.config_resetstat()
     # A measured time span, in which nothing happens that the test could wait for.
@@ -29,3 +30,8 @@ async def test_an_idle_process_asks_redis_less_than_three_times_a_second(cli: Cl
         stats[name]["calls"] - stats[name]["failed_calls"] for name in ("cmdstat_evalsha", "cmdstat_xreadgroup")
     )
     assert asked / seconds / PROCESSES <= MOST
+
+
+async def _blocked_clients(redis: Redis) -> int:
+    clients: int = (await redis.info("clients"))["blocked_clients"]
+    return clients

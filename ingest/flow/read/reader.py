@@ -22,7 +22,7 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("reader")
 
 # Seconds for which a read waits for new entries. A stop waits for the read instead of cancelling it.
-BLOCK = 1.0
+BLOCK = 1.25
 # With many free slots, the first orders are requested while the next entries are read.
 _MOST_AT_ONCE = 100
 _PROBE_BLOCK = 0.05

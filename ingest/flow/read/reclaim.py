@@ -14,16 +14,16 @@ from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("reclaim")
-# Claims that find nothing are one to two seconds apart, at instants that are a second apart. The reads of an idle process end at the
+# Claims that find nothing are at most 2.5 seconds apart, at instants that are 1.25 seconds apart. The reads of an idle process end at the
 # same instants, so that it claims after every second read.
-_EVERY = 1.0
-_AT_LEAST = 0.9
+_EVERY = 1.25
+_AT_LEAST = 1.125
 # Claiming a hundred entries occupies Redis for a millisecond or two.
 _AT_ONCE = 100
 
 
 class Reclaimer:
-    """Claims abandoned entries, every second or two while there are none."""
+    """Claims abandoned entries, every 2.5 seconds while there are none."""
 
     def __init__(
         self,
