@@ -58,7 +58,7 @@ _POSTGRES_ORDER = 18e-6
 _QUEUED_BYTES, _PENDING_BYTES = 34, 200
 _REDIS_BYTES = 8_000_000
 _REDIS_CONNECTIONS = 6
-# docs/how-to/partitions.md, "Choose a number".
+# docs/deploy/partitions.md, "Choose a number".
 _PARTITIONS_OF_A_NODE = 2
 _POSTGRES_CONNECTION_BYTES = 12_000_000
 # PostgreSQL compresses larger rows (TOAST). Measured with documents of 0.5 to 20 KB.

@@ -1,4 +1,4 @@
-"""The programs and commands of docs/how-to/announce-orders.md work as documented."""
+"""The programs and commands of docs/enqueue/programs.md work as documented."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ from redis import Redis
 
 from ingest.queue.layout.keys import Keys
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "announce-orders.md"
+PAGE = Path(__file__).parents[2] / "docs" / "enqueue" / "programs.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 API = "https://orders.example"
 CA_FILE = ', ca_file="/etc/ssl/our-ca.pem"'

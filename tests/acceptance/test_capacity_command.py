@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support import Cli
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plan-capacity.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "capacity.md"
 
 
 def test_the_plan_fits_80_columns_and_names_the_settings_and_what_limits_first(plain: Cli) -> None:

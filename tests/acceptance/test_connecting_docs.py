@@ -1,4 +1,4 @@
-"""The steps of docs/how-to/connect-your-api.md lead from an API with its own JSON to stored rows."""
+"""The steps of docs/connect/your-api.md lead from an API with its own JSON to stored rows."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene
 from support import Cli, connected
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "connect-your-api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "connect" / "your-api.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 EXPORTS = dict(line.removeprefix("export ").split("=", 1) for line in COMMANDS if line.startswith("export "))
 ORDERS = ["536366", "536367", "536368", "536369", "536370"]

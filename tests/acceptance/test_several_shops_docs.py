@@ -1,4 +1,4 @@
-"""The steps of docs/how-to/several-shops.md lead to the orders of three shops that are told apart in SQL."""
+"""The steps of docs/connect/several-shops.md lead to the orders of three shops that are told apart in SQL."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from acceptance.commands import closing_workers
 from support import Cli, connected, eventually
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "several-shops.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "connect" / "several-shops.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 [SOURCES] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 [QUERY] = re.findall(r"-c '(SELECT .*)'", PAGE)

@@ -1,4 +1,4 @@
-"""The steps of docs/how-to/webhooks.md work, and the commands report unusable files."""
+"""The steps of docs/enqueue/webhooks.md work, and the commands report unusable files."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 import webhook_requests as made
 from support import Cli
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "webhooks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "enqueue" / "webhooks.md").read_text(encoding="utf-8")
 COMMANDS = [line.strip() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 SECRET = "a-secret-of-your-own"
 

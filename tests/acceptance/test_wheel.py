@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 DIST_INFO = f"order_ingest-{VERSION}.dist-info"
-PAGE = ROOT / "docs" / "how-to" / "announce-orders.md"
+PAGE = ROOT / "docs" / "enqueue" / "programs.md"
 UV = Path(sys.executable).with_name("uv")
 # Without the checkout and without the user's settings.
 _NOT_OURS = ("INGEST_", "PYTHON", "UV_", "VIRTUAL_")

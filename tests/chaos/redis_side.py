@@ -17,7 +17,7 @@ from chaos.plan import Fault, Kind
 from chaos.written import OPTIONS
 from ingest.lab.servers import ValkeyServer
 
-# As in docs/how-to/sentinel.md, with a shorter lag: a primary without its replica accepts no orders.
+# As in docs/deploy/sentinel.md, with a shorter lag: a primary without its replica accepts no orders.
 _GUARD = {"min-replicas-to-write": "1", "min-replicas-max-lag": "2"}
 OPTIONS_OF_REPLICATED = {name.replace("-", "_"): value for name, value in (OPTIONS | _GUARD).items()}
 """Options of servers with replicas, as arguments by keyword."""

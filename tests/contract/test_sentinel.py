@@ -167,7 +167,7 @@ async def test_mistakes_in_the_url_are_refused_with_their_reason(watched: Sentin
 
 
 async def test_a_user_with_the_documented_rights_suffices(watched: SentinelSet) -> None:
-    text = Path(__file__).parents[2].joinpath("docs/how-to/sentinel.md").read_text()
+    text = Path(__file__).parents[2].joinpath("docs/deploy/sentinel.md").read_text()
     [rule] = re.findall(r"^  user (ingest .*)$", text, re.MULTILINE)
     for sentinel in watched.sentinels:
         async with Redis.from_url(sentinel.url) as redis:

@@ -31,7 +31,7 @@ BEFORE = KNOWN[:3]
 INSERTED, CHANGED = Effect.INSERTED, Effect.CHANGED
 # As the release before stores a row.
 OLD_UPSERT = INSERT_ORDER + " ON CONFLICT (order_id) DO UPDATE SET attempts = orders.attempts + 1"
-# The test of the longest lock. See docs/how-to/upgrade.md.
+# The test of the longest lock. See docs/operate/upgrade.md.
 ROWS = int(os.environ.get("MIGRATED_ROWS", "100000"))
 # After this time, a worker's statement fails and is repeated.
 LOCK_TIMEOUT = 2.0

@@ -24,7 +24,7 @@ from ingest.lab.upstream import Behaviour
 from ingest.operations.reconcile import Backends, ListedOrders, ReconciliationReport, reconcile
 from ingest.store.orders.order_store import OrderStore
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "check-that-nothing-is-lost.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "reconcile.md"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""An order that the API always throttles: the ways out that docs/how-to/alerts.md names."""
+"""An order that the API always throttles: the ways out that docs/operate/alerts.md names."""
 
 import asyncio
 import os

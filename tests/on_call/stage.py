@@ -1,6 +1,6 @@
 """A deployment with three shops on real servers, and an operator who uses nothing but the command line.
 
-Every command of the operator is recorded with its duration and its output, for docs/how-to/on-call.md.
+Every command of the operator is recorded with its duration and its output, for docs/operate/on-call.md.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ import pytest
 from alerting.configuration import alerts, divided, rules
 from alerting.scenarios import ALONE, OF_SOURCES
 
-RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "alerts.md"
+RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "operate" / "alerts.md"
 
 
 def test_each_alert_is_caused_and_ended_by_the_rehearsal() -> None:
@@ -36,6 +36,6 @@ def test_each_alert_links_to_its_section_by_an_absolute_url() -> None:
 
     for rule in (rule for group in rules(1)["groups"] for rule in group["rules"] if "alert" in rule):
         url, _, section = rule["annotations"]["runbook_url"].partition("#")
-        assert url == "https://order-ingest.example/docs/how-to/alerts.md"
+        assert url == "https://order-ingest.example/docs/operate/alerts.html"
         assert section == rule["alert"].lower()
         assert section in headings

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / "how-to" / name for name in ("compose.md", "scale.md")]
+PAGES = [ROOT / "docs" / name for name in ("deploy/compose.md", "operate/scale.md")]
 
 
 class Reset:
@@ -75,7 +75,7 @@ def test_the_memory_that_the_page_asks_for_is_the_sum_of_all_limits() -> None:
         for services in ({name: running[name] for name in running.keys() - nodes}, nodes)
     )
 
-    page = " ".join((ROOT / "docs" / "how-to" / "compose.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "deploy" / "compose.md").read_text(encoding="utf-8").split())
     assert f"about {round(megabytes / 1024)} GB of memory" in page
     assert f"another {round(more / 1024)} GB of memory" in page
 

@@ -42,7 +42,7 @@ PRODUCTION = settings_of("base/common.env", "overlays/production/common.env", "o
 
 
 def workers_that_can_be_fed(latency: float) -> int:
-    """As docs/how-to/kubernetes.md says: what the API permits in flight, by what a worker has in flight."""
+    """As docs/deploy/kubernetes.md says: what the API permits in flight, by what a worker has in flight."""
     each = int(PRODUCTION["INGEST_CONCURRENCY"]) * int(PRODUCTION["INGEST_PROCESSES"])
     in_flight = min(
         float(PRODUCTION["INGEST_UPSTREAM_CONCURRENCY"]), float(PRODUCTION["INGEST_UPSTREAM_RATE"]) * latency
@@ -137,7 +137,7 @@ def test_each_container_runs_with_the_least_rights() -> None:
     [("INGEST_CONSOLE_SECRET", "order-ingest-api"), ("INGEST_UPSTREAM_TOKEN", "order-ingest-worker")],
 )
 def test_a_secret_that_the_page_names_is_a_file_of_the_pods_that_use_it(setting: str, holder: str) -> None:
-    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```yaml\n(patches:.*?)^```", page, re.MULTILINE | re.DOTALL)
     [example] = [each for each in examples if setting in each]
     [patch] = yaml.safe_load(example)["patches"]

@@ -14,7 +14,7 @@ from ingest.api.webhooks.webhook import Webhook
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "webhooks" / "webhooks.toml"
-PAGE = (ROOT / "docs" / "how-to" / "webhooks.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "enqueue" / "webhooks.md").read_text(encoding="utf-8")
 ON_THE_PAGE = [
     # In the sources file, the table of a webhook has the same keys.
     re.sub(r"^ {3}", "", block, flags=re.MULTILINE).replace(".webhook]", "]")

@@ -10,7 +10,7 @@ _INTRODUCTION = """\
 
 Generated from the API's OpenAPI document by `make reference`. A running `ingest api` serves the
 document itself at `/openapi.json`. How to run the API, with examples: [Use the HTTP
-API](../how-to/http-api.md).
+API](../enqueue/http-api.md).
 
 Errors are `application/problem+json` (RFC 9457); `code` names the kind of problem for programs, and
 `detail` describes the error for people. Each response carries `X-Request-Id`, which is also in the log lines

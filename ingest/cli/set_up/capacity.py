@@ -103,7 +103,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     `ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` prints
     JSON.
 
-    The formula, and the measurements behind it: https://order-ingest.example/docs/how-to/plan-capacity.md
+    The formula, and the measurements behind it: https://order-ingest.example/docs/operate/capacity.html
     """
     options = locals()
     from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan

@@ -36,7 +36,7 @@ def config(
 
     `INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
 
-    Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.md
+    Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.html
     """
     from ingest.cli.terminal.width import width_of
     from ingest.settings.masked_values import effective, effective_source

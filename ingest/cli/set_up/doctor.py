@@ -51,7 +51,7 @@ def doctor(
 
     `ingest doctor --json | jq -r '.findings[] | select(.level == "error") | .what'` lists the errors.
 
-    The checks, and the meaning of each line: https://order-ingest.example/docs/how-to/check-a-set-up.md
+    The checks, and the meaning of each line: https://order-ingest.example/docs/operate/doctor.html
     """
     from ingest.operations.doctor.examine import examine
     from ingest.settings import load_settings

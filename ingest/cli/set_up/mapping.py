@@ -37,7 +37,7 @@ def mapping() -> None:
     Examples:
     `ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or the error.
 
-    The format of a mapping: https://order-ingest.example/docs/reference/mapping.md
+    The format of a mapping: https://order-ingest.example/docs/reference/mapping.html
     """
 
 

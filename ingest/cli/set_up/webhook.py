@@ -30,7 +30,7 @@ def webhook() -> None:
     Examples:
     `ingest webhook check` shows the webhooks in the file that INGEST_WEBHOOKS names, or in the sources file.
 
-    How to receive webhooks: https://order-ingest.example/docs/how-to/webhooks.md
+    How to receive webhooks: https://order-ingest.example/docs/enqueue/webhooks.html
     """
 
 

@@ -15,5 +15,5 @@ def source() -> None:
 
     `ingest source check shop-de --id 1001` fetches and maps an order of a source, and shows it.
 
-    The sources file: https://order-ingest.example/docs/reference/sources.md
+    The sources file: https://order-ingest.example/docs/reference/sources.html
     """
