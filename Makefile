@@ -186,6 +186,11 @@ pictures:  ## write the pictures of docs/explanation/architecture from their tex
 		mv "$${source%.dot}.svg.new" "$${source%.dot}.svg"; \
 	done
 
+.PHONY: docs
+docs: .venv/ready  ## build the documentation site into build/docs, and check its links; ARGS="-b linkcheck" asks other sites, too
+	@.venv/bin/python -m sphinx -q -W --keep-going -j auto $(or $(ARGS),-b html) -d build/doctrees docs build/$(if $(ARGS),docs-checked,docs)
+	@$(if $(ARGS),:,cd tests && exec ../.venv/bin/python -m docs.links ../build/docs)
+
 .PHONY: release
 release: .venv/ready  ## check tag, version and changelog; build sdist, wheel, image and SBOM into dist; ARGS=--rehearse
 	@exec .venv/bin/python deploy/release/release.py $(ARGS)

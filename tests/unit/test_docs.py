@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.shown_texts import shown_texts
 from pydantic import SecretStr
 
 import ingest
@@ -17,7 +18,7 @@ from ingest.telemetry.metrics import WORKER_METRICS
 from ingest.telemetry.relay_metrics import RELAY_METRICS
 
 ROOT = Path(__file__).parents[2]
-INDEX = ROOT / "docs" / "index.md"
+DOCS = ROOT / "docs"
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -71,6 +72,22 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def test_each_page_stands_once_in_the_table_of_contents() -> None:
+    contents = tomllib.loads((DOCS / "contents.toml").read_text("utf-8"))
+    listed = [page for section in contents["section"] for page in section["pages"]]
+    listed += [page for pages in contents["below"].values() for page in pages]
+    found = sorted(
+        path.relative_to(DOCS).as_posix().removesuffix(".md") for page in listed for path in DOCS.glob(f"{page}.md")
+    )
+
+    assert [page for page in listed if not [*DOCS.glob(f"{page}.md")]] == []
+    assert found == sorted(
+        path.relative_to(DOCS).as_posix().removesuffix(".md")
+        for path in DOCS.rglob("*.md")
+        if path != DOCS / "index.md"
+    )
+
+
 def leads_somewhere(page: Path, link: str) -> bool:
     if "://" in link:
         return True
@@ -109,35 +126,6 @@ def test_an_example_in_python_compiles_and_imports_public_names_only(block: str)
     ]
 
     assert [(module, name) for module, name in imported if module != "ingest" or name not in ingest.__all__] == []
-
-
-def shown_texts() -> dict[Path, str]:
-    """What users see who have no checkout: strings of the package, and what deployments take from deploy, without comments."""
-    deployed = [path for path in (ROOT / "deploy").rglob("*") if path.suffix in {".yml", ".yaml", ".json", ".service"}]
-    texts = {path: re.sub(r"^\s*#.*", "", path.read_text("utf-8"), flags=re.MULTILINE) for path in deployed}
-    return texts | {path: "\n".join(strings_of(path)) for path in (ROOT / "ingest").rglob("*.py")}
-
-
-def strings_of(module: Path) -> list[str]:
-    """The strings of a module, except docstrings, which only contributors read. Those of the command line are help texts."""
-    tree = ast.parse(module.read_text("utf-8"))
-    are_help = module.is_relative_to(ROOT / "ingest" / "cli")
-    documented = (ast.Module, *(() if are_help else (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
-    docstrings = {
-        id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) if ast.get_docstring(node)
-    }
-    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) if isinstance(node.value, str)]
-    return [node.value for node in strings if id(node) not in docstrings]
-
-
-def test_each_help_text_alert_and_unit_leads_to_a_page_of_the_published_documentation() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    published = re.escape(project["urls"]["Documentation"])
-
-    pages = {page for text in shown_texts().values() for page in re.findall(rf"{published}/([^\s\"']+)", text)}
-
-    assert {"deploy/systemd.html", "operate/capacity.html", "operate/alerts.html#ingestqueueold"} <= pages
-    assert [page for page in pages if not leads_somewhere(INDEX, page.replace(".html", ".md"))] == []
 
 
 def test_no_text_that_is_shown_leads_to_a_file_that_an_installed_user_does_not_have() -> None:
