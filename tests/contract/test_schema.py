@@ -212,7 +212,7 @@ def test_a_file_tells_which_releases_can_work_with_its_result() -> None:
     for migration in KNOWN[_FIRST_RELEASE:]:
         oldest = migration.compatible_with
         assert oldest is not None, (
-            f"{migration.name}: begin it with `-- compatible with: N`, see docs/operate/upgrade.md"
+            f"{migration.name}: begin it with `-- compatible with: N`, see docs/contribute/compatibility.md"
         )
         assert _FIRST_RELEASE <= oldest <= migration.version
 
