@@ -1,4 +1,4 @@
-"""The programs and commands of docs/enqueue/programs.md work as documented."""
+"""The programs and commands of the pages on enqueueing work as documented."""
 
 import asyncio
 import re
@@ -13,28 +13,44 @@ from redis import Redis
 
 from ingest.queue.layout.keys import Keys
 
-PAGE = Path(__file__).parents[2] / "docs" / "enqueue" / "programs.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
 API = "https://orders.example"
 CA_FILE = ', ca_file="/etc/ssl/our-ca.pem"'
-_ALL_PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+_ALL_PROGRAMS = [
+    program
+    for page in ("enqueue/python.md", "enqueue/python-over-http.md", "reference/python-api.md")
+    for program in blocks(page, "python")
+]
 PROGRAMS = [program for program in _ALL_PROGRAMS if API not in program]
 OVER_HTTP = [program for program in _ALL_PROGRAMS if API in program]
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
+COMMANDS = [
+    line
+    for block in blocks("enqueue/command-line-and-redis.md", "sh")
+    for line in block.splitlines()
+    if line.startswith("redis-cli")
+]
 
-OF_A_SOURCE = 1
+OF_A_SOURCE = 6
 PRINTED = [
     ("2 accepted\n", ["536365", "536366"], []),
-    ("", [], []),
     ("", ["536367"], []),
     ("(202, {})\n(202, {})\n(422, {})\n", ["536368"], []),
+    ("Accepted(accepted=1, duplicates=0)\n" + 2 * "Accepted(accepted=0, duplicates=1)\n", ["536373"], []),
     (
         "durability fsync (INGEST_DURABILITY) is not possible with this Redis: it has no append-only file; set appendonly yes\n",
         [],
         [],
     ),
-    ("Accepted(accepted=1, duplicates=0)\n" + 2 * "Accepted(accepted=0, duplicates=1)\n", ["536373"], []),
     ("", [], ["536369"]),
+    ("1\n", [], []),
+    ("Accepted(accepted=2, duplicates=0)\n", ["536366", "536367"], []),
+    ("15.30\n", ["536370"], []),
 ]
 
 
@@ -59,12 +75,13 @@ def test_each_program_runs(redis_url: str, queue_name: str, number: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "printed", "entries"), [(0, "1000 accepted, 0 announced before\n", 1_002), (1, "1 queued\n", 1)]
+    ("number", "printed", "entries"),
+    [(0, "1000 accepted, 0 duplicates\n", 1_002), (1, "1 queued\n", 1), (2, "2\n", 2)],
 )
 async def test_each_program_over_http_runs(
     redis_url: str, dsn: str, queue_name: str, number: int, printed: str, entries: int
 ) -> None:
-    assert len(OVER_HTTP) == 2
+    assert len(OVER_HTTP) == 3
     async with running_api(redis_url, dsn, queue_name) as api:
         program = OVER_HTTP[number].replace(API, api.url).replace(CA_FILE, "")
         done = await asyncio.to_thread(
@@ -79,6 +96,7 @@ async def test_each_program_over_http_runs(
 def test_each_command_for_other_languages_announces_an_order(redis_url: str, queue_name: str) -> None:
     keys = Keys.of(queue_name)
     with Redis.from_url(redis_url) as redis:
+        assert len(COMMANDS) == 6
         for line in COMMANDS:
             program, *command = shlex.split(line.replace("{orders", f"{{{queue_name}"))
             assert program == "redis-cli"

@@ -17,7 +17,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 DIST_INFO = f"order_ingest-{VERSION}.dist-info"
-PAGE = ROOT / "docs" / "enqueue" / "programs.md"
+PAGES = [
+    ROOT / "docs" / page for page in ("enqueue/python.md", "enqueue/python-over-http.md", "reference/python-api.md")
+]
 UV = Path(sys.executable).with_name("uv")
 # Without the checkout and without the user's settings.
 _NOT_OURS = ("INGEST_", "PYTHON", "UV_", "VIRTUAL_")
@@ -135,7 +137,11 @@ print(ingest.__file__, importlib.metadata.version("order-ingest"))
 
 
 def test_the_programs_of_the_documentation_pass_strict_type_checks_against_it(installed: Path, folder: Path) -> None:
-    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    programs = [
+        program
+        for page in PAGES
+        for program in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    ]
     samples = [folder / f"sample_{number}.py" for number in range(len(programs))]
     for path, program in zip(samples, programs, strict=True):
         path.write_text(program)

@@ -7,7 +7,7 @@ import pytest
 
 from ingest.domain.partitions import partition_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "enqueue" / "programs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "enqueue" / "command-line-and-redis.md"
 _ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 ROWS = _ROW.findall(PAGE.read_text(encoding="utf-8"))
 
