@@ -106,3 +106,15 @@ def test_each_command_for_other_languages_announces_an_order(redis_url: str, que
         assert queued(redis, Keys.of(f"{queue_name}/shop-de").stream) == ["536372"]
         for queue in (f"{queue_name}:1", f"{queue_name}/shop-de:1"):
             assert queued(redis, Keys.of(queue).stream) == ["536365"]
+
+
+def test_the_commands_of_the_results_page_read_events(redis_url: str, queue_name: str) -> None:
+    [block] = blocks("reference/results.md", "sh")
+    create, read = [shlex.split(line.replace("{orders", f"{{{queue_name}"))[1:] for line in block.splitlines()]
+    with Redis.from_url(redis_url) as redis:
+        redis.xadd(Keys.of(queue_name).results, {"order_id": "536365", "outcome": "inserted"})
+
+        redis.execute_command(*create)
+        [[_, [[_, fields]]]] = redis.execute_command(*read)
+
+    assert (fields[b"order_id"], fields[b"outcome"]) == (b"536365", b"inserted")
