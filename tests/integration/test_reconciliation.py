@@ -471,7 +471,7 @@ def test_the_example_in_the_documentation_runs(env: dict[str, str], tmp_path: Pa
 
 
 def test_the_text_in_the_documentation_is_what_a_report_prints() -> None:
-    (shown, *_) = re.findall(r"```\n(accepted .*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (shown, *_) = re.findall(r"```text\n(accepted .*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
     assert shown.strip() == str(_shown())
 
