@@ -8,7 +8,9 @@ from contextlib import aclosing
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.printable import cell
-from ingest.operations.dead_letters import as_object
+from ingest.operations.dead_letter_json import as_object
+from ingest.operations.dead_letters import contains
+from ingest.queue.operate.dead_letter_pages import is_entry_id
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 
@@ -28,6 +30,18 @@ def lines_of(entries: Iterable[DeadLetterEntry], source: str, file_format: str) 
     if file_format == "csv":
         return _csv(_csv_row(entry, source) for entry in entries)
     return "".join(json.dumps(as_object(entry, source)) + "\n" for entry in entries)
+
+
+def last_exported(line: str, file_format: str) -> tuple[str, str] | None:
+    """Return the source and the ID of the dead letter in the last line of a file, or None if it is none."""
+    try:
+        row = (
+            dict(zip(_CSV_COLUMNS, next(csv.reader([line])), strict=True)) if file_format == "csv" else json.loads(line)
+        )
+        source, entry_id = row["source"], row["id"]
+    except (ValueError, LookupError, TypeError, StopIteration, csv.Error):
+        return None
+    return (source, entry_id) if is_entry_id(str(entry_id).partition(":")[0]) else None
 
 
 def _csv_row(entry: DeadLetterEntry, source: str) -> list[str]:
@@ -60,13 +74,9 @@ async def exported(
         QueueUnavailable: Redis cannot be used right now.
     """
     parts = [*(await dead_letters.by_queue()).values()]
-    first = 0 if after is None else next((at for at, part in enumerate(parts) if _contains(part, after)), 0)
+    first = 0 if after is None else next((at for at, part in enumerate(parts) if contains(part, after)), 0)
     newest = [(part, await part.newest()) for part in parts[first:]]
     return _texts(newest, selection, source, file_format, after)
-
-
-def _contains(part: DeadLetters, entry_id: str) -> bool:
-    return part.id_suffix == entry_id[len(entry_id.partition(":")[0]) :]
 
 
 async def _texts(

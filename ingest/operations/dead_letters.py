@@ -7,11 +7,10 @@ process dies here, each dead letter is either moved or untouched.
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
-from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN
+from ingest.domain.errors import UserError
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letters import Change, DeadLetterPage, DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
@@ -77,18 +76,47 @@ async def read(
 
 
 async def export(
-    sources: Sequence[Backends], selection: Selection, write: Write, *, on_progress: OnProgress = _ignore
+    sources: Sequence[Backends],
+    selection: Selection,
+    write: Write,
+    *,
+    after: tuple[str, str] | None = None,
+    on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
     """Pass all dead letters that match to `write` with all their fields, partition by partition, the oldest of each first.
 
-    Entries that are dead-lettered after the start are left out, because otherwise an export could go on indefinitely while orders fail.
+    Entries that are dead-lettered after the start are left out, because otherwise an export could continue indefinitely while
+    orders fail.
+
+    With `after`, the source and the ID of the last dead letter of an interrupted export, it continues that export.
+
+    Raises:
+        UserError: the sources do not have the queue of that dead letter.
     """
     async with _open_all(sources) as opened:
         newest = {part: await each.newest() for part, each in opened.items()}
+        positions = dict.fromkeys(opened, "") if after is None else _positions(opened, *after)
         pages = _one_after_another(
-            {part: each.oldest_first(selection, newest=newest[part]) for part, each in opened.items()}
+            {
+                part: opened[part].oldest_first(selection, newest=newest[part], after=position)
+                for part, position in positions.items()
+            }
         )
-        return await _write(opened.values(), pages, selection, write, None, on_progress)
+        return await _write([opened[part] for part in positions], pages, selection, write, None, on_progress)
+
+
+def contains(part: DeadLetters, entry_id: str) -> bool:
+    """Whether an ID, as `DeadLetterEntry.entry_id`, is of this partition."""
+    return part.id_suffix == entry_id[len(entry_id.partition(":")[0]) :]
+
+
+def _positions(opened: Mapping[_Part, DeadLetters], source: str, entry_id: str) -> dict[_Part, str]:
+    """The parts that an interrupted export has not completed, each with the ID after which it continues."""
+    parts = [*opened]
+    for at, part in enumerate(parts):
+        if part[0] == source and contains(opened[part], entry_id):
+            return {part: entry_id.partition(":")[0]} | dict.fromkeys(parts[at + 1 :], "")
+    raise UserError(f"the sources have no queue of the dead letter {entry_id}, with which the interrupted export ends")
 
 
 async def newest_of_all(parts: Mapping[_Part, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
@@ -178,44 +206,6 @@ async def drop(
     """Delete matching dead letters, up to `newest`. See `PartitionedDeadLetters.drop`."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
-
-
-def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
-    """Convert a dead letter of a source for JSON. The entry's other fields are grouped in `fields`."""
-    return {
-        "id": entry.entry_id,
-        "source": source,
-        "order_id": entry.order_id,
-        "reason": entry.reason,
-        "error": entry.error,
-        "attempts": entry.attempts,
-        "dead_at": json_time(entry.dead_at),
-        "first_enqueued_at": json_time(entry.first_enqueued_at),
-        "worker": entry.worker,
-        "replays": entry.replays,
-        "replayed_at": json_time(entry.replayed_at),
-        "fields": texts(_with_current_names(entry.fields)),
-    }
-
-
-def _with_current_names(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Name the fields of an entry of an earlier release as this release does."""
-    if FORMER_ORIGIN not in fields or ORIGIN in fields:
-        return fields
-    return {ORIGIN if name == FORMER_ORIGIN else name: value for name, value in fields.items()}
-
-
-def texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Decode an entry's fields. Bytes that are not UTF-8 become backslash escapes."""
-    return {
-        name.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
-        for name, value in fields.items()
-    }
-
-
-def json_time(moment: datetime | None) -> str | None:
-    """Convert a time for JSON: in UTC, with milliseconds."""
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @asynccontextmanager

@@ -219,8 +219,12 @@ def test_replay_puts_back_the_named_dead_letters_and_drop_deletes_them(
     replayed = cli.run("dead", "replay", entry_ids[0])
     dropped = cli.run("dead", "drop", "c", "--json")
 
-    assert (replayed.returncode, replayed.stdout, replayed.stderr) == (0, "replayed 1 dead letter: 1 not_found\n", "")
-    assert (dropped.returncode, dropped.stderr) == (0, "")
+    assert (replayed.returncode, replayed.stdout) == (0, "replayed 1 dead letter: 1 not_found\n")
+    assert dropped.returncode == 0
+    assert [each["action"] for each in lines(replayed.stderr + dropped.stderr)] == [
+        "dead_letters.replay",
+        "dead_letters.drop",
+    ]
     assert json.loads(dropped.stdout) == {
         "matched": 1,
         "dropped": 1,

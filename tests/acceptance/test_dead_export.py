@@ -39,6 +39,43 @@ def test_a_hyphen_as_output_is_standard_output(cli: Cli, dead_lettered: StoredDe
     assert_one_line(cli.run("dead", "export", "--output", "-", "--force"), 2)
 
 
+@pytest.mark.parametrize("file_format", ["jsonl", "csv"])
+def test_an_interrupted_export_continues_after_its_last_complete_line(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path, file_format: str
+) -> None:
+    dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(300))
+    whole, path = tmp_path / "whole", tmp_path / "dead"
+    assert cli.run("dead", "export", "--format", file_format, "--output", str(whole)).returncode == 0
+    written = whole.read_bytes()
+    Path(f"{path}.part").write_bytes(written[: len(written) // 2])
+    export = ("dead", "export", "--format", file_format, "--output", str(path))
+
+    refused = cli.run(*export)
+    done = cli.run(*export, "--resume")
+
+    assert_one_line(refused, 1)
+    assert "--resume" in refused.stderr
+    assert (done.returncode, path.read_bytes()) == (0, written)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["dead", "whole"]
+
+
+def test_a_killed_export_is_resumed(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
+    dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(30_000))
+    path = tmp_path / "dead.jsonl"
+    part = Path(f"{path}.part")
+
+    process = cli.start("dead", "export", "--output", str(path))
+    eventually_sync(lambda: part.exists() and part.stat().st_size > 0, within=30)
+    process.kill()
+    process.wait(timeout=30)
+    done = cli.run("dead", "export", "--output", str(path), "--resume")
+
+    assert done.returncode == 0
+    assert [found["order_id"] for found in lines(path.read_text("utf-8"))] == [
+        f"o-{number}" for number in range(30_000)
+    ]
+
+
 def test_export_writes_csv_with_a_header_into_a_file(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:
@@ -106,7 +143,7 @@ def test_a_path_that_cannot_be_written_is_one_line(cli: Cli, tmp_path: Path, whe
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_full_disk_leaves_no_partial_file(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
+def test_after_a_full_disk_an_export_is_resumed(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
     dead_lettered.add_many(dead_fields(f"o-{number}", error="x" * 1_000) for number in range(500))
     command = [sys.executable, "-m", "ingest", "dead", "export", "--output", str(tmp_path / "dead.jsonl")]
 
@@ -121,10 +158,14 @@ def test_a_full_disk_leaves_no_partial_file(cli: Cli, dead_lettered: StoredDeadL
 
     assert_one_line(limited, 1)
     assert "dead.jsonl" in limited.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["dead.jsonl.part"]
+    assert cli.run(*command[3:], "--resume").returncode == 0
+    assert [each["order_id"] for each in lines((tmp_path / "dead.jsonl").read_text("utf-8"))] == [
+        f"o-{number}" for number in range(500)
+    ]
 
 
-def test_an_interrupted_export_leaves_no_partial_file(
+def test_an_interrupted_export_reports_how_to_continue_it(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:
     dead_lettered.add_many(dead_fields(f"o-{number}", error="x" * 300) for number in range(60_000))
@@ -134,8 +175,10 @@ def test_an_interrupted_export_leaves_no_partial_file(
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
 
-    assert (process.returncode, stderr) == (130, "stopped\n")
-    assert list(tmp_path.iterdir()) == []
+    part = tmp_path / "dead.jsonl.part"
+    hint = f"the export is not complete: run it again with --resume to continue {part}\n"
+    assert (process.returncode, stderr) == (130, f"{hint}stopped\n")
+    assert list(tmp_path.iterdir()) == [part]
 
 
 # -- closed pipes ------------------------------------------------------------------------------------------------

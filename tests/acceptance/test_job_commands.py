@@ -47,3 +47,12 @@ def test_without_postgresql_dead_letters_are_replayed_without_a_job(cli: Cli, de
 
     assert (done.returncode, done.stdout) == (0, "replayed 2 dead letters: 2 not_found\n")
     assert "PostgreSQL cannot record this change as a job" in done.stderr
+
+
+def test_without_postgresql_a_dead_letter_is_replayed_by_its_id(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add(dead_fields("a"))
+
+    done = cli.run("dead", "replay", "a", env={"INGEST_POSTGRES_DSN": NOWHERE})
+
+    assert (done.returncode, dead_lettered.queued) == (0, ["a"])
+    assert "the audit log does not record this change" in done.stderr

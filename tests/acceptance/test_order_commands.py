@@ -142,9 +142,11 @@ def test_erased_orders_are_shown_as_erased(cli: Cli, redis: Redis, keys: Keys) -
     redis.xadd(keys.dead, dead_fields("A"))
     let_wait(redis, keys, "A")
 
+    counted = cli.run("order", "erase", "A", "B", "--dry-run")
     erased = cli.run("order", "erase", "A", "B", "--yes")
     shown = cli.run("order", "show", "A", "B")
 
+    assert counted.stdout == "would erase 2 orders: 0 rows, 1 retry, 1 dead letter\n"
     assert erased.stdout == "erased 2 orders: removed 0 rows, 1 retry, 1 dead letter\n"
     assert [line for line in shown.stdout.splitlines() if line.startswith("order")] == [
         "order A: erased",
@@ -204,6 +206,7 @@ def test_the_log_says_who_has_erased_an_order(cli: Cli) -> None:
         "source": "",
         "erased": ["A"],
         "removed": {"rows": 0, "retries": 0, "dead_letters": 0},
+        "dry_run": False,
     }
 
 
@@ -242,6 +245,23 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
     assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"C"]
 
 
+def test_changes_of_dead_letters_and_retries_by_id_are_recorded(cli: Cli, redis: Redis, keys: Keys) -> None:
+    for order_id in ("A", "B"):
+        redis.xadd(keys.dead, dead_fields(order_id))
+    let_all_wait(redis, keys, ["C", "D"])
+
+    for command in ("dead replay A", "dead drop B", "retries run-now C", "retries dead-letter D"):
+        assert cli.run(*command.split()).returncode == 0
+
+    recorded = lines(cli.run("audit", "--json").stdout)
+    assert [(each["action"], each["selection"], each["count"]) for each in reversed(recorded)] == [
+        ("dead_letters.replay", {"ids": ["A"]}, 1),
+        ("dead_letters.drop", {"ids": ["B"]}, 1),
+        ("retries.run_now", {"ids": ["C"]}, 1),
+        ("retries.dead_letter", {"ids": ["D"]}, 1),
+    ]
+
+
 def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:
     let_all_wait(redis, keys, [f"o-{number}" for number in range(20_000)])
     process = cli.start("retries", "dead-letter", "--all", "--yes")
@@ -277,7 +297,7 @@ def test_an_order_without_a_retry_is_reported_and_the_others_are_changed(cli: Cl
 
     for command, key in (("run-now", "running"), ("dead-letter", "dead_lettered")):
         done = cli.run("retries", command, "A", "C", "--json")
-        assert done.stderr == "no retry for C\n"
+        assert done.stderr.splitlines()[0] == "no retry for C"
         assert json.loads(done.stdout) == {
             "matched": 1,
             key: 1,

@@ -116,6 +116,8 @@ async def test_the_limits_of_a_running_source_and_the_log_level_are_changed(
     command = workers.start(processes=1, concurrency=20)
     await begun(shops, "a")
 
+    dry = await run(cli, "log-level", "debug", "--dry-run")
+    unchanged = await run(cli, "log-level")
     await run(cli, "log-level", "debug")
     tuned = await run(cli, "tune", "--source", "a", "--concurrency", "2", "--rate", "10")
     await command.says("stop_requested", source="a", cause="its limits have changed")
@@ -126,6 +128,8 @@ async def test_the_limits_of_a_running_source_and_the_log_level_are_changed(
     limited = shops["a"].api.stats()
     reset = await run(cli, "tune", "--source", "a", "--reset")
 
+    assert dry.stdout == "all other workers would log at debug\n"
+    assert unchanged.stdout == "all workers log at their configured level\n"
     assert tuned.stdout == "a has concurrency 2, rate 10/s\n"
     assert limited.peak_concurrency <= 2
     assert limited.busiest_second <= 12

@@ -150,7 +150,7 @@ async def poison(stage: Stage, operator: ConsoleOperator) -> None:
     async with stage.worker():
         await stage.scene(SHOP).enqueue(*ids(50), "poison")
 
-        await operator.sees("/dead-letters", "1 in 1 group", within=180)
+        await operator.sees("/dead-letters", "1 dead letter in 1 group", within=180)
         await stage.stores(SHOP, 50)
     with operator.other_tool("vi poisoned.py; systemctl restart order-ingest-worker"):
         stage.write("poisoned.py", POISON.replace("os._exit(1)", "return order"))
@@ -247,7 +247,7 @@ async def erased_customer(stage: Stage, operator: ConsoleOperator) -> None:
         await operator.open_page(f"/orders?source={SHOP}")
         await operator.fill("Customer", customer)
         await operator.press("Filter")
-        await operator.press("Erase these…")
+        await operator.press("Erase all matching…")
         await operator.press("Erase for good")
         await operator.sees(f"/orders?source={SHOP}&customer_id={customer}", "No stored order matches")
         await shop.enqueue(*(row[0] for row in erased))

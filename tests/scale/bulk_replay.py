@@ -22,7 +22,8 @@ class Replayed:
     """The results.
 
     Attributes:
-        per_second: dead letters replayed per second while a command worked, from its start to its end.
+        per_second: dead letters replayed per second while a command worked, from its first change to its end.
+        search_seconds: from the start of the first command to its first change. It counts all dead letters by reason.
         killed_at: dead letters that had been replayed when the command was killed.
         done: the sum of all jobs.
         left: dead letters that are still there.
@@ -31,6 +32,7 @@ class Replayed:
     """
 
     per_second: float
+    search_seconds: float
     killed_at: int
     done: int
     left: int
@@ -57,8 +59,10 @@ class BulkReplay:
         """Replay, kill half-way, resume, replay the rest, and count."""
         before = await self._dead()
         total, busy = sum(before.values()), 0.0
-        began = time.monotonic()
+        started = time.monotonic()
         command = self._replay()
+        began = await self._begins(total)
+        search_seconds = began - started
         await eventually(lambda: self._is_below(total // 2), within=600, every=0.05)
         command.signal(signal.SIGKILL)
         await asyncio.to_thread(command.has_ended, 60)
@@ -68,19 +72,26 @@ class BulkReplay:
             if job["state"] != "done":
                 # Its lease has to expire, or a process of the API takes it.
                 await eventually(lambda number=job["id"]: self._resumed(number), within=60, every=1)
-        began = time.monotonic()
         moved = total - sum((await self._dead()).values())
         rest = self._replay()
+        began = await self._begins(total - moved)
         await asyncio.to_thread(rest.finish)
         busy += time.monotonic() - began
         resumed = moved - killed_at
         jobs = self._jobs()
         done = sum(int(job["done"]) for job in jobs)
         lost, doubled = await self._count(before)
-        return Replayed((total - resumed) / busy, killed_at, done, sum((await self._dead()).values()), doubled, lost)
+        return Replayed(
+            (total - resumed) / busy, search_seconds, killed_at, done, sum((await self._dead()).values()), doubled, lost
+        )
 
     def _replay(self) -> Command:
         return self._on.commands.start("dead", "replay", "--all", "--yes", *self._chosen)
+
+    async def _begins(self, dead: int) -> float:
+        """The monotonic time at which the first of the dead letters is replayed."""
+        await eventually(lambda: self._is_below(dead - 1), within=600, every=0.01)
+        return time.monotonic()
 
     async def _is_below(self, count: int) -> bool:
         return sum((await self._dead()).values()) <= count

@@ -7,7 +7,7 @@ import typer
 
 from ingest.cli.controls.controlling import run_with_access
 from ingest.cli.invocation import actor, backends_of_sources
-from ingest.cli.options import AsJson
+from ingest.cli.options import AsJson, DryRun
 from ingest.cli.terminal.text import printable
 from ingest.domain.controls import ALL_HOSTS, LOG_LEVELS
 from ingest.domain.errors import ConfigError
@@ -26,6 +26,7 @@ def log_level(
     *,
     host: Annotated[str, typer.Option(help="Only the workers on this host. Defaults to all.", metavar="HOST")] = "",
     reset: Annotated[bool, typer.Option("--reset", help="Return to INGEST_LOG_LEVEL.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Change the log level of running workers.
@@ -49,11 +50,16 @@ def log_level(
         raise ConfigError(f"{printable(level, 64)!r} is not a log level: use one of {', '.join(LOG_LEVELS)}")
 
     async def act(access: "ControlAccess") -> "Mapping[str, LevelChange]":
-        if chosen is not None or reset:
+        if (chosen is not None or reset) and not dry_run:
             await controls.set_log_level(access, chosen, actor(), host)
         return (await access.read()).log_levels
 
     found = run_with_access(backends_of_sources(None), act)
+    if dry_run and (chosen is not None or reset):
+        wanted = f"at {chosen}" if chosen else "at their configured level"
+        report = {"host": host, "level": chosen, "dry_run": True}
+        typer.echo(json.dumps(report) if as_json else f"{_hosts(host)} would log {wanted}")
+        return
     if as_json:
         for name, each in found.items():
             typer.echo(json.dumps({"host": name, "level": each.level, "since": each.since.isoformat(), "by": each.by}))

@@ -3,15 +3,16 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from redis.asyncio import Redis
 
 from ingest.cli.invocation import actor, say
 from ingest.domain.errors import StoreUnavailable, Unavailable, UserError
-from ingest.domain.jobs import Job, JobProgress, JobRequest
+from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.operations import jobs as operations
+from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import JobParts, JobRun
@@ -56,6 +57,26 @@ async def resume_and_run(
     async with _open(servers, open_decoder) as parts:
         held = await operations.resume(parts.jobs, parts.audit_log, job, actor(), holder())
         return await _run(held, parts, on_progress, on_wait)
+
+
+async def change_directly(
+    servers: Backends, kind: JobKind, ids: Iterable[str], change: Callable[[], Awaitable[int]], on_wait: OnWait
+) -> int:
+    """Change the entries of some IDs and record the change. Return how many were changed.
+
+    Without PostgreSQL, the change is not recorded. It is made nevertheless, because it needs Redis only.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            pool = await stack.enter_async_context(Pool.open(servers.postgres_dsn, size=1))
+            selection = {"ids": sorted(ids)}
+            audit = audited(AuditLog(pool, servers.source), actor(), kind.value, selection)
+            operation = await stack.enter_async_context(audit)
+        except StoreUnavailable as error:
+            on_wait(f"PostgreSQL is unavailable, so the audit log does not record this change: {error}")
+            return await change()
+        operation.count = await change()
+        return operation.count
 
 
 def holder() -> str:

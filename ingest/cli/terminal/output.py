@@ -58,6 +58,49 @@ def new_file(path: Path, *, replace: bool, mode: int = _OWNER_ONLY) -> Iterator[
             temporary.unlink()
 
 
+@contextmanager
+def resumable_file(path: Path, *, replace: bool, resume: bool) -> Iterator[IO[str]]:
+    """A file of lines that is written as `PATH.part`, and renamed at the end. If anything fails before, it stays.
+
+    The stream is at its end, after the last complete line. Only its owner may read it.
+
+    Args:
+        path: of the complete file.
+        replace: whether to replace the file, and a partial one.
+        resume: whether to continue the partial file.
+
+    Raises:
+        CannotWrite: also if the file exists and may not be replaced, if there is nothing to resume, or if there is a partial
+            file and neither is chosen.
+    """
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        _require_free(path, replace=replace)
+        if resume and not partial.exists():
+            raise CannotWrite(f"there is no {partial}: start without --resume")
+        if partial.exists() and not (resume or replace):
+            raise CannotWrite(f"{partial} exists: continue it with --resume, or begin again with --force")
+        mode = "r+" if resume else "w+"
+        with open(partial, mode, encoding="utf-8", newline="\n", opener=_owner_only) as stream:
+            _keep_complete_lines(stream)
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # Another program may have created one in the meantime.
+        _require_free(path, replace=replace)
+        partial.replace(path)
+    except OSError as error:
+        raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
+
+
+def _keep_complete_lines(stream: IO[str]) -> None:
+    """Cut off the line that the interrupted program did not complete, and move to the end."""
+    raw = stream.buffer  # type: ignore[attr-defined]
+    complete = sum(len(line) for line in raw if line.endswith(b"\n"))
+    stream.seek(complete)
+    stream.truncate()
+
+
 def _owner_only(path: str, flags: int) -> int:
     return os.open(path, flags, _OWNER_ONLY)
 

@@ -1,17 +1,27 @@
 """`ingest order erase`: erases orders permanently."""
 
 import json
+from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
 from ingest.cli.invocation import actor, backends_of_source, is_confirmed, say
-from ingest.cli.options import AsJson, OneSource, OrderIds, Yes, parse_ids
+from ingest.cli.options import AsJson, DryRun, OneSource, OrderIds, Yes, parse_ids
 from ingest.cli.terminal.text import counted
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, UserError
 from ingest.process.interrupt import run_interruptible
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    from ingest.operations.backends import Backends
+    from ingest.operations.orders import Erased
+
+
+def erase(
+    ids: OrderIds, *, source: OneSource = None, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False
+) -> None:
     """Erase orders permanently.
 
     It erases their rows with the documents, their retries and their dead letters.
@@ -22,6 +32,8 @@ def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json:
     Examples:
     `ingest order erase 536365` erases an order, after asking for confirmation.
 
+    `ingest order erase 536365 --dry-run` searches the whole queue, counts what would be removed, and changes nothing.
+
     `ingest order erase 536365 --source shop-de` erases an order of one source, and no order of another with the same ID.
     With several sources, `--source` is required.
 
@@ -30,11 +42,22 @@ def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json:
     INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the tables, or one that
     `ingest migrate --api-role` has granted the rights.
     """
+    from ingest.cli.terminal.progress import run_with_progress
     from ingest.operations.orders import erase as run
 
     order_ids = parse_ids(ids)
     backends = backends_of_source(source)
     what = counted(len(order_ids), "order") + (f" of {backends.source}" if backends.source else "")
+    if dry_run:
+        _report(
+            backends.source,
+            order_ids,
+            run_with_progress("searching", partial(_found, backends, order_ids)),
+            what,
+            would=True,
+            as_json=as_json,
+        )
+        return
     question = f"This erases {what} for good: rows, documents, retries and dead letters."
     if not yes and not is_confirmed(question, change=f"erase {what} for good"):
         say("nothing was changed")
@@ -59,10 +82,29 @@ def erase(ids: OrderIds, *, source: OneSource = None, yes: Yes = False, as_json:
             more = "" if so_far == len(order_ids) else "more may be, and "
             say(f"{told()}; {more}retries and dead letters may remain: run it again to finish")
         raise
+    _report(backends.source, order_ids, erased, what, would=False, as_json=as_json)
+
+
+async def _found(backends: "Backends", order_ids: "Sequence[str]", on_progress: "Callable[..., None]") -> "Erased":
+    """Count what an erasure would remove."""
+    from ingest.domain.orders.order_state import DeadEntry, RetryEntry
+    from ingest.operations.order_places import locate
+    from ingest.operations.orders import Erased
+
+    states = await locate([backends], order_ids, on_progress=on_progress)
+    entries = [entry for state in states for entry in state.entries]
+    return Erased(
+        rows=sum(state.row is not None for state in states),
+        retries=sum(isinstance(entry, RetryEntry) for entry in entries),
+        dead_letters=sum(isinstance(entry, DeadEntry) for entry in entries),
+    )
+
+
+def _report(source: str, order_ids: "Sequence[str]", found: "Erased", what: str, *, would: bool, as_json: bool) -> None:
     if as_json:
-        removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
-        typer.echo(json.dumps({"source": backends.source, "erased": order_ids, "removed": removed}))
-    else:
-        removed_from_queue = f"{erased.retries:,} {'retry' if erased.retries == 1 else 'retries'}"
-        dead_letters = counted(erased.dead_letters, "dead letter")
-        typer.echo(f"erased {what}: removed {counted(erased.rows, 'row')}, {removed_from_queue}, {dead_letters}")
+        removed = {"rows": found.rows, "retries": found.retries, "dead_letters": found.dead_letters}
+        typer.echo(json.dumps({"source": source, "erased": order_ids, "removed": removed, "dry_run": would}))
+        return
+    retries = f"{found.retries:,} {'retry' if found.retries == 1 else 'retries'}"
+    counts = f"{counted(found.rows, 'row')}, {retries}, {counted(found.dead_letters, 'dead letter')}"
+    typer.echo(f"would erase {what}: {counts}" if would else f"erased {what}: removed {counts}")

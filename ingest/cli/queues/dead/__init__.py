@@ -177,6 +177,7 @@ def selection_or_all(
 def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, kind: str) -> int:
     """Make the change `apply` of `ingest.operations.dead_letters`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
+    from ingest.cli.queues.bulk import change_directly
     from ingest.domain.jobs import JobKind
     from ingest.operations.dead_letters import survey
     from ingest.operations.jobs.requests import dead_letter_request
@@ -211,8 +212,8 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
             )
             return result.done
 
-        if options.selection.ids:
-            return await directly()
+        if ids := options.selection.ids:
+            return await change_directly(backends, JobKind(kind), ids, directly, on_wait)
         return await applied(backends, request, directly, on_progress, on_wait)
 
     action = Action(

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,9 +11,9 @@ from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import Sources
 from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
 from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
-from ingest.cli.terminal.output import new_file, standard_output
+from ingest.cli.terminal.output import resumable_file, standard_output
 from ingest.cli.terminal.text import counted
-from ingest.domain.errors import ConfigError
+from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,7 @@ def export(  # noqa: PLR0913  the options of a command
         Path | None, typer.Option("--output", "-o", help="Write to this file. `-` is stdout.", metavar="FILE")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted export to --output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
     r"""Write dead letters as JSON lines or CSV.
@@ -51,7 +52,8 @@ def export(  # noqa: PLR0913  the options of a command
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
-    The file appears under its name when it is complete. The exit code is 1 if an ID has no dead letter.
+    The file appears under its name when it is complete, and is called FILE.part until then. `--resume` with the same
+    options continues an interrupted export. The exit code is 1 if an ID has no dead letter.
 
     Examples:
     `ingest dead export > dead.jsonl` writes one JSON object per line, oldest first.
@@ -72,19 +74,49 @@ def export(  # noqa: PLR0913  the options of a command
         raise ConfigError("--json and --format csv contradict each other")
     if output == Path("-"):
         output = None
-    if force and output is None:
-        raise ConfigError("--force requires --output")
+    if (force or resume) and output is None:
+        raise ConfigError(f"{'--force' if force else '--resume'} requires --output")
+    if resume and (force or ids):
+        raise ConfigError(f"--resume continues an export without {'--force' if force else 'IDs'}")
     selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     sources = [*backends_of_sources(source).values()]
-    with standard_output() if output is None else new_file(output, replace=force) as stream:
-        chosen = (file_format or Format.JSONL).value
-        stream.write(dead_letter_export.head_of(chosen))
+    chosen = (file_format or Format.JSONL).value
+    with standard_output() if output is None else resumable_file(output, replace=force, resume=resume) as stream:
+        head = dead_letter_export.head_of(chosen)
+        lines, after = _written(stream, head, chosen) if resume else (0, None)
+        stream.write("" if lines else head)
 
         def write(source: str, entries: "Sequence[DeadLetterEntry]") -> None:
             stream.write(dead_letter_export.lines_of(entries, source, chosen))
 
-        export_all = partial(dead_letters.export, sources, selection, write)
-        done = search(export_all, activity="exporting", beside=stream)
+        export_all = partial(dead_letters.export, sources, selection, write, after=after)
+        try:
+            done = search(export_all, activity="exporting", beside=stream)
+        except (KeyboardInterrupt, QueueUnavailable):
+            if output is not None:
+                say(f"the export is not complete: run it again with --resume to continue {output}.part")
+            raise
     if output is not None:
-        say(f"wrote {counted(done.count, 'dead letter')} to {output}")
+        before = f", after {counted(lines, 'line')} of the interrupted export" if lines else ""
+        say(f"wrote {counted(done.count, 'dead letter')} to {output}{before}")
     raise typer.Exit(1 if done.missing else 0)
+
+
+def _written(stream: IO[str], head: str, file_format: str) -> "tuple[int, tuple[str, str] | None]":
+    """The number of lines that an interrupted export has written, and the source and ID of its last dead letter, if any.
+
+    Raises:
+        UserError: the file is not an export in this format.
+    """
+    from ingest.operations import dead_letter_export
+
+    stream.seek(0)
+    lines, last = 0, ""
+    while line := stream.readline():
+        lines, last = lines + 1, line
+    if not lines or last == head:
+        return lines, None
+    after = dead_letter_export.last_exported(last, file_format)
+    if after is None:
+        raise UserError(f"the interrupted export is not in the format {file_format}: use its --format, or --force")
+    return lines, after

@@ -12,6 +12,7 @@ from ingest.cli.terminal.text import printable
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
+from ingest.operations.dead_letter_json import as_object
 from ingest.operations.dead_letters import WrittenDeadLetters
 
 
@@ -45,6 +46,6 @@ def json_writer(stream: IO[str]) -> dead_letters.Write:
     """Write one JSON object per line, in ASCII: safe in any terminal and encoding."""
 
     def write(source: str, entries: Sequence[DeadLetterEntry]) -> None:
-        stream.writelines(json.dumps(dead_letters.as_object(entry, source)) + "\n" for entry in entries)
+        stream.writelines(json.dumps(as_object(entry, source)) + "\n" for entry in entries)
 
     return write

@@ -75,7 +75,7 @@ def _table(entry: DeadLetterEntry, source: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from ingest.operations.dead_letters import texts
+    from ingest.operations.dead_letter_json import texts
 
     details = Table(box=None, show_header=False, pad_edge=False)
     details.add_column(style="dim", no_wrap=True)

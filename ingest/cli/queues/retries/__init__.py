@@ -142,6 +142,7 @@ def selection_or_all(
 def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing, kind: str) -> int:
     """Make the change `apply` of `ingest.operations.retries`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
+    from ingest.cli.queues.bulk import change_directly
     from ingest.domain.jobs import JobKind
     from ingest.operations.jobs.requests import retry_request
     from ingest.operations.retries import survey
@@ -158,8 +159,8 @@ def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing,
             changed: int = await apply(backends, found, on_progress=lambda done: on_progress(done, done))
             return changed
 
-        if options.selection.ids:
-            return await directly()
+        if ids := options.selection.ids:
+            return await change_directly(backends, JobKind(kind), ids, directly, on_wait)
         return await applied(backends, request, directly, on_progress, on_wait)
 
     action = Action(

@@ -19,7 +19,7 @@ from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.operations.dead_letter_export import FORMATS, exported
-from ingest.operations.dead_letters import as_object
+from ingest.operations.dead_letter_json import as_object
 from ingest.operations.group_surveys import GroupSurveys
 from ingest.operations.groups import GroupedEntries
 from ingest.queue.operate.dead_letters import is_entry_id
