@@ -18,8 +18,8 @@ ORDERS = ["536366", "536367", "536368", "536369", "536370"]
 
 
 def command(beginning: str) -> list[str]:
-    """The one command of the page that begins so, without the program's path."""
-    found = [shlex.split(line)[1:] for line in COMMANDS if line.startswith(f".venv/bin/ingest {beginning}")]
+    """The one command of the page that begins so, without the program's name."""
+    found = [shlex.split(line)[1:] for line in COMMANDS if line.startswith(f"ingest {beginning}")]
     assert len(found) == 1, found
     return found[0]
 

@@ -16,9 +16,9 @@ SHOWN = {tuple(cells) for cells in re.findall(r"^ (shop-\w+) \| (\d+) +\| (\w+) 
 
 
 def commands(beginning: str) -> list[list[str]]:
-    """The commands of the page that begin so, without the program's path and a final `&`."""
+    """The commands of the page that begin so, without the program's name and a final `&`."""
     found = [
-        shlex.split(line.removesuffix("&")) for line in COMMANDS if line.startswith(f".venv/bin/ingest {beginning}")
+        shlex.split(line.removesuffix("&")) for line in COMMANDS if line.startswith(f"ingest {beginning}")
     ]
     return [words[1:] for words in found]
 
