@@ -1,16 +1,13 @@
 """The reference pages say what the code does, and links lead to pages that exist."""
 
-import ast
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from docs.shown_texts import shown_texts
 from pydantic import SecretStr
 
-import ingest
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.settings import PREFIX, Settings
 from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector
@@ -100,32 +97,6 @@ def anchors(page: Path) -> set[str]:
     """The anchors that a Markdown page gets from its headings."""
     headings = re.findall(r"^#+ +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
-
-
-def python_examples() -> list[Any]:
-    """The blocks of Python on all pages, as parameters of a test."""
-    return [
-        pytest.param(block, id=f"{page.relative_to(ROOT)}:{number}")
-        for page in PAGES
-        for number, block in enumerate(
-            re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL), 1
-        )
-    ]
-
-
-@pytest.mark.parametrize("block", python_examples())
-def test_an_example_in_python_compiles_and_imports_public_names_only(block: str) -> None:
-    compile(block, "example", "exec")
-    imported = [
-        (module, name.name)
-        for node in ast.walk(ast.parse(block))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-        if (module := node.module if isinstance(node, ast.ImportFrom) else name.name)
-        and module.partition(".")[0] == "ingest"
-    ]
-
-    assert [(module, name) for module, name in imported if module != "ingest" or name not in ingest.__all__] == []
 
 
 def test_no_text_that_is_shown_leads_to_a_file_that_an_installed_user_does_not_have() -> None:

@@ -1,0 +1,89 @@
+"""The scenarios in which blocks run.
+
+| scenario | state when the first block of a page runs |
+|---|---|
+| `files` | an empty folder, no settings, no server |
+| `servers` | the settings name an empty Valkey, a PostgreSQL with the tables, and the simulated API at port 8081 |
+| `api` | `servers`, and `ingest api` at port 8080 with a key for all scopes in `$KEY` |
+| `running` | `api`, and a worker that has stored the orders 536365 to 536370 and dead-lettered `no-such-order` and `C536379` |
+| `shops` | `servers` for the sources shop-de and shop-uk in `sources.toml`, with a worker that has stored 536365 of both |
+
+Further scenarios belong here as soon as a page needs one.
+"""
+
+from collections.abc import Callable, Mapping
+from urllib.request import urlopen
+
+from redis import Redis
+
+from docs.stage import Stage
+from ingest.queue.layout.keys import Keys
+
+STORED = ("536365", "536366", "536367", "536368", "536369", "536370")
+DEAD = ("no-such-order", "no-such-order-2")
+SHOPS = ("shop-de", "shop-uk")
+
+
+def files(stage: Stage) -> None:
+    del stage
+
+
+def servers(stage: Stage) -> None:
+    stage.use_servers()
+    stage.start("upstream", "--port", str(stage.port(8081)))
+    stage.env["INGEST_UPSTREAM_URL"] = f"http://127.0.0.1:{stage.port(8081)}/orders/{{order_id}}"
+
+
+def api(stage: Stage) -> None:
+    servers(stage)
+    stage.env["INGEST_API_KEYS_FILE"] = str(stage.folder / "keys.toml")
+    scopes = [word for scope in ("enqueue", "push", "read", "operate", "erase") for word in ("--scope", scope)]
+    stage.env["KEY"] = stage.run("api-key", "create", "tester", *scopes).strip()
+    stage.start("api")
+    stage.wait(lambda: _responds(f"http://127.0.0.1:{stage.port(8080)}/healthz"), "the API")
+
+
+def running(stage: Stage) -> None:
+    api(stage)
+    stage.start("worker")
+    stage.run("enqueue", *STORED, *DEAD)
+    _wait_for(stage, {"orders": (len(STORED), len(DEAD))})
+
+
+def shops(stage: Stage) -> None:
+    servers(stage)
+    url = stage.env.pop("INGEST_UPSTREAM_URL")
+    sections = [f'[sources.{name}.upstream]\nurl = "{url}"\n' for name in SHOPS]
+    (stage.folder / "sources.toml").write_text("\n".join(sections), "utf-8")
+    stage.env["INGEST_SOURCES"] = str(stage.folder / "sources.toml")
+    stage.start("worker")
+    for name in SHOPS:
+        stage.run("enqueue", "--source", name, STORED[0])
+    _wait_for(stage, {f"orders/{name}": (1, 0) for name in SHOPS})
+
+
+def _responds(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def _wait_for(stage: Stage, expected: Mapping[str, tuple[int, int]]) -> None:
+    """Wait until the queues are empty, except for as many dead letters as expected."""
+    with Redis.from_url(stage.redis_url) as redis:
+        for name, (stored, dead) in expected.items():
+            keys = Keys.of(name)
+            assert stored
+            stage.wait(lambda keys=keys, dead=dead: redis.xlen(keys.dead) == dead, f"dead letters of {name}")  # type: ignore[misc]
+            stage.wait(lambda keys=keys: redis.xlen(keys.stream) + redis.xlen(keys.express) == 0, f"orders of {name}")  # type: ignore[misc]
+
+
+SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
+    "files": files,
+    "servers": servers,
+    "api": api,
+    "running": running,
+    "shops": shops,
+}

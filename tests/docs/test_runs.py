@@ -1,0 +1,77 @@
+"""The blocks of each page that declare a scenario run in it, in their order."""
+
+import shutil
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from docs.blocks import Block, Run, all_blocks
+from docs.scenarios import SCENARIOS
+from docs.stage import REDIS_DATABASE, Stage
+from ingest.lab.servers import EmbeddedServers
+
+PREAMBLE = ["set -eo pipefail", 'at() { echo "$1" >>"$PROGRESS"; }']
+_SHELL = {"sh", "bash"}
+
+
+def pages() -> list[tuple[str, str, list[Block]]]:
+    """The page, the scenario, and the blocks of each script."""
+
+    def key(block: Block) -> tuple[str, str]:
+        assert isinstance(block.mark, Run)
+        return block.page, block.mark.scenario
+
+    executed = [block for block in all_blocks() if isinstance(block.mark, Run) and block.mark.scenario in SCENARIOS]
+    return [(page, name, [*of_page]) for (page, name), of_page in groupby(sorted(executed, key=key), key)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, servers: EmbeddedServers, dsn: str) -> Iterator[Stage]:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    url = servers.redis_url.rpartition("/")[0] + f"/{REDIS_DATABASE}"
+    stage = Stage(folder, url, dsn)
+    try:
+        yield stage
+    finally:
+        stage.close()
+
+
+def lines_of(block: Block, stage: Stage) -> list[str]:
+    """The part of the script that executes a block."""
+    assert isinstance(block.mark, Run)
+    text = stage.adapted(block.text)
+    saved = stage.folder.parent / f"block-{block.line}"
+    saved.write_text(text, "utf-8")
+    if block.mark.file is not None:
+        body = [f"mkdir -p {Path(block.mark.file).parent}", f"cp {saved} {block.mark.file}"]
+    elif block.language in _SHELL:
+        body = text.splitlines()
+    elif block.language == "python":
+        body = [f"python {saved}"]
+    elif block.language == "sql":
+        body = [f'psql -X -v ON_ERROR_STOP=1 -d "$INGEST_POSTGRES_DSN" -f {saved}']
+    else:
+        pytest.fail(f"{block}: a block in {block.language or 'no language'} needs `as FILE`, or `not run`")
+    if block.mark.code:
+        body = ["set +e", *body, "code=$?", "set -e", f"[ $code -eq {block.mark.code} ]"]
+    if block.mark.background:
+        printed = saved.with_suffix(".txt")
+        body = ["{", *body, f"}} >{printed} 2>&1 &", f"until [ -s {printed} ] || ! kill -0 $!; do sleep 0.05; done"]
+    return [f"at {block}", *body]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "blocks"), [pytest.param(name, blocks, id=f"{page}-{name}") for page, name, blocks in pages()]
+)
+def test_the_blocks_of_a_page_run(stage: Stage, scenario: str, blocks: list[Block]) -> None:
+    for program in ("curl", "jq"):
+        if any(program in block.text for block in blocks) and shutil.which(program) is None:
+            pytest.skip(f"needs {program}")
+    SCENARIOS[scenario](stage)
+    progress = stage.folder.parent / "progress"
+    stage.env["PROGRESS"] = str(progress)
+
+    stage.execute([*PREAMBLE, *(line for block in blocks for line in lines_of(block, stage))], progress)
