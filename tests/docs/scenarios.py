@@ -2,10 +2,11 @@
 
 | scenario | state when the first block of a page runs |
 |---|---|
-| `files` | an empty folder, no settings, no server |
+| `bare` | an empty folder, no settings, no server |
 | `servers` | the settings name an empty Valkey, a PostgreSQL with the tables, and the simulated API at port 8081 |
-| `api` | `servers`, and `ingest api` at port 8080 with a key for all scopes in `$KEY` |
-| `running` | `api`, and a worker that has stored the orders 536365 to 536370 and dead-lettered `no-such-order` and `C536379` |
+| `api` | `servers`, and `ingest api` at port 8080, without API keys |
+| `keys` | `servers`, and `ingest api` at port 8080, with an API key for all scopes in `$KEY` |
+| `running` | `api`, and a worker that has stored the orders 536365 to 536370 and dead-lettered `no-such-order` and `no-such-order-2` |
 | `shops` | `servers` for the sources shop-de and shop-uk in `sources.toml`, with a worker that has stored 536365 of both |
 
 Further scenarios belong here as soon as a page needs one.
@@ -24,7 +25,7 @@ DEAD = ("no-such-order", "no-such-order-2")
 SHOPS = ("shop-de", "shop-uk")
 
 
-def files(stage: Stage) -> None:
+def bare(stage: Stage) -> None:
     del stage
 
 
@@ -36,9 +37,18 @@ def servers(stage: Stage) -> None:
 
 def api(stage: Stage) -> None:
     servers(stage)
+    _start_api(stage)
+
+
+def keys(stage: Stage) -> None:
+    servers(stage)
     stage.env["INGEST_API_KEYS_FILE"] = str(stage.folder / "keys.toml")
     scopes = [word for scope in ("enqueue", "push", "read", "operate", "erase") for word in ("--scope", scope)]
     stage.env["KEY"] = stage.run("api-key", "create", "tester", *scopes).strip()
+    _start_api(stage)
+
+
+def _start_api(stage: Stage) -> None:
     stage.start("api")
     stage.wait(lambda: _responds(f"http://127.0.0.1:{stage.port(8080)}/healthz"), "the API")
 
@@ -74,16 +84,19 @@ def _wait_for(stage: Stage, expected: Mapping[str, tuple[int, int]]) -> None:
     """Wait until the queues are empty, except for as many dead letters as expected."""
     with Redis.from_url(stage.redis_url) as redis:
         for name, (stored, dead) in expected.items():
-            keys = Keys.of(name)
+            queue = Keys.of(name)
             assert stored
-            stage.wait(lambda keys=keys, dead=dead: redis.xlen(keys.dead) == dead, f"dead letters of {name}")  # type: ignore[misc]
-            stage.wait(lambda keys=keys: redis.xlen(keys.stream) + redis.xlen(keys.express) == 0, f"orders of {name}")  # type: ignore[misc]
+            stage.wait(lambda queue=queue, dead=dead: redis.xlen(queue.dead) == dead, f"dead letters of {name}")  # type: ignore[misc]
+            stage.wait(
+                lambda queue=queue: redis.xlen(queue.stream) + redis.xlen(queue.express) == 0, f"orders of {name}"
+            )  # type: ignore[misc]
 
 
 SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
-    "files": files,
+    "bare": bare,
     "servers": servers,
     "api": api,
+    "keys": keys,
     "running": running,
     "shops": shops,
 }

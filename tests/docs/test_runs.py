@@ -1,18 +1,19 @@
 """The blocks of each page that declare a scenario run in it, in their order."""
 
+import asyncio
 import shutil
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+from support import connected
 
 from docs.blocks import Block, Run, all_blocks
 from docs.scenarios import SCENARIOS
 from docs.stage import REDIS_DATABASE, Stage
 from ingest.lab.servers import EmbeddedServers
 
-PREAMBLE = ["set -eo pipefail", 'at() { echo "$1" >>"$PROGRESS"; }']
 _SHELL = {"sh", "bash"}
 
 
@@ -33,10 +34,19 @@ def stage(tmp_path: Path, servers: EmbeddedServers, dsn: str) -> Iterator[Stage]
     folder.mkdir()
     url = servers.redis_url.rpartition("/")[0] + f"/{REDIS_DATABASE}"
     stage = Stage(folder, url, dsn)
+    asyncio.run(set_fsync(dsn, "on"))
     try:
         yield stage
     finally:
         stage.close()
+        asyncio.run(set_fsync(dsn, "off"))
+
+
+async def set_fsync(dsn: str, value: str) -> None:
+    """The embedded PostgreSQL of tests has it off, which `ingest doctor` reports as an error."""
+    async with connected(dsn) as connection:
+        await connection.execute(f"ALTER SYSTEM SET fsync = {value}")
+        await connection.execute("SELECT pg_reload_conf()")
 
 
 def lines_of(block: Block, stage: Stage) -> list[str]:
@@ -71,7 +81,5 @@ def test_the_blocks_of_a_page_run(stage: Stage, scenario: str, blocks: list[Bloc
         if any(program in block.text for block in blocks) and shutil.which(program) is None:
             pytest.skip(f"needs {program}")
     SCENARIOS[scenario](stage)
-    progress = stage.folder.parent / "progress"
-    stage.env["PROGRESS"] = str(progress)
 
-    stage.execute([*PREAMBLE, *(line for block in blocks for line in lines_of(block, stage))], progress)
+    stage.execute([line for block in blocks for line in lines_of(block, stage)])
