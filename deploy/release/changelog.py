@@ -1,4 +1,4 @@
-"""What CHANGELOG.md says about releases, and what has to agree before one is built. Pure: text in, text out."""
+"""Reads CHANGELOG.md, compares it with the version, and dates a release, without touching files."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the changelog.
+    """One section of the changelog.
 
     Attributes:
         name: a version, or `Unreleased`.
-        date: as it is written; empty if there is none.
-        text: what is below the heading, without blank lines around it.
+        date: the text after the version, or an empty string.
+        text: the content below the heading, without surrounding blank lines.
     """
 
     name: str
@@ -40,36 +40,36 @@ def released(changelog: str) -> list[Section]:
 
 
 def disagreements(version: str, changelog: str) -> list[str]:
-    """Why this version of the project cannot be released with this changelog, a line each; none if it can."""
+    """One line for each reason why this version cannot be released with this changelog."""
     found = []
     if not _VERSION.fullmatch(version):
         found.append(f"pyproject.toml: the version {version!r} is not like 1.2.3 or 1.2.3rc1")
     if any(section.name == UNRELEASED and section.text for section in sections(changelog)):
         found.append(
-            f"CHANGELOG.md: {UNRELEASED!r} has entries that belong to {version}: `make release ARGS=--prepare` moves them"
+            f"CHANGELOG.md: {UNRELEASED!r} contains entries; `make release ARGS=--prepare` turns them into version {version}"
         )
     newest = next(iter(released(changelog)), None)
     if newest is None or newest.name != version:
-        says = "no release" if newest is None else f"{newest.name} as the newest release"
-        return [*found, f"CHANGELOG.md has {says}, but pyproject.toml has the version {version}"]
+        newest_release = "it contains no release" if newest is None else f"its newest release is {newest.name}"
+        return [*found, f"CHANGELOG.md: {newest_release}, but pyproject.toml contains version {version}"]
     if not _is_date(newest.date):
-        found.append(f"CHANGELOG.md: the heading of {version} needs its date: ## [{version}] - YYYY-MM-DD")
+        found.append(f"CHANGELOG.md: the heading of {version} needs a date, such as ## [{version}] - YYYY-MM-DD")
     if not newest.text:
-        found.append(f"CHANGELOG.md: nothing is written about {version}")
+        found.append(f"CHANGELOG.md: the section of {version} is empty")
     return found
 
 
 def prepared(version: str, changelog: str, today: date) -> str:
-    """The changelog in which what was unreleased is this version, of this day.
+    """The changelog with the unreleased changes as this version, dated today.
 
     Raises:
-        ValueError: if nothing is unreleased, or the version has a section already.
+        ValueError: if there are no unreleased changes, or the version already exists.
     """
     names = {section.name: section for section in sections(changelog)}
     if version in names:
-        raise ValueError(f"CHANGELOG.md has a section for {version} already: set the next version in pyproject.toml")
+        raise ValueError(f"CHANGELOG.md already contains version {version}; set the next version in pyproject.toml")
     if UNRELEASED not in names or not names[UNRELEASED].text:
-        raise ValueError(f"CHANGELOG.md has nothing under {UNRELEASED!r}")
+        raise ValueError(f"CHANGELOG.md: {UNRELEASED!r} is empty")
     heading = f"## [{UNRELEASED}]"
     return changelog.replace(heading, f"{heading}\n\n## [{version}] - {today.isoformat()}", 1)
 

@@ -1,7 +1,6 @@
-"""Keeps the service of a release for the tests of the next one: what a worker runs, without laboratory, demo and benchmarks.
+"""Keeps the service of a release for the tests of the next one.
 
-Those make up four fifths of the wheel, mostly sample orders, and a repository keeps every file that it has ever had.
-The archive is the same bytes for the same wheel.
+The archive omits laboratory, demo and benchmarks, which make up most of the wheel. The same wheel results in the same bytes.
 """
 
 import io
@@ -19,7 +18,7 @@ def kept_name(version: str) -> str:
 
 
 def keep(wheel: Path, version: str, folder: Path) -> Path:
-    """Write the service's part of the wheel; it replaces that of any other release."""
+    """Write the service's part of the wheel, and remove the archives of other releases."""
     folder.mkdir(parents=True, exist_ok=True)
     for other in folder.glob("order_ingest-*.tar.xz"):
         other.unlink()

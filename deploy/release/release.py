@@ -1,7 +1,7 @@
-"""`make release`: checks that tag, version and changelog agree, then builds what a release consists of into dist/.
+"""`make release` checks that tag, version and changelog agree, then builds the files of a release into dist/.
 
-The wheel is built from the sdist, so that the sdist is known to be complete. Both, and the bill of materials, are the same
-bytes wherever the same commit is built with the same tools. Nothing is published from here: see .github/workflows/release.yml.
+The wheel is built from the sdist, which proves that the sdist is complete. The same commit and tools result in the same bytes
+of the sdist, the wheel and the bill of materials. The workflow .github/workflows/release.yml publishes them.
 """
 
 import argparse
@@ -29,21 +29,21 @@ _IMAGE = "order-ingest"
 
 
 class Refused(Exception):
-    """The release cannot be built; the message says why, a line each."""
+    """The release cannot be built. The message contains one line per problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is built: a commit of this project.
+    """The commit of this project that is built.
 
     Attributes:
-        root: of the checkout.
-        version: that pyproject.toml says.
+        root: the folder of the checkout.
+        version: the version in pyproject.toml.
         changelog: the text of CHANGELOG.md.
         revision: the commit.
-        epoch: when it was committed, in Unix seconds.
-        tags: that point to the commit.
-        changed: files that differ from the commit.
+        epoch: the time of the commit, in Unix seconds.
+        tags: the tags of the commit.
+        changed: the files that differ from the commit.
     """
 
     root: Path
@@ -56,7 +56,7 @@ class Source:
 
 
 def source_in(root: Path) -> Source:
-    """Look at a checkout."""
+    """Read the state of a checkout."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     revision, epoch = _git(root, "log", "-1", "--format=%H %ct").split()
     return Source(
@@ -71,40 +71,42 @@ def source_in(root: Path) -> Source:
 
 
 def problems(source: Source, tag: str | None) -> list[str]:
-    """Why this is not a release, a line each; `tag` is the one that the release is built for, if that is known."""
+    """One line for each reason against a release. `tag` is the tag to build, if the caller knows it."""
     expected = f"v{source.version}"
     found = changelog.disagreements(source.version, source.changelog)
     if tag is not None and tag != expected:
-        found.append(f"the tag is {tag}, but pyproject.toml has the version {source.version}: it should be {expected}")
+        found.append(f"the tag is {tag}, but version {source.version} of pyproject.toml needs the tag {expected}")
     if expected not in source.tags:
-        found.append(f"the commit has no tag {expected}: `git tag {expected}`, or ARGS=--rehearse to build without one")
+        found.append(
+            f"the commit has no tag {expected}; run `git tag {expected}`, or add ARGS=--rehearse to build without a tag"
+        )
     if source.changed:
         found.append(f"{len(source.changed)} files differ from the commit: {source.changed[0].strip()}, …")
     return found + kept_release_problems(source)
 
 
 def refuse(found: Sequence[str]) -> None:
-    """End with these problems, if there are any.
+    """Raise all problems together.
 
     Raises:
-        Refused: names all of them.
+        Refused: if there are problems.
     """
     if found:
         raise Refused("\n".join(found))
 
 
 def kept_release_problems(source: Source) -> list[str]:
-    """The tests of two releases need the release before this one."""
+    """The tests of two releases need the previous release."""
     earlier = [section.name for section in changelog.released(source.changelog) if section.name != source.version]
     kept = sorted(path.name for path in (source.root / KEPT).glob("*.tar.xz"))
     if not earlier or kept == [kept_name(earlier[0])]:
         return []
-    has = ", ".join(kept) or "nothing"
-    return [f"{KEPT} should have {kept_name(earlier[0])}, the release before, and nothing else; it has {has}"]
+    contained = ", ".join(kept) or "no archive"
+    return [f"{KEPT} must contain only the previous release, {kept_name(earlier[0])}, but contains {contained}"]
 
 
 def build(source: Source, output: Path, image: str | None) -> list[str]:
-    """Build everything; return what was left out and why, a line each."""
+    """Build all files. Return one line for each skipped part, with the reason."""
     output.mkdir(exist_ok=True)
     for old in [*output.glob("order_ingest-*"), *output.glob("order-ingest-*"), output / SUMS, output / NOTES]:
         old.unlink(missing_ok=True)
@@ -116,9 +118,9 @@ def build(source: Source, output: Path, image: str | None) -> list[str]:
     notes = [section.text for section in changelog.sections(source.changelog) if section.text]
     (output / NOTES).write_text(notes[0] + "\n" if notes else "")
     if image is None:
-        return ["the image: --no-image"]
+        return ["the image (--no-image)"]
     if not has_docker():
-        return ["the image: no Docker engine answers"]
+        return ["the image (no Docker engine responds)"]
     build_image(source, image)
     return []
 
@@ -133,7 +135,7 @@ def build_wheel(source: Source, sdist: Path, output: Path) -> Path:
     """Build the wheel from the source distribution."""
     with tempfile.TemporaryDirectory(prefix="ingest-release-") as folder:
         with tarfile.open(sdist) as archive:
-            # Python 3.11.2, which Debian 12 has, knows no filters. The archive is our own.
+            # Python 3.11.2 of Debian 12 does not support filters, and the archive is our own.
             archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
             archive.extractall(folder)  # noqa: S202
         _hatchling(source, _only(Path(folder), "order_ingest-*"), "wheel", output)
@@ -141,12 +143,12 @@ def build_wheel(source: Source, sdist: Path, output: Path) -> Path:
 
 
 def build_bill(source: Source, output: Path) -> Path:
-    """Write the bill of materials (CycloneDX) of what the image installs: the service and its locked packages."""
+    """Write the bill of materials (CycloneDX) of the image, which contains the service and its locked packages."""
     bill = output / f"order-ingest-{source.version}.cdx.json"
-    # The address of somebody's own package index does not belong into it: the lock has none either.
+    # A private package index must not appear in it.
     _run(
         source,
-        # The lock does not say which package needs which other; a warning says so.
+        # It warns that the lock contains no dependencies between packages.
         sys.executable, "-W", "ignore::UserWarning", "-m", "cyclonedx_py", "requirements", "requirements.lock",
         "--index-url", "https://pypi.org/simple", "--short-PURLs",
         "--pyproject", "pyproject.toml", "--mc-type", "application",
@@ -155,12 +157,12 @@ def build_bill(source: Source, output: Path) -> Path:
     )  # fmt: skip
     named = json.loads(bill.read_text())["metadata"]["component"]
     if (named["name"], named["version"]) != ("order-ingest", source.version):
-        raise Refused(f"the bill of materials is that of {named['name']} {named['version']}")
+        raise Refused(f"the bill of materials describes {named['name']} {named['version']}")
     return bill
 
 
 def image_tags(image: str, version: str) -> list[str]:
-    """The names of the image: a release candidate gets only its own version."""
+    """The names of the image. A release candidate gets only its own version."""
     if not re.fullmatch(r"[\d.]+", version):
         return [f"{image}:{version}"]
     major, minor, _ = version.split(".")
@@ -168,7 +170,7 @@ def image_tags(image: str, version: str) -> list[str]:
 
 
 def has_docker() -> bool:
-    """Whether a Docker engine answers."""
+    """Whether a Docker engine responds."""
     try:
         asked = subprocess.run(["docker", "version"], capture_output=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -177,7 +179,7 @@ def has_docker() -> bool:
 
 
 def build_image(source: Source, image: str) -> None:
-    """Build the image under all its names."""
+    """Build the image with all its names."""
     tags = [part for name in image_tags(image, source.version) for part in ("--tag", name)]
     labels = {"version": source.version, "revision": source.revision}
     labelled = [
@@ -187,14 +189,16 @@ def build_image(source: Source, image: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line asks for."""
+    """Run the command line."""
     options = _parser().parse_args(arguments)
     try:
         source = source_in(options.root)
         if options.prepare:
             text = changelog.prepared(source.version, source.changelog, datetime.now(UTC).date())
             (options.root / "CHANGELOG.md").write_text(text, encoding="utf-8")
-            _say(f"CHANGELOG.md: what was unreleased is {source.version} now; commit it, and tag v{source.version}")
+            _say(
+                f"CHANGELOG.md: the unreleased changes are version {source.version} now. Commit, and tag v{source.version}."
+            )
             return 0
         if not options.rehearse:
             refuse(problems(source, options.tag))
@@ -202,7 +206,7 @@ def main(arguments: Sequence[str]) -> int:
         left_out = build(source, output, None if options.no_image else options.image)
         if options.keep:
             kept = keep(_only(output, "order_ingest-*.whl"), source.version, options.root / KEPT)
-            _say(f"{KEPT}/{kept.name}: for the tests of the next release; commit it")
+            _say(f"{KEPT}/{kept.name}: commit this file for the tests of the next release")
     except (Refused, ValueError) as error:
         for line in str(error).splitlines():
             sys.stderr.write(f"release: {line}\n")
@@ -210,18 +214,20 @@ def main(arguments: Sequence[str]) -> int:
     for file in sorted(output.iterdir()):
         _say(f"dist/{file.name}  {file.stat().st_size:,} bytes")
     for line in left_out:
-        _say(f"left out: {line}")
+        _say(f"skipped: {line}")
     _say(f"{'rehearsed' if options.rehearse else 'built'} {source.version} of {source.revision}")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make release", description="Build a release into dist/.")
-    parser.add_argument("--tag", help="the tag that is released, for a check (default: one that points to the commit)")
-    parser.add_argument("--rehearse", action="store_true", help="build without a tag and a finished changelog")
-    parser.add_argument("--prepare", action="store_true", help="date the changelog's unreleased entries, build nothing")
+    parser.add_argument("--tag", help="fail if the version needs another tag than this (default: a tag of the commit)")
+    parser.add_argument("--rehearse", action="store_true", help="build without a tag and without checks")
     parser.add_argument(
-        "--keep", action="store_true", help=f"put the release into {KEPT}, for the tests of the next one"
+        "--prepare", action="store_true", help="only turn the unreleased changes of the changelog into a dated version"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help=f"store the release in {KEPT} for the tests of the next one"
     )
     parser.add_argument("--no-image", action="store_true", help="build no image")
     parser.add_argument("--image", default=_IMAGE, help="the image's name (default: %(default)s)")
@@ -247,7 +253,7 @@ def _git(root: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise Refused(f"git cannot be run: {error}") from error
+        raise Refused(f"cannot run git: {error}") from error
     if done.returncode != 0:
         raise Refused(f"git {arguments[0]}: {done.stderr.strip()}")
     return done.stdout
@@ -256,7 +262,7 @@ def _git(root: Path, *arguments: str) -> str:
 def _only(folder: Path, pattern: str) -> Path:
     found = list(folder.glob(pattern))
     if len(found) != 1:
-        raise Refused(f"{folder} has {len(found)} files like {pattern}, not one")
+        raise Refused(f"{folder} contains {len(found)} files like {pattern} instead of one")
     return found[0]
 
 

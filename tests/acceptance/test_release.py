@@ -70,7 +70,7 @@ def test_a_release_is_complete_and_the_same_bytes_wherever_it_is_built(tmp_path:
         digest, name = line.split()
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest
     assert (dist / "RELEASE_NOTES.md").read_text() == "### Added\n\n- Everything.\n"
-    assert "left out: the image: no Docker engine answers" in done.stdout
+    assert "skipped: the image (no Docker engine responds)" in done.stdout
     with tarfile.open(dist / "order_ingest-9.8.7.tar.gz") as sdist:
         assert {"order_ingest-9.8.7/CHANGELOG.md", "order_ingest-9.8.7/requirements.lock"} <= set(sdist.getnames())
     with zipfile.ZipFile(dist / "order_ingest-9.8.7-py3-none-any.whl") as wheel:
@@ -82,7 +82,7 @@ def test_a_release_is_complete_and_the_same_bytes_wherever_it_is_built(tmp_path:
     assert [file.name for file in (one / "tests" / "releases").iterdir()] == ["order_ingest-9.8.7.tar.xz"]
 
 
-def test_what_does_not_agree_is_told_line_by_line_and_nothing_is_built(tmp_path: Path) -> None:
+def test_a_disagreement_is_reported_line_by_line_before_anything_is_built(tmp_path: Path) -> None:
     root = checkout(tmp_path / "checkout")
     (root / "new.txt").write_text("")
 
@@ -90,7 +90,7 @@ def test_what_does_not_agree_is_told_line_by_line_and_nothing_is_built(tmp_path:
 
     assert refused.returncode == 1
     assert refused.stderr.splitlines() == [
-        "release: the tag is v1.0.0, but pyproject.toml has the version 9.8.7: it should be v9.8.7",
+        "release: the tag is v1.0.0, but version 9.8.7 of pyproject.toml needs the tag v9.8.7",
         "release: 1 files differ from the commit: ?? new.txt, …",
     ]
     assert not (root / "dist").exists()
@@ -104,4 +104,4 @@ def test_a_changelog_is_dated_once(tmp_path: Path) -> None:
 
     assert (first.returncode, second.returncode) == (0, 1), first.stderr
     assert "## [Unreleased]\n\n## [9.8.7] - 20" in (root / "CHANGELOG.md").read_text()
-    assert "a section for 9.8.7 already" in second.stderr
+    assert "already contains version 9.8.7" in second.stderr

@@ -1,4 +1,4 @@
-"""What has to agree before a release is built: version, changelog, tag, and the release that the tests keep."""
+"""Version, changelog, tag and the kept release agree before a release is built."""
 
 import zipfile
 from dataclasses import replace
@@ -22,7 +22,7 @@ def source(tmp_path: Path) -> release.Source:
     return release.Source(tmp_path, "0.2.0", RELEASED, "abc", 0, ["v0.2.0"], [])
 
 
-def test_what_agrees_is_released(source: release.Source) -> None:
+def test_a_release_needs_matching_version_changelog_and_tag(source: release.Source) -> None:
     assert release.problems(source, "v0.2.0") == []
     assert release.problems(source, None) == []
 
@@ -31,19 +31,19 @@ def test_what_agrees_is_released(source: release.Source) -> None:
     ("changed", "tag", "says"),
     [
         ({"version": "0.2"}, None, "not like 1.2.3"),
-        ({"version": "0.3.0", "tags": ["v0.3.0"]}, None, "has 0.2.0 as the newest release"),
-        ({"changelog": UNRELEASED}, None, "'Unreleased' has entries that belong to 0.2.0"),
-        ({"changelog": "# Changes\n"}, None, "has no release"),
-        ({"changelog": RELEASED.replace(" - 2026-11-22", "")}, None, "needs its date"),
-        ({"changelog": RELEASED.replace("2026-11-22", "2026-13-40")}, None, "needs its date"),
-        ({"changelog": "## [0.2.0] - 2026-11-22\n"}, None, "nothing is written"),
+        ({"version": "0.3.0", "tags": ["v0.3.0"]}, None, "its newest release is 0.2.0"),
+        ({"changelog": UNRELEASED}, None, "'Unreleased' contains entries"),
+        ({"changelog": "# Changes\n"}, None, "contains no release"),
+        ({"changelog": RELEASED.replace(" - 2026-11-22", "")}, None, "needs a date"),
+        ({"changelog": RELEASED.replace("2026-11-22", "2026-13-40")}, None, "needs a date"),
+        ({"changelog": "## [0.2.0] - 2026-11-22\n"}, None, "is empty"),
         ({}, "v0.3.0", "the tag is v0.3.0"),
         ({"tags": []}, None, "the commit has no tag v0.2.0"),
         ({"changed": [" M README.md"]}, None, "1 files differ from the commit: M README.md"),
-        ({"changelog": LATER}, None, "should have order_ingest-0.1.0.tar.xz, the release before"),
+        ({"changelog": LATER}, None, "must contain only the previous release, order_ingest-0.1.0.tar.xz"),
     ],
 )
-def test_what_does_not_agree_is_named(
+def test_each_disagreement_is_named(
     source: release.Source, changed: dict[str, object], tag: str | None, says: str
 ) -> None:
     [problem] = [line for line in release.problems(replace(source, **changed), tag) if says in line]
@@ -57,7 +57,7 @@ def test_unreleased_entries_become_a_version_with_its_date() -> None:
     assert text == RELEASED
     assert changelog.disagreements("0.2.0", text) == []
     for version, twice in (("0.2.0", RELEASED), ("0.3.0", RELEASED)):
-        with pytest.raises(ValueError, match=r"already|nothing under"):
+        with pytest.raises(ValueError, match=r"already contains|is empty"):
             changelog.prepared(version, twice, date(2026, 11, 22))
 
 
