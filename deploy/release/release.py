@@ -105,7 +105,7 @@ def kept_release_problems(source: Source) -> list[str]:
     return [f"{KEPT} must contain only the previous release, {kept_name(earlier[0])}, but contains {contained}"]
 
 
-def build(source: Source, output: Path, image: str | None) -> list[str]:
+def build(source: Source, output: Path, image: str | None, build_options: Sequence[str] = ()) -> list[str]:
     """Build all files. Return one line for each skipped part, with the reason."""
     output.mkdir(exist_ok=True)
     for old in [*output.glob("order_ingest-*"), *output.glob("order-ingest-*"), output / SUMS, output / NOTES]:
@@ -121,7 +121,7 @@ def build(source: Source, output: Path, image: str | None) -> list[str]:
         return ["the image (--no-image)"]
     if not has_docker():
         return ["the image (no Docker engine responds)"]
-    build_image(source, image)
+    build_image(source, image, build_options)
     return []
 
 
@@ -178,14 +178,14 @@ def has_docker() -> bool:
     return asked.returncode == 0
 
 
-def build_image(source: Source, image: str) -> None:
+def build_image(source: Source, image: str, build_options: Sequence[str]) -> None:
     """Build the image with all its names."""
     tags = [part for name in image_tags(image, source.version) for part in ("--tag", name)]
     labels = {"version": source.version, "revision": source.revision}
     labelled = [
         part for name, value in labels.items() for part in ("--label", f"org.opencontainers.image.{name}={value}")
     ]
-    _run(source, "docker", "build", *tags, *labelled, ".", folder=source.root)
+    _run(source, "docker", "build", *tags, *labelled, *build_options, ".", folder=source.root)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str]) -> int:
         if not options.rehearse:
             refuse(problems(source, options.tag))
         output = options.root / "dist"
-        left_out = build(source, output, None if options.no_image else options.image)
+        left_out = build(source, output, None if options.no_image else options.image, options.build_option)
         if options.keep:
             kept = keep(_only(output, "order_ingest-*.whl"), source.version, options.root / KEPT)
             _say(f"{KEPT}/{kept.name}: commit this file for the tests of the next release")
@@ -231,6 +231,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-image", action="store_true", help="build no image")
     parser.add_argument("--image", default=_IMAGE, help="the image's name (default: %(default)s)")
+    parser.add_argument(
+        "--build-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="pass an option to `docker build`, such as --build-option=--network=host",
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
     return parser
 
