@@ -2,7 +2,7 @@
 
 The rule is TCP Vegas (Brakmo, Peterson, 1995) with the thresholds of failsafe-go's limiter (`adaptivelimiter.go`). Fewer than
 3 * log10(limit) requests in the API's queue raise the limit if it was reached. More than 6 * log10(limit) lower it by log10(limit).
-docs/explanation/outages-and-throttling.md describes the additions to this rule.
+docs/explanation/adaptive-concurrency.md describes the additions to this rule.
 """
 
 from math import log10
