@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / name for name in ("deploy/compose.md", "operate/scale.md")]
+PAGES = [ROOT / "docs" / name for name in ("deploy/compose.md", "deploy/compose-maintenance.md", "operate/scale.md")]
 
 
 class Reset:
@@ -64,7 +64,7 @@ def test_no_service_depends_on_one_that_an_example_disables(
     assert missing == []
 
 
-def test_the_memory_that_the_page_asks_for_is_the_sum_of_all_limits() -> None:
+def test_the_memory_that_the_pages_ask_for_is_the_sum_of_all_limits() -> None:
     base = load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
     # Of what runs at the same time: `migrate` and `redis-cluster` have exited, and `api-key` is a tool.
     running = {name: facts for name, facts in base.items() if name not in {"migrate", "redis-cluster", "api-key"}}
@@ -75,9 +75,13 @@ def test_the_memory_that_the_page_asks_for_is_the_sum_of_all_limits() -> None:
         for services in ({name: running[name] for name in running.keys() - nodes}, nodes)
     )
 
-    page = " ".join((ROOT / "docs" / "deploy" / "compose.md").read_text(encoding="utf-8").split())
-    assert f"about {round(megabytes / 1024)} GB of memory" in page
-    assert f"another {round(more / 1024)} GB of memory" in page
+    assert f"about {round(megabytes / 1024)} GB of memory" in words_of("deploy/compose.md")
+    assert f"another {round(more / 1024)} GB of memory" in words_of("deploy/cluster.md")
+
+
+def words_of(page: str) -> str:
+    """The text of a page in one line."""
+    return " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
 
 
 def megabytes_of(deploy: Mapping[str, Any]) -> int:
