@@ -3,6 +3,7 @@
 | scenario | state when the first block of a page runs |
 |---|---|
 | `bare` | an empty folder, no settings, no server |
+| `sources` | the settings name an empty Valkey and a PostgreSQL with the tables, and no external API |
 | `servers` | the settings name an empty Valkey, a PostgreSQL with the tables, and the simulated API at port 8081 |
 | `api` | `servers`, and `ingest api` at port 8080, without API keys |
 | `keys` | `servers`, and `ingest api` at port 8080, with an API key for all scopes in `$KEY` |
@@ -27,6 +28,10 @@ SHOPS = ("shop-de", "shop-uk")
 
 def bare(stage: Stage) -> None:
     del stage
+
+
+def sources(stage: Stage) -> None:
+    stage.use_servers()
 
 
 def servers(stage: Stage) -> None:
@@ -94,6 +99,7 @@ def _wait_for(stage: Stage, expected: Mapping[str, tuple[int, int]]) -> None:
 
 SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     "bare": bare,
+    "sources": sources,
     "servers": servers,
     "api": api,
     "keys": keys,
