@@ -7,7 +7,9 @@
 | `servers` | the settings name an empty Valkey, a PostgreSQL with the tables, and the simulated API at port 8081 |
 | `api` | `servers`, and `ingest api` at port 8080, without API keys |
 | `keys` | `servers`, and `ingest api` at port 8080, with an API key for all scopes in `$KEY` |
-| `running` | `api`, and a worker that has stored the orders 536365 to 536370 and dead-lettered `no-such-order` and `no-such-order-2` |
+| `dead-letters` | `servers`, and a worker that has stored 536365 to 536370 and dead-lettered `no-such-order` and `no-such-order-2` |
+| `running` | `dead-letters`, and `ingest api` as in `api` |
+| `sources` | an empty Valkey and a PostgreSQL with the tables, for pages that start their own shops and write `sources.toml` |
 | `shops` | `servers` for the sources shop-de and shop-uk in `sources.toml`, with a worker that has stored 536365 of both |
 
 Further scenarios belong here as soon as a page needs one.
@@ -58,8 +60,17 @@ def _start_api(stage: Stage) -> None:
     stage.wait(lambda: _responds(f"http://127.0.0.1:{stage.port(8080)}/healthz"), "the API")
 
 
+def sources(stage: Stage) -> None:
+    stage.use_servers()
+
+
 def running(stage: Stage) -> None:
-    api(stage)
+    dead_letters(stage)
+    _start_api(stage)
+
+
+def dead_letters(stage: Stage) -> None:
+    servers(stage)
     stage.start("worker")
     stage.run("enqueue", *STORED, *DEAD)
     _wait_for(stage, {"orders": (len(STORED), len(DEAD))})
@@ -103,6 +114,8 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     "servers": servers,
     "api": api,
     "keys": keys,
+    "dead-letters": dead_letters,
     "running": running,
+    "sources": sources,
     "shops": shops,
 }

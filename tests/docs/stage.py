@@ -28,7 +28,7 @@ REDIS_DATABASE = 9
 
 SETTLES_IN = 10.0
 _PREAMBLE = """set -eo pipefail
-at() { echo "$1" >"$AT.new"; mv "$AT.new" "$AT"; while [ -e "$AT" ]; do sleep 0.01; done; }"""
+at() { echo "$@" >"$AT.new"; mv "$AT.new" "$AT"; while [ -e "$AT" ]; do sleep 0.01; done; }"""
 
 _PORTS = re.compile(
     r"(?P<before>(?:127\.0\.0\.1|localhost|\[::1\]):|--(?:[a-z]+-)?port[ =]|http\.server |\bINGEST_[A-Z_]*PORT=)(?P<port>[1-9]\d{1,4})\b"
@@ -134,8 +134,8 @@ class Stage:
     def execute(self, script: Sequence[str]) -> None:
         """Run a script of bash, and fail with the block that has failed.
 
-        Before each block, the script calls `at BLOCK`, which returns when the workers have processed what is queued. Readers
-        take longer from one block to the next.
+        Before each block, the script calls `at BLOCK PORT…`, which returns when the workers have processed what is queued, and
+        the servers that the block before it has started listen at these ports. Readers take longer from one block to the next.
         """
         file = self.folder.parent / "script.sh"
         file.write_text("\n".join([_PREAMBLE, *script, ""]), "utf-8")
@@ -156,9 +156,9 @@ class Stage:
         until = time.monotonic() + 2 * DEADLINE
         while running.poll() is None and time.monotonic() < until:
             if at.exists():
-                last = at.read_text("utf-8").strip()
+                last, *ports = at.read_text("utf-8").split()
                 settled = time.monotonic() + SETTLES_IN
-                while not self._is_settled() and time.monotonic() < settled:
+                while not (self._is_settled() and all(map(_listens, ports))) and time.monotonic() < settled:
                     time.sleep(0.02)
                 at.unlink()
             time.sleep(0.01)
@@ -183,3 +183,8 @@ class Stage:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _listens(port: str) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", int(port))) == 0

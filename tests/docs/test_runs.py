@@ -1,6 +1,7 @@
 """The blocks of each page that declare a scenario run in it, in their order."""
 
 import asyncio
+import re
 import shutil
 from collections.abc import Iterator
 from itertools import groupby
@@ -70,7 +71,7 @@ def lines_of(block: Block, stage: Stage) -> list[str]:
     if block.mark.background:
         printed = saved.with_suffix(".txt")
         body = ["{", *body, f"}} >{printed} 2>&1 &", f"until [ -s {printed} ] || ! kill -0 $!; do sleep 0.05; done"]
-    return [f"at {block}", *body]
+    return body
 
 
 @pytest.mark.parametrize(
@@ -82,4 +83,9 @@ def test_the_blocks_of_a_page_run(stage: Stage, scenario: str, blocks: list[Bloc
             pytest.skip(f"needs {program}")
     SCENARIOS[scenario](stage)
 
-    stage.execute([line for block in blocks for line in lines_of(block, stage)])
+    script: list[str] = []
+    ports: list[str] = []
+    for block in blocks:
+        script += [f"at {block} {' '.join(ports)}", *lines_of(block, stage)]
+        ports = re.findall(r"(?:--port[ =]|http\.server )(\d+).*&\s*$", stage.adapted(block.text), re.MULTILINE)
+    stage.execute(script)
