@@ -26,7 +26,7 @@ DEADLINE = 60.0
 REDIS_DATABASE = 9
 """No other test uses it, so that a page can use the default queue, `orders`."""
 
-SETTLES_IN = 10.0
+SETTLES_IN = 5.0
 _PREAMBLE = """set -eo pipefail
 at() { echo "$@" >"$AT.new"; mv "$AT.new" "$AT"; while [ -e "$AT" ]; do sleep 0.01; done; }"""
 
@@ -80,6 +80,7 @@ class Stage:
     def adapted(self, text: str) -> str:
         """A block with the addresses of this stage."""
         text = _REDIS.sub(lambda _: self.redis_url, _DSN.sub(lambda _: self.dsn, text))
+        text = re.sub(r"\bingest upstream\b(?!.*--port)", "ingest upstream --port 8081", text)
         known = set(self.ports.values())
         return _PORTS.sub(
             lambda found: (
