@@ -1,8 +1,8 @@
-"""Order ingestion on Redis Streams: announce orders from Python.
+"""The public Python API of order-ingest.
 
-`Client` and `SyncClient` call the HTTP API. `Producer` and `SyncProducer` write into the queue, with access to Redis. The first
-of each is for asyncio, the second for other programs. `reconcile` and `replay` are the operations of the commands
-`ingest reconcile` and `ingest dead replay`. The other modules of this package are not public.
+`Producer` and `SyncProducer` enqueue orders into Redis. `Client` and `SyncClient` call the HTTP API. The first class of each pair
+is for asyncio, and the second for other programs. `reconcile` and `replay` do the same as the commands `ingest reconcile` and
+`ingest dead replay`. All other modules of this package are private.
 """
 
 from importlib import import_module
@@ -79,7 +79,7 @@ __all__ = [
     "replay",
 ]
 
-# Imported when they are used: the commands start without the parts that they do not need.
+# Imported on first use, so that commands start without the parts that they do not need.
 _NAMES = {
     "ingest.client.client": "Client",
     "ingest.client.errors": (

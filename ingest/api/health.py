@@ -16,7 +16,7 @@ _REUSED_FOR = 1.0
 _OK = object_schema("status", status={"const": "ok"})
 _LIVE = Documentation(
     summary="Whether the process answers",
-    text="For liveness probes: touches no other server.",
+    text="For liveness probes. It touches no other server.",
     response="It does.",
     schema=_OK,
 )
@@ -33,7 +33,7 @@ class Health:
     """Routes for load balancers and process managers.
 
     Args:
-        check_redis: returns if Redis can be used, else raises `Unavailable`.
+        check_redis: Returns if Redis can be used, else raises `Unavailable`.
     """
 
     def __init__(self, check_redis: Callable[[], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""The queue and the orders of one source, as the routes of `/v1/` and the pages of the console use them."""
+"""The queue and the orders of one source, for the routes of `/v1/` and the pages of the console."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Reads answers of the API, which may come from something else: a proxy, a portal, another program at this address."""
+"""Reads responses of the API, or of another program at its address, such as a proxy."""
 
 import re
 from collections.abc import Mapping
@@ -51,10 +51,10 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """An answer, read whole.
+    """A response, read completely.
 
     Attributes:
-        headers: case-insensitive. Not shown in tracebacks, like the body.
+        headers: The case-insensitive headers. Like the body, they are not shown in tracebacks.
     """
 
     status: int
@@ -68,10 +68,10 @@ class ApiResponse:
 
 
 def checked(answer: ApiResponse) -> ApiResponse:
-    """The answer, if the call has succeeded.
+    """Return the response of a successful call.
 
     Raises:
-        ApiError: the error in the response.
+        ApiError: The error in the response.
     """
     if answer.status in {200, 202, 204}:
         return answer
@@ -82,7 +82,7 @@ def json_object(answer: ApiResponse) -> dict[str, Any]:
     """The body.
 
     Raises:
-        UnexpectedAnswer: it is not a JSON object.
+        UnexpectedAnswer: It is not a JSON object.
     """
     if (found := _decoded(answer, "application/json", dict[str, Any])) is None:
         raise _unexpected(answer, "the answer is not a JSON object")
@@ -95,10 +95,10 @@ class _Accepted(msgspec.Struct, frozen=True):
 
 
 def accepted(answer: ApiResponse) -> Accepted:
-    """How many orders were accepted.
+    """Return the number of accepted orders.
 
     Raises:
-        UnexpectedAnswer: the response does not contain that.
+        UnexpectedAnswer: The response does not contain that.
     """
     told = _decoded(answer, "application/json", _Accepted)
     if answer.status != 202 or told is None:
@@ -111,11 +111,11 @@ class FoundOrder:
     """An order, wherever it is.
 
     Attributes:
-        order_id: its ID.
-        state: `queued`, `in_flight`, `retrying`, `dead`, `stored` or `erased`; `unknown` if the queue is too long to be searched.
-        order: the stored order, or None if it is not stored.
-        erased_at: when it was erased, or None if it was not.
-        answer: the whole response, such as `ingestion`, with the reason of a retry.
+        order_id: The ID of the order.
+        state: `queued`, `in_flight`, `retrying`, `dead`, `stored` or `erased`. `unknown` if the queue is too long to be searched.
+        order: The stored order, or None if it is not stored.
+        erased_at: When it was erased, or None if it was not.
+        answer: The whole response, such as `ingestion`, with the reason of a retry.
     """
 
     order_id: str
@@ -140,7 +140,7 @@ def found_order(answer: dict[str, Any]) -> FoundOrder:
     """The order in a response.
 
     Raises:
-        UnexpectedAnswer: if it contains none.
+        UnexpectedAnswer: If it contains none.
     """
     try:
         found = msgspec.convert(answer, _Found)
@@ -191,5 +191,5 @@ def _decoded(answer: ApiResponse, content_type: str, kind: type[_T]) -> _T | Non
 
 
 def _text(value: object) -> str:
-    """A text of the answer as part of a message: printable, and not long."""
+    """Return a text of the response for a message, printable and shortened."""
     return _UNPRINTABLE.sub("?", value)[:_LONGEST_TEXT] if isinstance(value, str) else ""

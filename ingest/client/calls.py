@@ -22,17 +22,17 @@ _backoff = wait_random_exponential(multiplier=0.1, max=10.0)
 
 
 class Calls:
-    """Sends requests: again after lost connections, 429 and 503.
+    """Sends requests, and repeats them after lost connections, 429 and 503.
 
     Attributes:
-        base: the path above all paths of the source.
-        orders: the path of orders.
+        base: The path above all paths of the source.
+        orders: The path of orders.
 
     Args:
-        connection: sends each try.
-        source: the source's name, or an empty text for the only one.
-        timeout: seconds for one try.
-        deadline: seconds for a request with all its tries.
+        connection: Sends each try.
+        source: The name of the source, or an empty text for the only one.
+        timeout: Seconds for one try.
+        deadline: Seconds for a request with all its tries.
     """
 
     def __init__(self, connection: ApiConnection, source: str, *, timeout: float, deadline: float) -> None:
@@ -44,10 +44,10 @@ class Calls:
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     async def send(self, request: Request) -> ApiResponse:
-        """The answer of a call that has succeeded.
+        """Return the response of a successful call.
 
         Raises:
-            ApiError: why it has not. What may pass is raised once there is no time for another try.
+            ApiError: The error of the call. A temporary error is raised when there is no time for another try.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._deadline
@@ -69,13 +69,13 @@ class Calls:
     async def announce(
         self, body: bytes, key: str, before: Accepted, content_type: str = "application/json"
     ) -> Accepted:
-        """Announce the orders of one request.
+        """Enqueue the orders of one request.
 
         Args:
-            body: the order IDs.
-            key: the idempotency key.
-            before: the orders of the call that earlier requests have announced, to be added.
-            content_type: of the body.
+            body: The order IDs.
+            key: The idempotency key.
+            before: The orders that earlier requests of the call have enqueued.
+            content_type: The media type of the body.
         """
         try:
             told = accepted(await self.send(Request("POST", self.orders, body, content_type, key)))
@@ -88,17 +88,17 @@ class Calls:
         return Accepted(before.accepted + told.accepted, before.duplicates + told.duplicates)
 
     async def read(self, path: str) -> dict[str, Any]:
-        """The content at a path."""
+        """Return the content at a path."""
         return json_object(await self.send(Request("GET", path)))
 
     async def read_page(
         self, filters: Mapping[str, str], cursor: str | None
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """A page of the list of orders, and the cursor of the next one, or None after the last.
+        """Return a page of the list of orders, and the cursor of the next page, or None after the last.
 
         Args:
-            filters: of the query.
-            cursor: selects the page. None for the first one.
+            filters: The filters of the query.
+            cursor: The cursor of the page, or None for the first page.
         """
         query = urlencode(filters if cursor is None else {**filters, "cursor": cursor})
         answer = await self.read(f"{self.orders}?{query}" if query else self.orders)
@@ -113,7 +113,7 @@ class Calls:
 
     @asynccontextmanager
     async def _slot(self, ends_at: float) -> AsyncIterator[None]:
-        """Limits concurrent requests. The wait for it does not count as the API's."""
+        """Limit concurrent requests. The `timeout` of a request starts after this wait."""
         try:
             async with asyncio.timeout_at(ends_at):
                 await self._slots.acquire()
@@ -126,10 +126,10 @@ class Calls:
 
 
 def checked_source(name: str) -> str:
-    """The name of a source, or an empty text for the only one.
+    """Return the name of a source, or an empty text for the only one.
 
     Raises:
-        ValueError: if it cannot be a name.
+        ValueError: If it cannot be a name.
     """
     try:
         return name and parse_source_name(name)
@@ -138,10 +138,10 @@ def checked_source(name: str) -> str:
 
 
 def filters_of(limit: int | None, filters: Mapping[str, str | datetime]) -> dict[str, str]:
-    """The filters of the list of orders, for its query.
+    """Return the filters of the list of orders for the query.
 
     Raises:
-        ValueError: if a time is without a time zone.
+        ValueError: If a time is without a time zone.
     """
     texts = {} if limit is None else {"limit": str(limit)}
     for name, value in filters.items():

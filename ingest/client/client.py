@@ -1,8 +1,7 @@
 """The client for asyncio.
 
-Every request may be repeated without effect: order IDs are announced under an idempotency key, which all tries of a request
-share. When the process dies during a call, its orders may or may not have been accepted: with an idempotency key of your own,
-the call can be made again.
+You can safely repeat every request. All tries of a call share an idempotency key, so its order IDs are enqueued once. If the
+process dies during a call, its orders may or may not be in the queue. Pass your own idempotency key to repeat the call later.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
@@ -28,12 +27,12 @@ DEADLINE = 60.0
 
 
 class Client:
-    """Calls the HTTP API. Open it with `connect`; for the tasks of one event loop, see `SyncClient` for threads.
+    """Calls the HTTP API, for the tasks of one event loop. Open it with `connect`. For threads, see `SyncClient`.
 
-    Connection errors, 429 and 503 are tried again until the deadline, not before the time that the API names.
+    It repeats a request after connection errors, 429 and 503, until the deadline and not before the time that the API names.
 
     Attributes:
-        calls: sends the requests.
+        calls: Sends the requests.
     """
 
     def __init__(
@@ -55,19 +54,19 @@ class Client:
         timeout: float = TIMEOUT,  # noqa: ASYNC109  of each request, not of the block
         deadline: float = DEADLINE,
     ) -> AsyncIterator[Self]:
-        """A client with its own connections, which connects when it is first used.
+        """Open a client with its own connections, which connects when you first use it.
 
         Args:
-            url: of the API, such as https://orders.example.
-            key: the API key, or None for an API without keys.
+            url: The URL of the API, such as https://orders.example.
+            key: The API key, or None for an API without keys.
             ca_file: PEM file of the authorities to trust instead of the system's.
-            allow_http: whether to send the key without TLS to another machine.
-            source: the source of the orders, if the API serves several. By default the only one.
-            timeout: seconds for one try of a request.
-            deadline: seconds for a request with all its tries.
+            allow_http: Whether to send the key without TLS to another machine.
+            source: The source of the orders, if the API serves several. By default the only one.
+            timeout: Seconds for one try of a request.
+            deadline: Seconds for a request with all its tries.
 
         Raises:
-            ValueError: if one of them cannot be used.
+            ValueError: If an argument cannot be used.
         """
         endpoint = ApiEndpoint(url, key, ca_file, allow_http)
         async with ApiConnection.open(endpoint) as connection:
@@ -84,20 +83,20 @@ class Client:
         express: bool = False,
         origin: str | None = None,
     ) -> Accepted:
-        """Enqueue orders, and return when the queue has all of them.
+        """Enqueue orders, and return when the queue holds all of them.
 
-        More than 10,000 go in several requests. A call that fails has enqueued `ApiError.accepted` of them.
+        More than 10,000 orders are sent in several requests. If the call fails, `ApiError.accepted` counts the enqueued orders.
 
         Args:
-            order_ids: an order ID, or several.
-            idempotency_key: under one key, orders are accepted once. By default the call uses a new key.
-            express: whether workers read the orders before those of the main lane.
-            origin: which program enqueues them: up to 100 printable characters.
+            order_ids: An order ID, or several.
+            idempotency_key: Orders with the same key are accepted once. By default, the call uses a new key.
+            express: Whether workers read the orders before the main lane.
+            origin: The program that enqueues them, up to 100 printable characters.
 
         Raises:
-            InvalidOrderId: before anything is sent.
-            InvalidIdempotencyKey: likewise.
-            ApiError: if the orders could not be announced.
+            InvalidOrderId: Before anything is sent.
+            InvalidIdempotencyKey: Before anything is sent.
+            ApiError: If the orders could not be enqueued.
         """
         listed, key, total = checked_ids(order_ids), new_key(idempotency_key), Accepted(0, 0)
         options: dict[str, bool | str] = {"express": True} if express else {}
@@ -115,16 +114,16 @@ class Client:
         idempotency_key: str | None = None,
         batch: int = MOST_IDS,
     ) -> Accepted:
-        """Announce as many orders as an iterator has, holding no more than one request's.
+        """Enqueue all orders of an iterator, and hold only the IDs of one request.
 
         Args:
-            order_ids: order IDs. A request is sent whenever `batch` of them have gathered, and at the end.
-            idempotency_key: as for `announce`; the same stream, with the same `batch`, is accepted once.
+            order_ids: Order IDs. A request is sent whenever `batch` of them have gathered, and at the end.
+            idempotency_key: See `announce`. The same stream with the same `batch` is accepted once.
             batch: IDs of one request, up to 10,000.
 
         Raises:
-            InvalidOrderId: of the first invalid ID. The orders of the earlier requests are enqueued.
-            ApiError: if not all orders could be enqueued. `accepted` counts the others.
+            InvalidOrderId: An ID is invalid. The orders of the earlier requests are enqueued.
+            ApiError: If an order could not be enqueued. `accepted` counts the orders before it.
         """
         key, number, total = new_key(idempotency_key), 0, Accepted(0, 0)
         async for part in abatched(order_ids, checked_size(batch)):
@@ -133,16 +132,16 @@ class Client:
         return total
 
     async def put(self, order_id: str, document: bytes | str | Mapping[str, Any] | Order) -> Accepted:
-        """Push a whole order, which a worker stores without fetching it. Sent again, it is stored once.
+        """Push a whole order, which a worker stores without fetching it. You can safely repeat the call.
 
         Args:
-            order_id: its ID.
-            document: the order as JSON, in our shape or, if the API uses a mapping, in the source's.
+            order_id: The ID of the order.
+            document: The order as JSON, in our shape, or in the shape of the source if the API uses a mapping.
 
         Raises:
-            InvalidOrderId: before anything is sent.
-            InvalidAnnouncement: if the document cannot be sent.
-            ApiError: if the order was not accepted.
+            InvalidOrderId: Before anything is sent.
+            InvalidAnnouncement: If the document cannot be sent.
+            ApiError: If the order was not accepted.
         """
         body = Announcement(order_id, document=document).document
         assert isinstance(body, bytes)  # noqa: S101  an announcement has encoded it
@@ -153,24 +152,24 @@ class Client:
         )
 
     async def get(self, order_id: str) -> FoundOrder:
-        """The API's information about an order: the stored order and its ingestion state.
+        """Find an order, and return it with its ingestion state.
 
         Raises:
-            InvalidOrderId: before anything is sent.
-            NotFound: if there is no such order.
-            ApiError: if that is unknown.
+            InvalidOrderId: Before anything is sent.
+            NotFound: If there is no such order.
+            ApiError: If the state is unknown.
         """
         return found_order(await self.calls.read(f"{self.calls.orders}/{quoted_ids(parse_order_id(order_id))}"))
 
     async def orders(self, *, limit: int | None = None, **filters: str | datetime) -> AsyncIterator[dict[str, Any]]:
-        """The stored orders, page by page, in the order of their IDs: each as `order`, without lines, and `row`.
+        """Iterate over the stored orders by ID, page by page. Each contains `order`, without lines, and `row`.
 
         Args:
-            limit: orders of one page.
-            filters: such as `status="placed"`, `placed_from=…`: see the HTTP API.
+            limit: Number of orders in a page.
+            filters: The parameters of the HTTP API, such as `status="placed"` and `placed_from=…`.
 
         Raises:
-            ApiError: if a page could not be read.
+            ApiError: If a page could not be read.
         """
         selection = filters_of(limit, filters)
         orders, cursor = await self.calls.read_page(selection, None)
@@ -182,11 +181,11 @@ class Client:
             orders, cursor = await self.calls.read_page(selection, cursor)
 
     async def erase(self, order_id: str) -> None:
-        """Erase an order for good, wherever it is. It need not exist, and may have been erased before.
+        """Erase an order for good, wherever it is. An order that does not exist is no error.
 
         Raises:
-            InvalidOrderId: before anything is sent.
-            ApiError: if the order may not be erased everywhere yet: erase it again.
+            InvalidOrderId: Before anything is sent.
+            ApiError: If the order may not be erased everywhere yet. Erase it again.
         """
         answer = json_object(
             await self.calls.send(Request("DELETE", f"{self.calls.orders}/{quoted_ids(parse_order_id(order_id))}"))
@@ -195,9 +194,9 @@ class Client:
             raise UnexpectedAnswer("the answer does not confirm that the order is erased: is this the URL of the API?")
 
     async def queue(self) -> dict[str, Any]:
-        """The state of the queue: depth, retries, dead letters.
+        """Return the state of the queue, such as its depth, retries and dead letters.
 
         Raises:
-            ApiError: if that is unknown.
+            ApiError: If the state is unknown.
         """
         return await self.calls.read(f"{self.calls.base}/queue")

@@ -35,7 +35,7 @@ class ApiEndpoint:
     """The URL of the API and the key of the caller, as `Client.connect` takes them, checked when it is made.
 
     Raises:
-        ValueError: if one of them cannot be used.
+        ValueError: If one of them cannot be used.
     """
 
     url: str
@@ -68,9 +68,9 @@ class Request:
     """One request.
 
     Attributes:
-        path: below the API's URL, encoded, with the query.
-        body: with its media type `content_type`, or None for none.
-        key: the idempotency key, or None for none.
+        path: Below the API's URL, encoded, with the query.
+        body: The body, with the media type `content_type`, or None.
+        key: The idempotency key, or None for none.
     """
 
     method: str
@@ -111,8 +111,8 @@ class ApiConnection:
         """Send a request and read the answer, within `seconds`.
 
         Raises:
-            ApiUnavailable: if there is no whole answer in time.
-            UnexpectedAnswer: if it is too large or compressed.
+            ApiUnavailable: If there is no whole answer in time.
+            UnexpectedAnswer: If it is too large or compressed.
         """
         headers = dict(self._headers)
         if request.body is not None:
@@ -181,7 +181,7 @@ def _checked_url(url: str, *, allow_http: bool) -> str:
         raise ValueError("the URL of the API must start with https:// and name a host, such as https://orders.example")
     if "@" in parts.netloc or parts.query or parts.fragment or not url.isprintable() or " " in url:
         raise ValueError(
-            "the URL of the API must contain no user, query or fragment; pass the key as the argument `key`"
+            "the URL of the API must contain no user, query or fragment. Pass the key as the argument `key`"
         )
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
         raise ValueError("the API key would be sent without TLS: use https://, or allow_http=True")

@@ -1,4 +1,4 @@
-"""The errors of a call of the client, named for the action of its caller. No message contains the API key."""
+"""The errors of the client, named for the action of the caller. No message contains the API key."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ class ApiError(Exception):
     """A call has failed.
 
     Attributes:
-        status: of the HTTP response, or 0 if there was none.
-        code: names the problem for programs, such as `backlog_full`. Empty without a code in the response.
-        members: further members of the problem, such as `index`, the place of the error in the request.
-        request_id: under which the API has logged the request. Empty if it is not in the response.
-        retry_after: seconds after which to try again, where that can help.
-        accepted: orders of this call that were accepted before it failed: those at its beginning.
+        status: The status of the HTTP response, or 0 if there was none.
+        code: Names the problem for programs, such as `backlog_full`. Empty without a code in the response.
+        members: Further members of the problem, such as `index`, the place of the error in the request.
+        request_id: The ID under which the API has logged the request, or an empty text.
+        retry_after: Seconds after which to try again, where that can help.
+        accepted: The number of orders at the beginning of the call that were accepted before it failed.
     """
 
     may_pass = False
@@ -41,29 +41,29 @@ class ApiError(Exception):
 
 
 class ApiUnavailable(ApiError):
-    """The API cannot be reached, does not answer in time, or cannot work now: try again after `retry_after`.
+    """The API cannot be reached, does not respond in time, or cannot work now. Try again after `retry_after`.
 
-    The orders of the call may or may not have been accepted. Sent again with the same idempotency key, they are accepted
-    once.
+    The orders of the call may or may not have been accepted. If you repeat it with the same idempotency key, they are
+    accepted once.
     """
 
     may_pass = True
 
 
 class RateLimited(ApiError):
-    """The key may send no more requests for now: try again after `retry_after`."""
+    """The API key is over its rate limit. Try again after `retry_after`."""
 
     may_pass = True
 
 
 class ApiBacklogFull(ApiError, BacklogFull):
-    """The queue is at its limit, and nothing was accepted. Try again after `retry_after`."""
+    """The backlog is at its limit, and nothing was accepted. Try again after `retry_after`."""
 
     may_pass = True
 
 
 class RequestInProgress(ApiError):
-    """A request with this idempotency key still runs: try again after `retry_after`."""
+    """A request with this idempotency key still runs. Try again after `retry_after`."""
 
     may_pass = True
 

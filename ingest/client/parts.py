@@ -18,7 +18,7 @@ def checked_ids(order_ids: str | Iterable[str]) -> list[str]:
     """The IDs.
 
     Raises:
-        InvalidOrderId: if one of them is not valid.
+        InvalidOrderId: If one of them is not valid.
     """
     listed = [order_ids] if isinstance(order_ids, str) else list(order_ids)
     for order_id in listed:
@@ -30,16 +30,16 @@ def ndjson(order_ids: Iterable[str]) -> bytes:
     """The IDs as lines, each a JSON string.
 
     Raises:
-        InvalidOrderId: if one of them is not valid.
+        InvalidOrderId: If one of them is not valid.
     """
     return b"".join(msgspec.json.encode(parse_order_id(order_id)) + b"\n" for order_id in order_ids)
 
 
 def new_key(given: str | None) -> str:
-    """The idempotency key of a call: its caller's, or a new one.
+    """Return the idempotency key of a call, which is the key of the caller or a new one.
 
     Raises:
-        InvalidIdempotencyKey: if the caller's cannot be sent in a header, with room for the number of a part.
+        InvalidIdempotencyKey: If the caller's cannot be sent in a header, with room for the number of a part.
     """
     if given is None:
         return str(uuid.uuid4())
@@ -49,15 +49,15 @@ def new_key(given: str | None) -> str:
 
 
 def part_key(key: str, number: int) -> str:
-    """The key of a part. The first uses the call's own."""
+    """Return the key of a part. The first part uses the key of the call."""
     return f"{key}/{number}" if number else key
 
 
 def checked_size(size: int) -> int:
-    """How many IDs a request is to have.
+    """Return the number of IDs in a request.
 
     Raises:
-        ValueError: if the API does not take that many.
+        ValueError: If the API does not take that many.
     """
     if not 0 < size <= MOST_IDS:
         raise ValueError(f"a request contains 1 to {MOST_IDS:,} orders")
@@ -65,14 +65,14 @@ def checked_size(size: int) -> int:
 
 
 def batched(order_ids: Iterable[str], size: int) -> Iterator[list[str]]:
-    """The IDs in lists of up to `size`; of an iterator no more than that is held."""
+    """Divide the IDs into lists of up to `size`, of which one is held at a time."""
     iterator = iter(order_ids)
     while part := list(islice(iterator, size)):
         yield part
 
 
 async def abatched(order_ids: Iterable[str] | AsyncIterable[str], size: int) -> AsyncIterator[list[str]]:
-    """As `batched`, also of an asynchronous iterator."""
+    """Divide the IDs like `batched`, including asynchronous iterators."""
     if not isinstance(order_ids, AsyncIterable):
         for whole in batched(order_ids, size):
             yield whole

@@ -21,13 +21,13 @@ from ingest.loop_thread import Background
 class SyncClient:
     """Calls the HTTP API, from any thread. See `Client` for the methods and their errors.
 
-    May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
-    when it is first used. Not for programs whose threads gevent or eventlet replaces.
+    You can create it at import time, and share it between threads and forked processes. It connects when you first use it.
+    It does not support gevent and eventlet.
 
-    The arguments are those of `Client.connect`.
+    It takes the arguments of `Client.connect`.
 
     Raises:
-        ValueError: if one of them cannot be used.
+        ValueError: If an argument cannot be used.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SyncClient:
         timeout: float = TIMEOUT,
         deadline: float = DEADLINE,
     ) -> None:
-        # What cannot be used is an error of this call, not of the first one that connects.
+        # An argument that cannot be used is an error of this call, not of the first call that connects.
         endpoint = ApiEndpoint(url, key, ca_file, allow_http)
         checked_source(source)
 
@@ -79,7 +79,7 @@ class SyncClient:
         express: bool = False,
         origin: str | None = None,
     ) -> Accepted:
-        """Announce orders: see `Client.announce`. An iterator runs in the calling thread, and may call this client."""
+        """Enqueue orders. See `Client.announce`. An iterator runs in the calling thread, and may call this client."""
         listed = checked_ids(order_ids)
         return self._background.run(
             lambda client: client.announce(listed, idempotency_key=idempotency_key, express=express, origin=origin)
@@ -88,22 +88,22 @@ class SyncClient:
     def announce_stream(
         self, order_ids: Iterable[str], *, idempotency_key: str | None = None, batch: int = MOST_IDS
     ) -> Accepted:
-        """Announce as many orders as an iterator has: see `Client.announce_stream`. It runs in the calling thread."""
+        """Enqueue all orders of an iterator, which runs in the calling thread. See `Client.announce_stream`."""
         key, total = new_key(idempotency_key), Accepted(0, 0)
         for number, part in enumerate(batched(order_ids, checked_size(batch))):
             total = self._announce_lines(part, part_key(key, number), total)
         return total
 
     def put(self, order_id: str, document: bytes | str | Mapping[str, Any] | Order) -> Accepted:
-        """Push a whole order: see `Client.put`."""
+        """Push a whole order. See `Client.put`."""
         return self._background.run(lambda client: client.put(order_id, document))
 
     def get(self, order_id: str) -> FoundOrder:
-        """The API's information about an order: see `Client.get`."""
+        """Find an order. See `Client.get`."""
         return self._background.run(lambda client: client.get(order_id))
 
     def orders(self, *, limit: int | None = None, **filters: str | datetime) -> Iterator[dict[str, Any]]:
-        """The stored orders, page by page: see `Client.orders`."""
+        """Iterate over the stored orders, page by page. See `Client.orders`."""
         selection = filters_of(limit, filters)
         orders, cursor = self._read_page(selection, None)
         while True:
@@ -113,11 +113,11 @@ class SyncClient:
             orders, cursor = self._read_page(selection, cursor)
 
     def erase(self, order_id: str) -> None:
-        """Erase an order for good: see `Client.erase`."""
+        """Erase an order for good. See `Client.erase`."""
         self._background.run(lambda client: client.erase(order_id))
 
     def queue(self) -> dict[str, Any]:
-        """The state of the queue: see `Client.queue`."""
+        """Return the state of the queue. See `Client.queue`."""
         return self._background.run(lambda client: client.queue())
 
     def close(self) -> None:

@@ -44,10 +44,10 @@ class KeyAccess:
     """Admits callers with a key.
 
     Args:
-        keys: in force.
-        buckets: of all processes.
-        denied: counts rejections by reason.
-        clock: monotonic seconds, the same for all processes.
+        keys: The valid keys.
+        buckets: The buckets of all processes.
+        denied: Counts rejections by reason.
+        clock: Monotonic seconds, the same for all processes.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ async def open_access(
     """Admission by the keys of a file, which is reloaded when it changes. A file that cannot be used changes nothing.
 
     Raises:
-        ConfigError: the file cannot be used, because a process must not start with keys that may have been revoked.
+        ConfigError: The file cannot be used, because a process must not start with keys that may have been revoked.
     """
     access = KeyAccess(await asyncio.to_thread(read_keys, path), buckets, denied)
 

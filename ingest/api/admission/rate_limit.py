@@ -32,9 +32,9 @@ class Taken:
     """The result of a request for a token.
 
     Attributes:
-        is_admitted: whether there was one.
-        remaining: tokens that may be taken immediately.
-        seconds: until all tokens are available again. If there is none, until the next one is available.
+        is_admitted: Whether there was one.
+        remaining: Tokens that may be taken immediately.
+        seconds: Until all tokens are available again. If there is none, until the next one is available.
     """
 
     is_admitted: bool
@@ -46,9 +46,9 @@ class Bucket:
     """The tokens of one key.
 
     Args:
-        limit: tokens per second, and at most.
-        shared: when each bucket is full.
-        at: which of these times is this bucket's.
+        limit: Tokens per second, and at most.
+        shared: When each bucket is full.
+        at: Which of these times is this bucket's.
     """
 
     __slots__ = ("_at", "_burst", "_interval", "_shared", "policy")
@@ -97,7 +97,7 @@ class SharedBuckets:
     """The memory of all buckets, made before the processes are forked, which then share it.
 
     Attributes:
-        cells: one time for each bucket, with a lock.
+        cells: One time for each bucket, with a lock.
     """
 
     def __init__(self) -> None:

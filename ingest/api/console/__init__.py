@@ -1,1 +1,1 @@
-"""The operations console: pages rendered by the server, below `/console/`."""
+"""The operations console, whose pages the server renders below `/console/`."""

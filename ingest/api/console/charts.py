@@ -1,4 +1,4 @@
-"""Small line charts as SVG, which need no script and no style of their own."""
+"""Small line charts as SVG, without scripts or separate styles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class Chart:
     """A line over time.
 
     Attributes:
-        line: the points of the line, for the attribute `points`.
-        area: the points of the area below it.
-        width, height: of the drawing.
-        highest: the value at its upper edge.
+        line: The points of the line, for the attribute `points`.
+        area: The points of the area below it.
+        width, height: The width and height of the drawing.
+        highest: The value at its upper edge.
     """
 
     line: str

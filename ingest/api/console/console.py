@@ -1,4 +1,4 @@
-"""The console: all its pages, live data and files, with the parts that they use."""
+"""The pages, live data and files of the console, with the parts that they use."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,13 +32,13 @@ class Console:
     """The console of one process.
 
     Args:
-        visitors: identifies who sends a request.
-        settings: of the process.
-        settings_of: the settings of each source.
-        sources: the connections of each source.
-        snapshots: the state of all sources.
-        access: to the controls.
-        bulk: for many entries or orders.
+        visitors: Identifies who sends a request.
+        settings: The settings of the process.
+        settings_of: The settings of each source.
+        sources: The connections of each source.
+        snapshots: The state of all sources.
+        access: The access to the controls.
+        bulk: The jobs that change many entries or orders.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Console:
         """Return all routes.
 
         Args:
-            limits: of forms.
-            is_stopping: whether streams of events are to end.
+            limits: The limits of forms.
+            is_stopping: Whether streams of events are to end.
         """
         files = StaticFiles(ROOT)
         frame = Frame(self._visitors, files, limits)

@@ -19,9 +19,9 @@ class ForwardedUsers:
     """The users of a reverse proxy. They all have the same scopes.
 
     Attributes:
-        header: contains the user's name.
-        proxies: addresses of the proxy. The header of other clients is ignored.
-        scopes: of all users.
+        header: Contains the user's name.
+        proxies: Addresses of the proxy. The header of other clients is ignored.
+        scopes: The scopes of all users.
     """
 
     header: str

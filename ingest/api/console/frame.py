@@ -1,4 +1,4 @@
-"""The frame of all pages: it identifies the visitor, checks forms, renders templates, and shows errors as pages.
+"""The frame of all pages, which identifies the visitor, checks forms, renders templates, and shows errors as pages.
 
 A page is a function that receives a `Visit` and returns a response, usually by `Frame.render` with a view model. A form is sent to a
 `POST` page, which changes something and returns `Frame.redirect`, so that a reload repeats nothing.
@@ -47,8 +47,8 @@ class Message:
     """The result of an action, shown once on the next page.
 
     Attributes:
-        text: one or two sentences.
-        is_error: whether the action failed.
+        text: One or two sentences.
+        is_error: Whether the action failed.
     """
 
     text: str
@@ -60,7 +60,7 @@ class Visit:
     """One request of an identified visitor.
 
     Attributes:
-        form: of a `POST` page, already checked.
+        form: The form of a `POST` page, already checked.
     """
 
     request: web.Request
@@ -87,7 +87,7 @@ class Visit:
         return path == section or (section != "/" and path.startswith(f"{section}/"))
 
     def permitted(self, sources: Sequence[str]) -> list[str]:
-        """Return those of the sources that the visitor may see."""
+        """Return the sources that the visitor may see."""
         return [name for name in sources if self.caller.may_use(name)]
 
 
@@ -101,9 +101,9 @@ class Page:
 
     Attributes:
         method: `GET`, or `POST` for an action.
-        path: below `/console`, such as `/dead-letters`.
-        respond: returns the response.
-        scope: the scope that the visitor needs.
+        path: Below `/console`, such as `/dead-letters`.
+        respond: Returns the response.
+        scope: The scope that the visitor needs.
     """
 
     method: str
@@ -138,9 +138,9 @@ class Frame:
     """Makes routes of pages, and responses of templates.
 
     Args:
-        visitors: identifies who sends a request.
-        files: the style sheet and the script.
-        limits: of forms.
+        visitors: Identifies who sends a request.
+        files: The style sheet and the script.
+        limits: The limits of forms.
     """
 
     def __init__(self, visitors: Visitors, files: StaticFiles, limits: BodyLimits) -> None:
@@ -165,10 +165,10 @@ class Frame:
         """Return a page.
 
         Args:
-            visit: the request.
-            template: a file in `templates`, which extends `base.html`.
-            status: of the response.
-            model: the names that the template uses in addition to those of `fragment`.
+            visit: The request.
+            template: A file in `templates`, which extends `base.html`.
+            status: The status of the response.
+            model: The names that the template uses in addition to the names of `fragment`.
         """
         message = self.sessions.verified("message", visit.request.cookies.get(_MESSAGE_COOKIE, ""), Message)
         sections = self._sections
@@ -190,10 +190,10 @@ class Frame:
         """Return a redirect to a page of the console after an action.
 
         Args:
-            visit: the request.
-            path: below `/console`, with its query.
-            message: the result of the action, which the next page shows.
-            is_error: whether the action failed.
+            visit: The request.
+            path: Below `/console`, with its query.
+            message: The result of the action, which the next page shows.
+            is_error: Whether the action failed.
         """
         response = web.Response(status=303, headers={**HEADERS, "Location": ROOT + path})
         if message:

@@ -72,7 +72,7 @@ def number_in(form: Form, name: str, label: str, lowest: float, highest: float) 
 
 
 def source_in(visit: Visit, form: Form, configured: Collection[str]) -> str:
-    """Return the chosen source, or the only one that the visitor may see.
+    """Return the chosen source, or the only source of the visitor.
 
     Raises:
         Problem: 404 for a source that the visitor may not see, 422 if several may be meant.

@@ -1,7 +1,7 @@
 """Sends the live parts of pages as server-sent events while they are open.
 
 A live part is an element whose attribute `data-live` contains the URL of its stream. Each event contains the element's content, and the
-script replaces what has changed. A stream ends after some minutes, and the browser opens it again, which renews the session.
+script replaces the changed parts. A stream ends after some minutes, and the browser opens it again, which renews the session.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ class LiveData:
     """The streams of all pages.
 
     Args:
-        frame: renders problems.
-        is_stopping: whether streams are to end.
+        frame: Renders problems.
+        is_stopping: Whether streams are to end.
     """
 
     def __init__(self, frame: Frame, is_stopping: Callable[[], bool]) -> None:

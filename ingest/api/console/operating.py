@@ -30,10 +30,10 @@ class BulkParts:
     """The parts that the pages about many entries or orders use.
 
     Attributes:
-        groups: of all dead letters and retries.
-        counts: of selected dead letters and retries.
-        decoders: open the mapping and the transform of each source, by its name.
-        runs: runs the jobs that are requested here.
+        groups: The groups of all dead letters and retries.
+        counts: The counts of selected dead letters and retries.
+        decoders: Open the mapping and the transform of each source, by its name.
+        runs: Runs the jobs that are requested here.
     """
 
     groups: GroupSurveys
@@ -53,12 +53,12 @@ def operating_pages(
     """Return these pages.
 
     Args:
-        frame: renders them.
-        live: sends their live parts.
-        sources: the connections of each source.
-        settings: of each source.
-        access: to the controls, and to the database.
-        bulk: for many entries or orders.
+        frame: Renders them.
+        live: Sends their live parts.
+        sources: The connections of each source.
+        settings: The settings of each source.
+        access: The access to the controls, and to the database.
+        bulk: The jobs that change many entries or orders.
     """
     return [
         *OrderListPages(frame, sources).pages(),

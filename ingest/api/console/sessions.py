@@ -30,10 +30,10 @@ class Session:
     """A login with an API key.
 
     Attributes:
-        id: random, for the tokens of its forms.
-        key_id: the ID of the API key.
-        began: time of the login, Unix time.
-        seen: time of a recent request, Unix time.
+        id: Random, for the tokens of its forms.
+        key_id: The ID of the API key.
+        began: Time of the login, Unix time.
+        seen: Time of a recent request, Unix time.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Sessions:
     """Makes and reads signed texts.
 
     Args:
-        secret: the key of all signatures.
+        secret: The key of all signatures.
         clock: Unix time.
     """
 

@@ -19,7 +19,7 @@ class StaticFiles:
     """The files, read at the start.
 
     Attributes:
-        paths: the URL of each file, by its name.
+        paths: The URL of each file, by its name.
     """
 
     def __init__(self, root: str) -> None:

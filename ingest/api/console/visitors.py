@@ -1,4 +1,4 @@
-"""Identifies who sends a request to the console: a user of a reverse proxy, a session, or a caller of an API without keys."""
+"""Identifies the visitor of the console, who is a user of a reverse proxy, a session, or a caller of an API without keys."""
 
 from dataclasses import dataclass
 
@@ -29,10 +29,10 @@ class Visitor:
     """Who sends a request.
 
     Attributes:
-        caller: with the permitted scopes and sources.
-        token: of forms.
-        cookie: new text of the session's cookie, or None to keep it.
-        can_log_out: whether there is a session to end.
+        caller: The caller, with the permitted scopes and sources.
+        token: The token of forms.
+        cookie: New text of the session's cookie, or None to keep it.
+        can_log_out: Whether there is a session to end.
     """
 
     caller: Caller
@@ -45,12 +45,12 @@ class Visitors:
     """Identifies visitors, and logs them in.
 
     Attributes:
-        sessions: signs the cookies.
+        sessions: Signs the cookies.
 
     Args:
-        access: of the API.
-        sessions: signs the cookies.
-        forwarded: the users of a reverse proxy, if one is configured.
+        access: The access of the API.
+        sessions: Signs the cookies.
+        forwarded: The users of a reverse proxy, if one is configured.
     """
 
     def __init__(self, access: Admission, sessions: Sessions, forwarded: ForwardedUsers | None = None) -> None:
@@ -59,10 +59,10 @@ class Visitors:
         self._forwarded = forwarded
 
     def identify(self, request: web.Request, scope: Scope) -> Visitor:
-        """Return who sends a request, and may do what the scope permits.
+        """Return the sender of a request, who must hold the scope.
 
         Raises:
-            LoginNeeded: there is no session.
+            LoginNeeded: There is no session.
             Problem: 401, 403 or 429.
         """
         if self._forwarded is not None and (user := self._forwarded.caller_of(request)) is not None:

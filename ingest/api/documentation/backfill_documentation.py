@@ -47,7 +47,7 @@ _BACKFILL = object_schema(
     error={**_OPTIONAL_TEXT, "description": "The last problem."},
 )
 _ID = Parameter("backfill", "path", "The number of the backfill.", {"type": "integer", "minimum": 1}, is_required=True)
-_NONE = "The source has no such backfill."
+_NONE = "The backfill does not exist."
 _NO_LIST = "no list is configured for the source (`no_list`)."
 
 PAGE = Documentation(
@@ -60,7 +60,7 @@ PAGE = Documentation(
 )
 START = Documentation(
     summary="Start a backfill",
-    text="Reads the shop's list of a period, and enqueues the orders that are missing or outdated: see the page on polling and "
+    text="Reads the shop's list of a period, and enqueues the orders that are missing or outdated. See the page on polling and "
     "backfills. A worker process starts it within seconds. A dry run only counts these orders. The audit log records it.",
     bodies={JSON: BackfillBody},
     status=202,

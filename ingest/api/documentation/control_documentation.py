@@ -62,7 +62,7 @@ SHOW = Documentation(
 )
 PAUSE = Documentation(
     summary="Pause a source",
-    text="Within two seconds, no request to its external API begins. Requests in flight finish, and all other orders wait: see the page "
+    text="Within two seconds, no request to its external API begins. Requests in flight finish, and all other orders wait. See the page "
     f"on pausing. A repeated request replaces the pause. A dry run counts the orders that would wait. {_AUDITED}",
     bodies={JSON: PauseBody},
     response="The pause.",

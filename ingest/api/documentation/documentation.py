@@ -16,11 +16,11 @@ class Parameter:
     """A part of a request other than its body.
 
     Attributes:
-        name: of the parameter.
+        name: The name of the parameter.
         place: `path`, `query` or `header`.
-        text: its purpose.
-        schema: of its value.
-        is_required: whether requests must have it.
+        text: Its purpose.
+        schema: The schema of its value.
+        is_required: Whether requests must have it.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Documentation:
     """A route's documentation.
 
     Attributes:
-        summary: one line.
-        text: more, in Markdown.
-        parameters: other than the body.
-        bodies: by media type: a type of msgspec or a JSON schema.
-        status: of the response that is no error.
-        response: when that is given.
-        schema: of its JSON, or None if it is never JSON.
-        others: schemas of its other possible contents, by media type.
-        problems: by status: when the response is that error. The problems of every route are added.
+        summary: One line.
+        text: More, in Markdown.
+        parameters: Other than the body.
+        bodies: The type of msgspec or the JSON schema of each media type.
+        status: The status of a response without an error.
+        response: When that is given.
+        schema: The schema of the JSON, or None if it is never JSON.
+        others: Schemas of its other possible contents, by media type.
+        problems: The problems of this route by status. The problems of every route are added.
     """
 
     summary: str

@@ -28,7 +28,7 @@ def _change(summary: str, text: str, body: type) -> Documentation:
         schema=object_schema("dry_run", "count", dry_run=_FLAG, count=COUNT, gone=COUNT, reasons={"type": "object"}),
         problems={
             415: "The body is not JSON, or is compressed.",
-            422: "The body does not select anything, or contradicts itself: everything has to be selected by `everything`.",
+            422: "The body does not select anything, or contradicts itself. To select everything, set `everything`.",
         },
     )
 

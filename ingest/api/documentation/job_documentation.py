@@ -45,7 +45,7 @@ _JOB = object_schema(
     error={**_OPTIONAL_TEXT, "description": "The last problem."},
 )
 _ID = Parameter("job", "path", "The number of the job.", {"type": "integer", "minimum": 1}, is_required=True)
-_NONE = "The source has no such job."
+_NONE = "The job does not exist."
 
 PAGE = Documentation(
     summary="List jobs",
@@ -65,7 +65,7 @@ START = Documentation(
     schema=_JOB,
     problems={
         415: "The body is not JSON, or is compressed.",
-        422: "The body does not select anything, or contradicts itself: everything has to be selected by `everything`.",
+        422: "The body does not select anything, or contradicts itself. To select everything, set `everything`.",
     },
 )
 SHOW = Documentation(

@@ -70,10 +70,10 @@ class OpenApi:
     """`/openapi.json`.
 
     Attributes:
-        route: the route.
+        route: The route.
 
     Args:
-        routes: of the API, without this one.
+        routes: The routes of the API, without this one.
     """
 
     def __init__(self, routes: Iterable[Route]) -> None:

@@ -45,7 +45,7 @@ def several(name: str, text: str) -> Parameter:
 
 SHOW = Documentation(
     summary="Find an order",
-    text="The stored order and its state in the queue: see the page on finding orders. If the queue is too long to be searched, or "
+    text="The stored order and its state in the queue. See the page on finding orders. If the queue is too long to be searched, or "
     "Redis is unavailable, the state is `unknown`.",
     parameters=[ORDER_ID],
     response="The order, and its state in the queue.",

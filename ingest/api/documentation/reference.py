@@ -13,7 +13,7 @@ document itself at `/openapi.json`. How to run the API, with examples: [Use the 
 API](../enqueue/http-api.md).
 
 Errors are `application/problem+json` (RFC 9457); `code` names the kind of problem for programs, and
-`detail` describes the error for people. Each response carries `X-Request-Id`, which is also in the log lines
+`detail` describes the error in words. Each response carries `X-Request-Id`, which is also in the log lines
 of the request. Every route may also respond with:
 
 """

@@ -28,9 +28,9 @@ class RequestState:
     """The state of a request while it is processed.
 
     Attributes:
-        connection: the client's.
-        taken: bytes of memory for its body.
-        caller: the name of the key that admits it, or empty while the caller is unknown.
+        connection: The client's.
+        taken: Bytes of memory for its body.
+        caller: The name of the key that admits it, or empty while the caller is unknown.
     """
 
     connection: Connection
@@ -44,8 +44,8 @@ class BodyMemory:
     Bodies that come whole with their header are not counted, because they are not larger than one read.
 
     Args:
-        size: bytes.
-        rejected: counts requests that were rejected because memory was short, by reason (`slow` or `busy`).
+        size: Bytes.
+        rejected: Counts requests that were rejected because memory was short, by reason (`slow` or `busy`).
     """
 
     def __init__(self, size: int, rejected: Mapping[str, CounterMetric] | None = None) -> None:

@@ -36,9 +36,9 @@ class ConnectionLimits:
     """The limits of one process.
 
     Attributes:
-        connections: the most connections. For a further one, an idle one is closed. If there is none, the new one is rejected.
-        idle: seconds between two requests of a connection.
-        header: seconds for the header of a request, from its first byte.
+        connections: The most connections. For a further one, an idle one is closed. If there is none, the new one is rejected.
+        idle: Seconds between two requests of a connection.
+        header: Seconds for the header of a request, from its first byte.
     """
 
     connections: int
@@ -50,9 +50,9 @@ class Connection(web.RequestHandler):
     """One connection.
 
     Args:
-        server: handles its requests.
-        connections: all connections of the process.
-        options: of aiohttp's protocol.
+        server: Handles its requests.
+        connections: All connections of the process.
+        options: The options of aiohttp's protocol.
     """
 
     __slots__ = ("connections", "header", "header_timer", "piece", "piece_began", "request")
@@ -172,10 +172,10 @@ class Connections:
     """The connections of one process. The event loop calls it for each new one.
 
     Args:
-        server: handles the requests.
-        limits: of each process.
-        unreadable: counts data that is not a request.
-        options: of aiohttp's protocol.
+        server: Handles the requests.
+        limits: The limits of each process.
+        unreadable: Counts data that is not a request.
+        options: The options of aiohttp's protocol.
     """
 
     def __init__(

@@ -8,8 +8,8 @@ class LogLimit:
     """The last time of each subject. Subjects are few, and never chosen by a client.
 
     Args:
-        seconds: between two lines.
-        clock: monotonic seconds.
+        seconds: Between two lines.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, seconds: float) -> None:

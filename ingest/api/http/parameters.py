@@ -21,9 +21,9 @@ class Parameters:
     """The parameters of one request.
 
     Args:
-        request: has them.
-        single: names that may be given once.
-        repeated: names that may be given several times.
+        request: Has them.
+        single: Names that may be given once.
+        repeated: Names that may be given several times.
 
     Raises:
         Problem: 422 for another name, or for a name that is repeated or too long.

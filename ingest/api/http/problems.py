@@ -22,14 +22,14 @@ class Problem(Exception):
     """A response that is an error, raised by handlers.
 
     Args:
-        status: the HTTP status.
-        code: names the kind of problem for programs, such as `backlog_full`. It is part of the API.
-        detail: describes the error of this request for people, without a secret, a body or an internal name.
-        headers: of the response, such as Retry-After.
-        members: further members of the problem, such as where in the body the error is.
+        status: The HTTP status.
+        code: Names the kind of problem for programs, such as `backlog_full`. It is part of the API.
+        detail: Describes the error of this request in words, without a secret, a body or an internal name.
+        headers: The headers of the response, such as Retry-After.
+        members: Further members of the problem, such as where in the body the error is.
 
     Attributes:
-        key: the name of the API key that was not admitted, only for the log.
+        key: The name of the API key that was not admitted, only for the log.
     """
 
     key = ""

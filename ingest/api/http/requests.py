@@ -22,9 +22,9 @@ class BodyLimits:
     """The limits on a body.
 
     Attributes:
-        size: bytes of a body that is read whole.
-        seconds: for a body that is read whole, or for each batch of a streamed one.
-        memory: of all bodies.
+        size: Bytes of a body that is read whole.
+        seconds: The time for a body that is read whole, or for each batch of a streamed body.
+        memory: The memory of all bodies.
     """
 
     size: int
@@ -39,7 +39,7 @@ async def while_connected(request: web.Request, reading: Awaitable[_T]) -> _T:
     """Await something that only reads, and cancel it soon after the client has disconnected.
 
     Raises:
-        ConnectionResetError: the client has disconnected.
+        ConnectionResetError: The client has disconnected.
     """
     task = asyncio.ensure_future(reading)
     try:

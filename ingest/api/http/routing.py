@@ -18,12 +18,12 @@ class Caller:
     """Who sent a request.
 
     Attributes:
-        name: of the key, for audit and metrics. It is `anonymous` if the API runs open.
-        scopes: the permitted operations.
-        headers: of every response to this request, such as the headers of a rate limit.
-        check: raises `Problem` if the caller has lost a scope or the source, for a request that takes long.
-        sources: the permitted sources, or None for all.
-        key_id: the ID of the API key, or empty without one.
+        name: The name of the key, for audit and metrics. It is `anonymous` if the API runs open.
+        scopes: The permitted operations.
+        headers: The headers of every response to this request, such as the headers of a rate limit.
+        check: Raises `Problem` if the caller has lost a scope or the source, for a request that takes long.
+        sources: The permitted sources, or None for all.
+        key_id: The ID of the API key, or empty without one.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Route:
     """One operation of the API.
 
     Attributes:
-        method: of HTTP, upper case.
-        path: as aiohttp writes it, such as `/v1/orders/{order_id}`.
-        scope: the scope that a key needs, or None for routes that need no key.
-        handler: responds.
-        documentation: its part of the OpenAPI document.
-        source: returns the source of a request. A key that is limited to other sources is rejected.
+        method: The HTTP method in upper case.
+        path: The path in the syntax of aiohttp, such as `/v1/orders/{order_id}`.
+        scope: The scope that a key needs, or None for routes that need no key.
+        handler: Responds.
+        documentation: Its part of the OpenAPI document.
+        source: Returns the source of a request. A key that is limited to other sources is rejected.
     """
 
     method: str

@@ -46,15 +46,15 @@ class Server:
     """The routes, behind admission.
 
     Attributes:
-        application: for aiohttp.
+        application: The application of aiohttp.
 
     Args:
-        routes: of the API.
-        access: admits callers.
-        metrics: count requests.
-        memory: of bodies, released after each request.
-        is_stopping: whether connections are to be closed after their responses.
-        limits: of connections.
+        routes: The routes of the API.
+        access: Admits callers.
+        metrics: Count requests.
+        memory: The memory of bodies, released after each request.
+        is_stopping: Whether connections are to be closed after their responses.
+        limits: The limits of connections.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class Server:
         """Accept connections while the block runs, then finish the requests in progress.
 
         Args:
-            listener: the socket.
-            tls: for HTTPS.
-            overdue: set when the time to finish has passed.
+            listener: The socket.
+            tls: The TLS settings for HTTPS.
+            overdue: Set when the time to finish has passed.
         """
         runner = web.AppRunner(self.application, access_log=None, shutdown_timeout=_DROPPED_WITHIN)
         await runner.setup()
@@ -137,7 +137,7 @@ class Server:
         connection = cast("Connection", request.protocol)
         state = request[STATE] = RequestState(connection)
         request_id = self._identify(request)
-        # In each log line of the request, which has a context of its own.
+        # In each log line of the request, which runs in a separate context.
         bind_contextvars(request_id=request_id)
         connection.begin(request)
         try:

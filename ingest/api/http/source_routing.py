@@ -1,6 +1,6 @@
 """Gives the routes of each source their paths.
 
-The routes of a source do not depend on its name: they are built for each source alike, with the paths `/v1/…`. Named sources are
+The routes of a source do not depend on its name, and are built for each source alike, with the paths `/v1/…`. Named sources are
 reached by `/v1/sources/{source}/…`, and the only source also by `/v1/…`.
 """
 
@@ -22,10 +22,10 @@ _SOURCE = Parameter(
 
 
 def routes_of_sources(routes: Mapping[str, Sequence[Route]]) -> list[Route]:
-    """Return the routes of all sources. With several sources, the paths `/v1/…` belong to none: see `ambiguous_routes`.
+    """Return the routes of all sources. With several sources, the paths `/v1/…` belong to none, see `ambiguous_routes`.
 
     Args:
-        routes: of each source, by its name. All sources have the same routes in the same order.
+        routes: The routes of each source, by its name. All sources have the same routes in the same order.
     """
     named = [] if UNNAMED in routes else [_by_name(routes, each) for each in zip(*routes.values(), strict=True)]
     return [*_of_only(routes), *named]

@@ -19,8 +19,8 @@ class ServerTls:
             may contain.
 
     Raises:
-        ValueError: the content cannot be used.
-        OSError: a file cannot be read.
+        ValueError: The content cannot be used.
+        OSError: A file cannot be read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -42,7 +42,7 @@ def checked_tls(cert: str | None, key: str | None) -> ServerTls | None:
     """The configured TLS, or None for HTTP without TLS.
 
     Raises:
-        ConfigError: the files cannot be used.
+        ConfigError: The files cannot be used.
     """
     if cert is None:
         if key is not None:

@@ -25,7 +25,7 @@ _PAGE = Documentation(
     "changes only. The state `unfinished` means that the change is running, or that its result is unknown.",
     parameters=[
         Parameter("source", "query", "Only of these sources.", {"type": "array", "items": {"type": "string"}}),
-        Parameter("actor", "query", "Only by this actor: the name of an API key, or `cli:` and a Unix user."),
+        Parameter("actor", "query", "Only by this actor, which is the name of an API key, or `cli:` and a Unix user."),
         Parameter("action", "query", "Only this action, or with a dot at its end all that begin so: `dead_letters.`."),
         Parameter("since", "query", "Only begun at this time or later.", TIME),
         Parameter("until", "query", "Only begun before this time.", TIME),
@@ -42,7 +42,7 @@ class AuditRoutes:
     """The route.
 
     Attributes:
-        pool: reads the audit log.
+        pool: Reads the audit log.
     """
 
     pool: Pool

@@ -13,10 +13,10 @@ class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The period of a backfill, its rate, and whether it is a dry run.
 
     Attributes:
-        since: changed at this time or later.
-        until: changed at this time or earlier. The time of the request by default.
-        rate: limit of enqueued orders per second.
-        dry_run: whether to only count the orders.
+        since: Changed at this time or later.
+        until: Changed at this time or earlier. The time of the request by default.
+        rate: Limit of enqueued orders per second.
+        dry_run: Whether to only count the orders.
     """
 
     since: datetime

@@ -33,10 +33,10 @@ class BackfillRoutes:
     """`/v1/backfills` and the routes below it.
 
     Attributes:
-        backfills: of the source.
-        audit_log: records changes.
-        limits: of bodies.
-        has_list: whether the list of the shop is configured.
+        backfills: The backfills of the source.
+        audit_log: Records changes.
+        limits: The limits of bodies.
+        has_list: Whether the list of the shop is configured.
     """
 
     backfills: Backfills

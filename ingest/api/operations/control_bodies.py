@@ -16,11 +16,11 @@ class PauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pause of a source.
 
     Attributes:
-        seconds: after which it ends by itself. None until the source is resumed.
-        reason: for other operators.
-        reject_orders: whether producers are rejected.
-        hold_polls: whether the list of the shop is not read either.
-        dry_run: whether to only count the orders that would wait.
+        seconds: The time after which it ends by itself. None means until the source is resumed.
+        reason: The reason, for other operators.
+        reject_orders: Whether producers are rejected.
+        hold_polls: Whether the list of the shop is not read either.
+        dry_run: Whether to only count the orders that would wait.
     """
 
     seconds: _Seconds | None = None
@@ -33,7 +33,7 @@ class PauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The pause.
 
         Raises:
-            InvalidControl: the reason cannot be shown.
+            InvalidControl: The reason cannot be shown.
         """
         return PauseRequest(self.seconds, self.reason, self.reject_orders, self.hold_polls)
 
@@ -42,7 +42,7 @@ class ResumeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The end of a pause.
 
     Attributes:
-        dry_run: whether to only count the orders that would be processed.
+        dry_run: Whether to only count the orders that would be processed.
     """
 
     dry_run: bool = False
@@ -52,10 +52,10 @@ class TuneBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Changed limits of a running source.
 
     Attributes:
-        concurrency: orders in flight in each process.
-        rate: requests per second over all processes.
-        reset: whether to return to the configured limits, instead of changing them.
-        dry_run: whether to only check the limits.
+        concurrency: Orders in flight in each process.
+        rate: Requests per second over all processes.
+        reset: Whether to return to the configured limits, instead of changing them.
+        dry_run: Whether to only check the limits.
     """
 
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
@@ -68,10 +68,10 @@ class DrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Worker processes that begin no orders.
 
     Attributes:
-        target: a host, an `ingest worker` or a process.
-        reason: for other operators.
-        undo: whether to let them begin orders again.
-        dry_run: whether to only list the processes.
+        target: A host, an `ingest worker` or a process.
+        reason: The reason, for other operators.
+        undo: Whether to let them begin orders again.
+        dry_run: Whether to only list the processes.
     """
 
     target: _Name
@@ -85,7 +85,7 @@ class LogLevelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         level: None for the configured one.
-        host: whose workers. Empty for all hosts.
+        host: Whose workers. Empty for all hosts.
     """
 
     level: LogLevel | None

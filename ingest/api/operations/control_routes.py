@@ -28,9 +28,9 @@ class PauseRoutes:
     """`/v1/controls`, `/v1/pause`, `/v1/resume` and `/v1/tune` of one source.
 
     Attributes:
-        access: to the controls.
-        limits: of bodies.
-        source: the name of the source.
+        access: The access to the controls.
+        limits: The limits of bodies.
+        source: The name of the source.
     """
 
     access: ControlAccess
@@ -113,8 +113,8 @@ class WorkerRoutes:
     """`/v1/workers` and the routes below it, for callers that may use all sources.
 
     Attributes:
-        access: to the controls.
-        limits: of bodies.
+        access: The access to the controls.
+        limits: The limits of bodies.
     """
 
     access: ControlAccess

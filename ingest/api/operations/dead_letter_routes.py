@@ -34,11 +34,11 @@ class DeadLetterRoutes:
     """`/v1/dead-letters` and the routes below it.
 
     Attributes:
-        dead_letters: of the queue, constructed with `refuse_to_wait`.
-        audit_log: records changes.
-        limits: of bodies.
-        groups: of all sources.
-        source: the name of the source in the responses.
+        dead_letters: The dead letters of the queue, constructed with `refuse_to_wait`.
+        audit_log: Records changes.
+        limits: The limits of bodies.
+        groups: The groups of all sources.
+        source: The name of the source in the responses.
     """
 
     dead_letters: PartitionedDeadLetters

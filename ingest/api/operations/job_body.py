@@ -17,8 +17,8 @@ class OrdersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Stored orders that match all of these.
 
     Attributes:
-        attributes: by name.
-        everything: all stored orders. It is explicit, so that an empty selection never selects everything.
+        attributes: The attributes by name.
+        everything: All stored orders. It is explicit, so that an empty selection never selects everything.
     """
 
     ids: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
@@ -58,10 +58,10 @@ class JobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change of many dead letters, retries or stored orders.
 
     Attributes:
-        kind: the change. `orders.enqueue` fetches orders again.
-        selection: the dead letters or retries. Those that are added later do not belong to the job.
-        orders: the stored orders, for the kinds of orders.
-        rate: limit of changes per second.
+        kind: The change. `orders.enqueue` fetches orders again.
+        selection: The dead letters or retries. Those that are added later do not belong to the job.
+        orders: The stored orders, for the kinds of orders.
+        rate: Limit of changes per second.
     """
 
     kind: Literal[

@@ -43,8 +43,8 @@ class JobRequestParts:
     """The entries that jobs may select.
 
     Attributes:
-        dead_letters: of the source.
-        retries: of the source.
+        dead_letters: The dead letters of the source.
+        retries: The retries of the source.
     """
 
     dead_letters: PartitionedDeadLetters
@@ -69,11 +69,11 @@ class JobRoutes:
     """`/v1/jobs` and the routes below it.
 
     Attributes:
-        parts: make requests.
-        jobs: of the source.
-        audit_log: records changes.
-        limits: of bodies.
-        runs: run the jobs that were requested here.
+        parts: Make requests.
+        jobs: The jobs of the source.
+        audit_log: Records changes.
+        limits: The limits of bodies.
+        runs: Run the jobs that were requested here.
     """
 
     parts: JobRequestParts

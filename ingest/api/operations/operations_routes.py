@@ -39,7 +39,7 @@ class QueueRoutes:
     """`GET /v1/queue` and `GET /v1/queue/consumers`.
 
     Attributes:
-        monitor: reads the queue's state.
+        monitor: Reads the queue's state.
     """
 
     monitor: PartitionedMonitor
@@ -76,11 +76,11 @@ class RetryRoutes:
     """`GET /v1/retries` and the routes below it.
 
     Attributes:
-        retries: of the queue.
-        audit_log: records changes.
-        limits: of bodies.
-        groups: of all sources.
-        source: the name of the source in the responses.
+        retries: The retries of the queue.
+        audit_log: Records changes.
+        limits: The limits of bodies.
+        groups: The groups of all sources.
+        source: The name of the source in the responses.
     """
 
     retries: PartitionedRetries

@@ -31,14 +31,14 @@ class SelectionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The dead letters or retries that match all given criteria.
 
     Attributes:
-        ids: dead letters, or orders.
-        reasons: why they were dead-lettered, or are tried again.
-        since: dead-lettered at this time or later, or retries of orders that were first enqueued then.
-        until: before this time.
-        everything: all of them, required without criteria.
-        text: part of the order ID or the error, in upper or lower case.
-        shape: shape of the error, or an error with this shape.
-        attributes: values of fields of the entry.
+        ids: Dead letters, or orders.
+        reasons: Why they were dead-lettered, or are tried again.
+        since: Dead-lettered at this time or later, or retries of orders that were first enqueued then.
+        until: Before this time.
+        everything: All of them, required without criteria.
+        text: Part of the order ID or the error, in upper or lower case.
+        shape: Shape of the error, or an error with this shape.
+        attributes: Values of fields of the entry.
     """
 
     ids: list[str] = []
@@ -92,7 +92,7 @@ class RetriesBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
     """The retries that match all given criteria.
 
     Attributes:
-        dry_run: only count them.
+        dry_run: Only count them.
     """
 
     dry_run: bool = False
@@ -106,7 +106,7 @@ class DeadLettersBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
     """The dead letters that match all given criteria.
 
     Attributes:
-        dry_run: only count them.
+        dry_run: Only count them.
     """
 
     dry_run: bool = False
@@ -121,10 +121,10 @@ class Changes:
     """The changes of one kind of entries.
 
     Attributes:
-        audit_log: records them.
-        limits: of bodies.
-        body: of requests.
-        survey: counts the entries of a selection by reason.
+        audit_log: Records them.
+        limits: The limits of bodies.
+        body: The body of requests.
+        survey: Counts the entries of a selection by reason.
     """
 
     audit_log: AuditLog

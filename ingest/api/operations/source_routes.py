@@ -21,7 +21,7 @@ class SourceRoutes:
     """The route.
 
     Attributes:
-        monitors: of the queue of each source, by the source's name.
+        monitors: The monitors of the queue of each source, by the source's name.
     """
 
     monitors: Mapping[str, PartitionedMonitor]

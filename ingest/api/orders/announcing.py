@@ -39,11 +39,11 @@ class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     """Announced orders.
 
     Attributes:
-        order_ids: their IDs.
-        origin: which program enqueues them: up to 100 printable characters. The queue has `key:`, the key's name and
+        order_ids: Their IDs.
+        origin: The program that enqueues them, up to 100 printable characters. The queue has `key:`, the key's name and
             `:` before it.
-        source: the same, as earlier clients name it.
-        express: whether workers are to read them before those that wait.
+        source: The same, as earlier clients name it.
+        express: Whether workers are to read them before those that wait.
     """
 
     order_ids: Annotated[list[OrderId], msgspec.Meta(min_length=1, max_length=_MOST_IDS)]
@@ -67,7 +67,7 @@ _DOCUMENTATION = Documentation(
         Parameter(
             "Idempotency-Key",
             "header",
-            "A string in quotes that names this request, for 24 hours: sent again, it gets the same answer and does nothing.",
+            "A string in quotes that identifies this request for 24 hours. A repeated request gets the same response and has no effect.",
             {"type": "string", "pattern": '^"[A-Za-z0-9._~:/+=@-]{1,200}"$'},
         )
     ],
@@ -82,7 +82,7 @@ _DOCUMENTATION = Documentation(
         400: "The body is not JSON, or the Idempotency-Key is malformed.",
         409: "The first request with this Idempotency-Key has not been answered yet.",
         415: "The body is neither JSON nor NDJSON, or is compressed.",
-        422: "The body announces no orders, an ID is invalid (`index` or `line` says which), or the Idempotency-Key was used "
+        422: "The body contains no orders, an ID is invalid (`index` or `line` is its position), or the Idempotency-Key was used "
         "for another payload.",
     },
 )
@@ -93,9 +93,9 @@ class Announcing:
     """The route.
 
     Attributes:
-        queueing: enqueues orders.
-        idempotency: responds to repeated requests.
-        limits: of bodies.
+        queueing: Enqueues orders.
+        idempotency: Responds to repeated requests.
+        limits: The limits of bodies.
     """
 
     queueing: Queueing

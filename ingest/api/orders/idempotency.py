@@ -1,4 +1,4 @@
-"""A request that is sent again with its Idempotency-Key gets the first response and has no further effect.
+"""A request that is sent again with its Idempotency-Key gets the first response without a further effect.
 
 As the IETF draft "The Idempotency-Key HTTP Header Field" (revision 07) describes it: 400 for a malformed key, 409 while the first
 request is being worked on, 422 if the key was used for another payload. Keys are kept for 24 hours, separately for each caller.
@@ -58,7 +58,7 @@ class Idempotency:
     """Answers requests with a key.
 
     Attributes:
-        calls: remembers them.
+        calls: Remembers them.
     """
 
     calls: IdempotentCalls
@@ -67,9 +67,9 @@ class Idempotency:
         """Do the work, or return its result if it was done before.
 
         Args:
-            name: of the call: see `name_of`.
-            fingerprint: of the request's payload.
-            work: is done if no request with this key has been.
+            name: The name of the call, see `name_of`.
+            fingerprint: The fingerprint of the request's payload.
+            work: Is done if no request with this key has been.
 
         Raises:
             Problem: 409, 422, or an error of the work.

@@ -40,9 +40,9 @@ class NdjsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     """A line that is an object.
 
     Attributes:
-        order_id: the order's ID.
-        origin: which program enqueues it: up to 100 printable characters.
-        source: the same, as earlier clients name it.
+        order_id: The order's ID.
+        origin: The program that enqueues it, up to 100 printable characters.
+        source: The same, as earlier clients name it.
     """
 
     order_id: str
@@ -64,8 +64,8 @@ class Lines:
     """The lines of one body.
 
     Args:
-        request: contains the body.
-        limits: of it.
+        request: Contains the body.
+        limits: The limits of the body.
     """
 
     def __init__(self, request: web.Request, limits: BodyLimits) -> None:
@@ -88,7 +88,7 @@ class Lines:
         """The orders in lists of `BATCH`, however the body is divided. Orders before an invalid line are returned before the error.
 
         Raises:
-            InvalidLine: at the first invalid line.
+            InvalidLine: A line is invalid.
             Problem: 408 if a batch takes too long to come.
         """
         batch: list[str | Announcement] = []

@@ -32,7 +32,7 @@ class OrderRoutes:
     """`GET` and `DELETE /v1/orders/{order_id}`, its history, and `GET /v1/orders`.
 
     Attributes:
-        orders: where they are.
+        orders: Where they are.
     """
 
     orders: Orders

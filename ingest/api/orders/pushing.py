@@ -22,9 +22,9 @@ from ingest.flow.ports import Decode
 _DOCUMENTATION = Documentation(
     summary="Push a whole order",
     text="Enqueues an order that need not be fetched. A worker stores it like any other, unless it has stored a newer "
-    "version. The document has the external API's shape, which is our own, or with `INGEST_MAPPING` the source's.",
+    "version. The document uses the shape of the external API, which is our own, or with `INGEST_MAPPING` the source's.",
     parameters=[ORDER_ID],
-    bodies={JSON: {"type": "object", "description": "The order's document: see the page on order documents."}},
+    bodies={JSON: {"type": "object", "description": "The document of the order, see the page on order documents."}},
     status=202,
     response="The order is in the queue.",
     schema=ACCEPTED,
@@ -40,9 +40,9 @@ class Pushing:
     """The route.
 
     Attributes:
-        queueing: enqueues orders.
-        decode: as the worker does.
-        limits: of bodies.
+        queueing: Enqueues orders.
+        decode: Decodes a document as the worker does.
+        limits: The limits of bodies.
     """
 
     queueing: Queueing

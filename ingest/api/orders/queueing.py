@@ -36,10 +36,10 @@ class Queueing:
     """The queue, as routes use it.
 
     Attributes:
-        producer: enqueues orders.
-        accepted: counts enqueued orders.
-        admission: rejects the orders of a paused source.
-        source: of the orders.
+        producer: Enqueues orders.
+        accepted: Counts enqueued orders.
+        admission: Rejects the orders of a paused source.
+        source: The source of the orders.
     """
 
     producer: Producer
@@ -52,7 +52,7 @@ class Queueing:
 
         Raises:
             Problem: 422, 429 or 503.
-            InvalidOrderId: if an ID is not valid. Then nothing was sent.
+            InvalidOrderId: If an ID is not valid. Then nothing was sent.
         """
         with as_queue_problems():
             await self.admission.admit(self.source)
@@ -79,5 +79,5 @@ def as_queue_problems() -> Iterator[None]:
 
 
 def accepted_response(accepted: Accepted) -> web.Response:
-    """202: the orders are in the queue."""
+    """202, because the orders are in the queue."""
     return json_response({"accepted": accepted.accepted, "duplicates": accepted.duplicates}, 202)

@@ -1,4 +1,4 @@
-"""Webhooks: signed requests of shops and other services.
+"""Webhooks, the signed requests of shops and other services.
 
 Read in this order: `declaration` (the file of webhooks), `profiles` (the known senders), `places` (the place of a value in a request),
 `schemes` (the claim of a request), `keys` and `secret_files` (who can have signed it), `webhook` (one webhook, compiled), `load` (the file,

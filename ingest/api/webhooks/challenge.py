@@ -34,7 +34,7 @@ class ChallengeResponse:
     """The response to a challenge.
 
     Attributes:
-        is_json: whether the text is JSON, or else plain text.
+        is_json: Whether the text is JSON, or else plain text.
     """
 
     text: str
@@ -46,10 +46,10 @@ class Challenge:
     """The challenge of a webhook.
 
     Attributes:
-        parameter: contains the text.
-        token: shared with the sender, or None.
-        token_parameter: contains the token, or None if the request does not contain it.
-        endpoint: the URL as entered at the sender, for a response with a digest. None for the text itself.
+        parameter: Contains the text.
+        token: Shared with the sender, or None.
+        token_parameter: Contains the token, or None if the request does not contain it.
+        endpoint: The URL as entered at the sender, for a response with a digest. None for the text itself.
     """
 
     parameter: str
@@ -61,7 +61,7 @@ class Challenge:
         """Return the response to a request with this query.
 
         Raises:
-            NoChallenge: it is not a challenge.
+            NoChallenge: It is not a challenge.
         """
         given = query.getall(self.parameter, [])
         if len(given) != 1 or not (0 < len(given[0]) <= _LONGEST and given[0].isascii() and given[0].isprintable()):
@@ -81,7 +81,7 @@ def compile_challenge(declared: str | declaration.Challenge, folder: Path) -> Ch
     """Compile a challenge, and read its token.
 
     Raises:
-        WebhookError: it cannot be used.
+        WebhookError: It cannot be used.
     """
     if isinstance(declared, str):
         declared = declaration.Challenge(parameter=declared)

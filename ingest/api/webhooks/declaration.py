@@ -18,8 +18,8 @@ class WebhookError(ValueError):
     """A webhook that cannot be used.
 
     Attributes:
-        keys: where in the file, from its top.
-        problem: the error, never a secret.
+        keys: Where in the file, from its top.
+        problem: The error, never a secret.
     """
 
     def __init__(self, problem: str, keys: Keys = ()) -> None:
@@ -48,24 +48,24 @@ class InHeader(Strict, frozen=True, kw_only=True):
 
 
 Place = str | InHeader
-"""Where a value is: a path into the JSON body, or a header."""
+"""The place of a value, a path into the JSON body or a header."""
 
 Patterns = Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)]
 
 
 class Signature(Strict, frozen=True, kw_only=True):
-    """`[sources.NAME.signature]`: how the sender signs, for the profile `hmac`.
+    """`[sources.NAME.signature]`: the signature of the sender, for the profile `hmac`.
 
     Attributes:
-        header: contains the signature.
-        algorithm: the hash function of the HMAC.
-        encoding: of the signature.
-        prefix: the text in the header before the signature.
-        signed: the signed text with {body}, and {timestamp} and {id} if they are signed.
-        timestamp_header: has {timestamp}, in Unix time.
-        timestamp_unit: its unit: seconds or milliseconds.
-        id_header: has {id}.
-        key: how a secret is written: as text, or encoded bytes.
+        header: Contains the signature.
+        algorithm: The hash function of the HMAC.
+        encoding: The encoding of the signature.
+        prefix: The text in the header before the signature.
+        signed: The signed text with {body}, and {timestamp} and {id} if they are signed.
+        timestamp_header: Has {timestamp}, in Unix time.
+        timestamp_unit: Its unit, seconds or milliseconds.
+        id_header: Has {id}.
+        key: The form of a secret, text or encoded bytes.
     """
 
     header: str
@@ -83,10 +83,10 @@ class Challenge(Strict, frozen=True, kw_only=True):
     """`[sources.NAME.challenge]`: how the sender verifies the URL by GET.
 
     Attributes:
-        parameter: of the query, contains the challenge.
-        token_parameter: of the query, contains the token.
-        token_file: the file of the token that was entered at the sender.
-        endpoint: the URL as entered at the sender. The response then is a digest, as eBay requires.
+        parameter: The query parameter that contains the challenge.
+        token_parameter: The query parameter that contains the token.
+        token_file: The file of the token that was entered at the sender.
+        endpoint: The URL as entered at the sender. The response then is a digest, as eBay requires.
     """
 
     parameter: str
@@ -99,22 +99,22 @@ class WebhookDeclaration(Strict, frozen=True, kw_only=True):
     """`[sources.NAME]`: one sender. The profile provides a value that is None.
 
     Attributes:
-        profile: what kind of sender.
-        secret_files: paths of files with secrets, one in each line.
-        tolerance: seconds by which a timestamp may differ from now.
-        event: the place of the event's name.
-        events: patterns of events that are orders.
-        ignore: patterns of events that are no orders, although one of `events` matches.
-        order_id: the place of the order's ID.
-        order_ids: the path of the IDs of several orders, with `[]` after the list.
-        remove_prefix: the text before the ID.
-        document: where in the body the order itself is.
-        delivery_id: where the ID is that the sender gives to each event.
-        event_time: the place of the sender's own time of the event.
-        challenge: how the sender verifies the URL.
-        express: whether workers are to read the orders before those that wait.
-        coalesce: instead of INGEST_COALESCE.
-        signature: for the profile `hmac`.
+        profile: What kind of sender.
+        secret_files: Paths of files with secrets, one in each line.
+        tolerance: Seconds by which a timestamp may differ from now.
+        event: The place of the event's name.
+        events: Patterns of events that are orders.
+        ignore: Patterns of events that are no orders, although one of `events` matches.
+        order_id: The place of the order's ID.
+        order_ids: The path of the IDs of several orders, with `[]` after the list.
+        remove_prefix: The text before the ID.
+        document: Where in the body the order itself is.
+        delivery_id: Where the ID is that the sender gives to each event.
+        event_time: The place of the sender's own time of the event.
+        challenge: How the sender verifies the URL.
+        express: Whether workers are to read the orders before those that wait.
+        coalesce: Instead of INGEST_COALESCE.
+        signature: The signature of the profile `hmac`.
     """
 
     profile: Profile

@@ -31,8 +31,8 @@ class HmacKey:
     """A shared secret.
 
     Attributes:
-        secret: its bytes.
-        algorithm: the hash function.
+        secret: Its bytes.
+        algorithm: The hash function.
     """
 
     secret: bytes
@@ -49,7 +49,7 @@ class Ed25519Key:
     """The public half of a sender's key pair.
 
     Args:
-        public: its 32 bytes.
+        public: Its 32 bytes.
     """
 
     def __init__(self, public: bytes) -> None:
@@ -77,7 +77,7 @@ def hmac_key(secret: str, encoding: str = "text", algorithm: str = "sha256") -> 
     """A secret that is the key itself, or the key in hexadecimal or base64.
 
     Raises:
-        ValueError: it is not valid.
+        ValueError: It is not valid.
     """
     key = _DECODE[encoding](secret)
     if key is None:
@@ -91,7 +91,7 @@ def standard_key(secret: str) -> Key:
     """A secret of Standard Webhooks: `whsec_` and base64, or `whpk_` and the public key.
 
     Raises:
-        ValueError: it is not valid.
+        ValueError: It is not valid.
     """
     if secret.startswith(_PRIVATE):
         raise ValueError(

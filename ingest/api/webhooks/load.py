@@ -26,7 +26,7 @@ def load_webhooks(path: str) -> list[Webhook]:
     """The webhooks in a file, with their secrets.
 
     Raises:
-        ConfigError: a webhook cannot be used. The message names the setting, the line and the field.
+        ConfigError: A webhook cannot be used. The message names the setting, the line and the field.
     """
     try:
         text = read_text(Path(path), _LARGEST, "a file of webhooks")
@@ -43,7 +43,7 @@ def compile_webhooks(text: str, folder: Path) -> list[Webhook]:
     """Compile the text of a file. Paths of secrets are relative to its folder.
 
     Raises:
-        WebhookError: it cannot be used.
+        WebhookError: It cannot be used.
     """
     try:
         data = tomllib.loads(text)
@@ -60,7 +60,7 @@ def compile_table(name: str, table: Any, folder: Path) -> Webhook:
     """Compile the table of a single webhook.
 
     Raises:
-        WebhookError: it cannot be used. Its keys begin at the table.
+        WebhookError: It cannot be used. Its keys begin at the table.
     """
     return compile_webhook(name, _convert(_in_seconds(table), declaration.WebhookDeclaration), folder)
 

@@ -39,7 +39,7 @@ class HeaderPlace:
     """A header.
 
     Attributes:
-        names: that it may have.
+        names: The possible names of the header.
     """
 
     names: tuple[str, ...]
@@ -58,8 +58,8 @@ class PathPlace:
     """A path into the body.
 
     Attributes:
-        text: as it is written.
-        steps: its keys and indexes.
+        text: The text as it is written.
+        steps: Its keys and indexes.
     """
 
     text: str
@@ -100,9 +100,9 @@ class EachPlace:
     """A place in each element of a list.
 
     Attributes:
-        text: as it is written.
-        above: the path of the list.
-        below: the path in an element.
+        text: The text as it is written.
+        above: The path of the list.
+        below: The path in an element.
     """
 
     text: str
@@ -141,7 +141,7 @@ def checked_json(body: bytes) -> bytes:
     """The body, cleaned as documents are, if it is JSON.
 
     Raises:
-        NotJson: it is not.
+        NotJson: It is not.
     """
     text = clean_json(body).strip()
     try:
@@ -167,7 +167,7 @@ def compile_place(declared: declaration.Place) -> HeaderPlace | PathPlace:
     """Compile a place.
 
     Raises:
-        WebhookError: it is not valid.
+        WebhookError: It is not valid.
     """
     if isinstance(declared, str):
         return compile_path(declared)
@@ -178,7 +178,7 @@ def compile_path(text: str) -> PathPlace:
     """Compile a path.
 
     Raises:
-        WebhookError: it is not valid.
+        WebhookError: It is not valid.
     """
     if not _PATH.fullmatch(text):
         problem = "an empty path" if not text else f"{text!r} is not a path"
@@ -191,7 +191,7 @@ def compile_each(text: str) -> EachPlace:
     """Compile the path of a value in each element of a list, such as `events[].id`.
 
     Raises:
-        WebhookError: it is not valid.
+        WebhookError: It is not valid.
     """
     above, each, below = text.partition("[]")
     if not each:
@@ -203,7 +203,7 @@ def header_name(name: str, key: str) -> str:
     """The name of a header, checked.
 
     Raises:
-        WebhookError: it is not valid.
+        WebhookError: It is not valid.
     """
     try:
         return check_header_name(name)

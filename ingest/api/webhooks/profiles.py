@@ -15,18 +15,18 @@ class Profile:
     """One kind of sender. A value that is None has to be declared by each webhook, or does not exist.
 
     Attributes:
-        scheme: how it signs.
-        parse_key: how its secrets are written.
-        has_timestamp: whether it signs a timestamp.
-        event: the place of the event's name.
-        events: patterns of the events that are orders.
-        ignore: patterns of events to ignore.
-        order_id: the place of the order's ID.
-        delivery_id: where the ID is that is the same when an event is sent again.
-        event_time: the place of the sender's own time of the event.
+        scheme: How it signs.
+        parse_key: How its secrets are written.
+        has_timestamp: Whether it signs a timestamp.
+        event: The place of the event's name.
+        events: Patterns of the events that are orders.
+        ignore: Patterns of events to ignore.
+        order_id: The place of the order's ID.
+        delivery_id: Where the ID is that is the same when an event is sent again.
+        event_time: The place of the sender's own time of the event.
         test_header: `true` in a request that the sender makes for a test, about an order that does not exist.
-        test_order_ids: the IDs of such orders.
-        ping: the possible bodies of a request that only checks that the URL exists. It is not signed and carries no event.
+        test_order_ids: The IDs of such orders.
+        ping: The possible bodies of a request that only checks that the URL exists. It is not signed and carries no event.
     """
 
     scheme: Scheme

@@ -25,9 +25,9 @@ class Refused(Exception):
     """A webhook that is not accepted.
 
     Attributes:
-        result: why, for metrics.
-        code: why, for programs.
-        detail: the reason for people, without any part of the body.
+        result: Why, for metrics.
+        code: Why, for programs.
+        detail: The reason in words, without any part of the body.
     """
 
     def __init__(self, result: WebhookResult, code: str, detail: str) -> None:
@@ -42,9 +42,9 @@ class ReceivedOrders:
     """The orders that a webhook announces.
 
     Attributes:
-        announcements: for the queue, at least one.
-        idempotency_key: the same for every delivery of one event, or None if the event has no ID.
-        problem: why some of its orders cannot be enqueued, if there are such orders.
+        announcements: At least one announcement for the queue.
+        idempotency_key: The same for every delivery of one event, or None if the event has no ID.
+        problem: Why some of its orders cannot be enqueued, if there are such orders.
     """
 
     announcements: tuple[Announcement, ...]
@@ -56,13 +56,13 @@ def read_webhook(webhook: Webhook, headers: MultiMapping[str], body: bytes, now:
     """The orders in a request, or None if it carries none and only has to be acknowledged.
 
     Args:
-        webhook: that the request names.
-        headers: of the request.
-        body: as it was sent.
+        webhook: The webhook that the request names.
+        headers: The headers of the request.
+        body: The body as it was sent.
         now: Unix time.
 
     Raises:
-        Refused: it is not signed, or cannot be read.
+        Refused: It is not signed, or cannot be read.
     """
     claim = webhook.profile.scheme.claim(headers)
     if claim is None and webhook.profile.ping is not None and webhook.profile.ping.fullmatch(body):
@@ -137,7 +137,7 @@ def _announcements(
     """The orders that can be enqueued, and why others cannot.
 
     Raises:
-        Refused: none can.
+        Refused: No order can be enqueued.
     """
     order = webhook.document.find(document) if webhook.document is not None else None
     if order is not None and not order.startswith(b"{"):

@@ -81,12 +81,12 @@ class Receiver:
     """A webhook with the queue of its source.
 
     Attributes:
-        webhook: that may be sent.
-        source: the name of its source.
-        producer: enqueues its orders.
-        accepted: counts enqueued orders.
-        admission: rejects the orders of a paused source.
-        coalesce: seconds in which an order that still waits is not queued again, unless the webhook sets it.
+        webhook: The webhook that may be sent.
+        source: The name of its source.
+        producer: Enqueues its orders.
+        accepted: Counts enqueued orders.
+        admission: Rejects the orders of a paused source.
+        coalesce: Seconds in which an order that still waits is not queued again, unless the webhook sets it.
     """
 
     webhook: Webhook
@@ -102,9 +102,9 @@ class WebhookRoutes:
     """The routes of all webhooks.
 
     Attributes:
-        receivers: by the name of the webhook.
-        limits: of bodies.
-        counters: by webhook and result.
+        receivers: The receivers by the name of the webhook.
+        limits: The limits of bodies.
+        counters: The counters by webhook and result.
     """
 
     receivers: Mapping[str, Receiver]

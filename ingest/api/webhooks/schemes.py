@@ -1,4 +1,4 @@
-"""The signature schemes: reads a claim from the headers of a request.
+"""The signature schemes, which read a claim from the headers of a request.
 
 Standard Webhooks: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md; Stripe:
 https://docs.stripe.com/webhooks#verify-manually; Shopify and WooCommerce sign only the body.
@@ -37,10 +37,10 @@ class Claim:
     """The claim of a request. It is not trusted before a signature is valid.
 
     Attributes:
-        signatures: at least one has to fit.
-        before: the signed text before the body.
-        after: the signed text after the body.
-        timestamp: when it was signed in Unix time, or None if that is not signed.
+        signatures: The signatures, of which at least one has to fit.
+        before: The signed text before the body.
+        after: The signed text after the body.
+        timestamp: When it was signed in Unix time, or None if that is not signed.
     """
 
     signatures: tuple[tuple[Kind, bytes], ...]
@@ -107,14 +107,14 @@ class HeaderScheme:
     """One header with one HMAC of the body, or of a text with it.
 
     Attributes:
-        names: that the header may have.
-        decode: from the header's text to the signature.
-        prefix: of that text.
-        before: template of the signed text before the body, with {timestamp} and {id}.
-        after: likewise, after the body.
-        timestamp_header: contains the timestamp, or "" if there is none.
-        timestamp_divisor: timestamps for each second.
-        id_header: contains the ID, or "" if there is none.
+        names: The possible names of the header.
+        decode: Decodes the text of the header to the signature.
+        prefix: The prefix of that text.
+        before: Template of the signed text before the body, with {timestamp} and {id}.
+        after: The template of the signed text after the body.
+        timestamp_header: Contains the timestamp, or "" if there is none.
+        timestamp_divisor: Timestamps for each second.
+        id_header: Contains the ID, or "" if there is none.
     """
 
     names: tuple[str, ...]

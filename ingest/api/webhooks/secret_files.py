@@ -15,11 +15,11 @@ class SecretFiles:
     """Files with one secret in each line, except empty lines and comments (`# …`).
 
     Args:
-        paths: of the files.
-        parse: makes a key of a secret.
+        paths: The paths of the files.
+        parse: Makes a key of a secret.
 
     Raises:
-        ValueError: a file cannot be read or used. The message names the file, without a secret.
+        ValueError: A file cannot be read or used. The message names the file, without a secret.
     """
 
     def __init__(self, paths: Sequence[Path], parse: ParseKey) -> None:

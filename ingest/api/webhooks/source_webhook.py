@@ -16,7 +16,7 @@ def webhook_of(settings: "Settings") -> "Webhook | None":
     """Return the webhook of a source, with its secrets, if the source declares one. It is named after the source.
 
     Raises:
-        ConfigError: the table or a file of secrets cannot be used. The message contains the file, the line and the key.
+        ConfigError: The table or a file of secrets cannot be used. The message contains the file, the line and the key.
     """
     if settings.webhook is None:
         return None

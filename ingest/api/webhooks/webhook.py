@@ -33,13 +33,13 @@ class Webhook:
     """A sender of webhooks.
 
     Attributes:
-        name: in its URL, in metrics and in the queue.
-        declared: the content of the file.
-        profile: the kind of sender, with the values of the file.
-        secrets: of which one has signed each request.
-        order_id: the place of the order's ID, or of the IDs of several orders.
-        challenge: how the sender verifies the URL. None if it does not.
-        document: where the order itself is, or None if workers fetch it.
+        name: The name in its URL, in metrics and in the queue.
+        declared: The content of the file.
+        profile: The kind of sender, with the values of the file.
+        secrets: The secrets, of which one has signed each request.
+        order_id: The place of the order's ID, or of the IDs of several orders.
+        challenge: How the sender verifies the URL. None if it does not.
+        document: Where the order itself is, or None if workers fetch it.
     """
 
     name: str
@@ -69,12 +69,12 @@ def compile_webhook(name: str, declared: declaration.WebhookDeclaration, folder:
     """Compile a webhook, and read its secrets.
 
     Args:
-        name: of the webhook.
-        declared: the content of the file.
-        folder: of the file: paths of secrets are relative to it.
+        name: The name of the webhook.
+        declared: The content of the file.
+        folder: The folder of the file. Paths of secrets are relative to it.
 
     Raises:
-        WebhookError: it cannot be used.
+        WebhookError: It cannot be used.
     """
     profile = _profile_of(declared)
     if declared.tolerance is not None and not profile.has_timestamp:

@@ -61,7 +61,7 @@ class Backlog:
         self._refused = 0
 
     async def retry_after(self, orders: int) -> float:
-        """Seconds after which orders that do not fit now may fit, including the ones that were rejected shortly before."""
+        """Seconds after which orders that do not fit now may fit, including orders that were rejected shortly before."""
         now = self._clock()
         if now - self._looked_at >= _EVERY:
             self._looked_at, self._refused = now, 0

@@ -30,8 +30,8 @@ class Proof:
     """How a server proves that the writes are as durable as required.
 
     Attributes:
-        commands: the commands after a script.
-        shortfall: reads their replies, and returns the missing proof, or an empty text.
+        commands: The commands after a script.
+        shortfall: Reads their replies, and returns the missing proof, or an empty text.
     """
 
     commands: Sequence[Command]
@@ -44,7 +44,7 @@ class Proof:
 
 
 def synced(key: str) -> Proof:
-    """Redis' append-only file is on its disk (`WAITAOF`, where it can be relied on: see `proofs`). The key is written each time."""
+    """Redis' append-only file is on its disk (`WAITAOF` if it is reliable, see `proofs`). The key is written each time."""
 
     def shortfall(replies: Sequence[Any]) -> str:
         _, (local, _) = replies

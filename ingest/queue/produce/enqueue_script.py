@@ -1,4 +1,4 @@
-"""The one script that adds orders to a stream: a function from a batch of submissions to its result."""
+"""The one script that adds orders to a stream, as a function from a batch of submissions to its result."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from ingest.queue.redis.scripts import load
 _NO_ROOM = -1
 _CLOSED = -2
 _REFUSED = -1
-# From here downwards: replies to earlier calls under the same key.
+# From here downwards, these are replies to earlier calls with the same key.
 _REPEATED = -2
 
 
@@ -25,9 +25,9 @@ class Added:
     """The batch is in the stream, whether it was added now or before.
 
     Attributes:
-        refused: submissions whose key belongs to other orders.
-        duplicates: how many orders of a submission needed no entry, because an earlier one still waits. None if it is not named.
-        confirmed: if durability is required, returns when the batch is as durable as required.
+        refused: Submissions whose key belongs to other orders.
+        duplicates: How many orders of a submission needed no entry, because an earlier one still waits. None if it is not named.
+        confirmed: If durability is required, returns when the batch is as durable as required.
     """
 
     refused: frozenset[int]
@@ -37,12 +37,12 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Nothing was added, because the backlog would have exceeded its limit.
+    """No order was added, because the backlog would have exceeded its limit.
 
     Attributes:
-        room: how many orders would fit.
-        needed: how many orders of a submission need an entry. All, if it is not named.
-        retry_after: seconds after which to try again.
+        room: How many orders would fit.
+        needed: How many orders of a submission need an entry. All, if it is not named.
+        retry_after: Seconds after which to try again.
     """
 
     room: int
@@ -52,7 +52,7 @@ class NoRoom:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Nothing was added, because the queue is that of a former partition."""
+    """No order was added, because the queue belongs to a former partition."""
 
 
 # Runs a script, and returns its reply and, if durability is required, its confirmation.
@@ -71,9 +71,9 @@ class Destination:
     """Where a script adds orders, and under which conditions.
 
     Attributes:
-        limit: the backlog limit, or 0 for none.
-        lifetime: seconds for which an idempotency key is remembered.
-        partitions: by how many partitions orders are divided.
+        limit: The backlog limit, or 0 for none.
+        lifetime: Seconds for which an idempotency key is remembered.
+        partitions: The number of partitions.
     """
 
     keys: Keys

@@ -26,9 +26,9 @@ class FollowedLayout:
     """The layout of one queue. Concurrent calls share each reading.
 
     Args:
-        client: a connection to Redis.
-        queue: name of the whole queue.
-        initial: the configured number of partitions, with which a missing record is created.
+        client: A connection to Redis.
+        queue: Name of the whole queue.
+        initial: The configured number of partitions, with which a missing record is created.
     """
 
     def __init__(self, client: Redis, queue: str, initial: int = 1) -> None:

@@ -4,7 +4,7 @@ One batch is in transit (several if each has to wait for a disk or a replica, se
 batch. There is no timer, so that a single call is sent immediately. A batch whose reply was lost is sent again under its number, by which
 Redis recognises it, without the calls that have been given up.
 
-When the process dies here, callers without a response do not know whether their orders were accepted, and enqueue them again.
+When the process dies here, callers without a response enqueue their orders again, which may have been accepted.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
 
-# Adds a batch under a number, or returns for how many orders there is room: see `EnqueueScript.add`.
+# Adds a batch under a number, or returns the number of orders for which there is room. See `EnqueueScript.add`.
 Add = Callable[[int, list[Submission]], Awaitable[Added | NoRoom | Closed]]
 
 
@@ -33,9 +33,9 @@ class Slot:
     """Sends one batch after the other, under its own numbers.
 
     Attributes:
-        add: sends a batch.
-        batch: the calls of the batch that is on its way.
-        is_in_stream: set when that batch is in the stream, whether it is confirmed yet or not.
+        add: Sends a batch.
+        batch: The calls of the batch that is on its way.
+        is_in_stream: Set when that batch is in the stream, whether it is confirmed yet or not.
     """
 
     def __init__(self, add: Add) -> None:
@@ -66,7 +66,7 @@ class GroupCommit:
         self._is_closed = False
         self._failures = 0
         self._reason = ""
-        # While calls wait for Redis: until when, and what for.
+        # The time and the reason of the wait, while calls wait for Redis.
         self._resumes_at = 0.0
         self._waits_for: Unavailable | None = None
 
@@ -74,9 +74,9 @@ class GroupCommit:
         """Return how many orders of the submission needed no entry, when Redis has it, however long that takes.
 
         Raises:
-            QueueRefused: if Redis denies access.
-            IdempotencyKeyReused: if its key belongs to other orders.
-            QueueClosed: if the queue is that of a former partition.
+            QueueRefused: If Redis denies access.
+            IdempotencyKeyReused: If its key belongs to other orders.
+            QueueClosed: If the queue belongs to a former partition.
         """
         await self._pending.room()
         return await self._answer_to(submission, waits=True)
@@ -85,8 +85,8 @@ class GroupCommit:
         """As `submit`, but do not wait for Redis or for workers.
 
         Raises:
-            BacklogFull: if the backlog is at its limit. The submission is not in the queue.
-            QueueUnavailable: if Redis cannot be used right now. The submission may be in the queue.
+            BacklogFull: If the backlog is at its limit. The submission is not in the queue.
+            QueueUnavailable: If Redis cannot be used right now. The submission may be in the queue.
         """
         now = asyncio.get_running_loop().time()
         if self._waits_for is not None and now < self._resumes_at:
@@ -159,7 +159,7 @@ class GroupCommit:
             await self._wait(self._full(reply), batch)
 
     async def _commit_what_fits(self, slot: Slot, batch: Sequence[PendingCall], full: NoRoom) -> None:
-        """Nothing of a batch was added: send as much of it as there is room for, from the front, and what needs none."""
+        """After a batch was rejected, send the submissions from its front for which there is room, and those that need none."""
         room = full.room
         fitting: list[PendingCall] = []
         waiting: list[PendingCall] = []
@@ -221,7 +221,7 @@ def ending() -> Exception:
 
 
 def for_one_caller(error: Unavailable, retry_after: float | None = None) -> Unavailable:
-    """The error as its caller's own: one exception raised in several tasks would collect the tracebacks of all."""
+    """Return a copy of the error for its caller. One exception raised in several tasks would collect the tracebacks of all."""
     copy = type(error)(*error.args)
     copy.__cause__ = error.__cause__
     if isinstance(error, BacklogFull | QueueFull) and isinstance(copy, BacklogFull | QueueFull):

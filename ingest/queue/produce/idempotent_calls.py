@@ -30,12 +30,12 @@ _MOST_LEFT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The caller is the first: it is to do the work, and to call `end`.
+    """The caller is the first. It has to do the work and to call `end`.
 
     Attributes:
-        name: of the call.
-        token: distinguishes this attempt from later ones.
-        record: key of its record.
+        name: The name of the call.
+        token: Distinguishes this attempt from later ones.
+        record: Key of its record.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Running:
     """Another attempt works on the call.
 
     Attributes:
-        seconds: after which it may be tried again.
+        seconds: The time after which it may be tried again.
     """
 
     seconds: float
@@ -59,8 +59,8 @@ class Done:
     """The call was made before.
 
     Attributes:
-        fingerprint: of its payload.
-        answer: that it got.
+        fingerprint: The fingerprint of its payload.
+        answer: The response to the call.
     """
 
     fingerprint: str
@@ -98,7 +98,7 @@ class IdempotentCalls:
         """Begin a call, unless it was made before or is in progress.
 
         Raises:
-            QueueUnavailable: if Redis cannot be used right now.
+            QueueUnavailable: If Redis cannot be used right now.
         """
         layout = await self._layout.current()
         record = f"{Keys.of(layout.queue_of_order(name)).records}call:{name}"

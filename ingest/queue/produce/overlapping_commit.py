@@ -76,10 +76,10 @@ class OverlappingCommit(GroupCommit):
             self._is_freed.set()
 
     async def _free_slot(self) -> Slot:
-        """A slot for the next batch: immediately if all are free, otherwise so that they do not all fill up with small batches."""
+        """Wait for a slot for the next batch, so that the slots do not all fill up with small batches. It is immediate if all are free."""
         loop = asyncio.get_running_loop()
         while True:
-            # Twice the average is about as long as the longest: a disk that is synced every second takes any time up to that.
+            # Twice the average is about as long as the longest, because a disk that is synced every second takes any time up to that.
             pause = self._begun_at + 2 * self._average / self._number_of_slots - loop.time()
             if self._free and (len(self._free) == self._number_of_slots or pause < _SHORTEST_PAUSE):
                 return self._free.pop()

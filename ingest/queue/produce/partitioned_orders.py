@@ -1,4 +1,4 @@
-"""Divides the orders of a call by partition, each of which accepts its orders in steps of its own."""
+"""Divides the orders of a call by partition, each of which accepts its orders in separate steps."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,9 @@ class Share(msgspec.Struct, frozen=True):
     """The orders of one call that belong to one partition.
 
     Attributes:
-        queue: of the partition.
-        orders: in the order of the call.
-        key: the idempotency key of this share.
+        queue: The queue of the partition.
+        orders: The orders, in the order of the call.
+        key: The idempotency key of this share.
     """
 
     queue: str

@@ -1,6 +1,6 @@
 """Enqueues calls into the partitions of a queue, and follows a change of their number.
 
-The orders of a call are divided by partition, and each partition accepts its orders in steps of its own. A partition that was closed
+The orders of a call are divided by partition, and each partition accepts its orders in separate steps. A partition that was closed
 accepts none, so they are divided again by the new layout. When the process dies in between, the caller has no response and calls again.
 """
 
@@ -27,11 +27,11 @@ class CallOptions(msgspec.Struct, frozen=True):
     """How the orders of a call are enqueued.
 
     Attributes:
-        key: the idempotency key.
-        express: the lane.
-        waits: whether the call waits through outages and a full backlog.
-        coalesce: see `Producer.try_announce`.
-        counts_repeats: likewise.
+        key: The idempotency key.
+        express: The lane.
+        waits: Whether the call waits through outages and a full backlog.
+        coalesce: See `Producer.try_announce`.
+        counts_repeats: See `Producer.try_announce`.
     """
 
     key: str | None
@@ -45,10 +45,10 @@ class PartitionedQueue:
     """Enqueues into one queue.
 
     Args:
-        client: a connection to Redis.
-        queue: name of the whole queue.
-        partitions: with which the queue is created.
-        options: of the producer. The backlog limit is divided by the number of partitions.
+        client: A connection to Redis.
+        queue: Name of the whole queue.
+        partitions: The number of partitions of a new queue.
+        options: The options of the producer. The backlog limit is divided by the number of partitions.
     """
 
     def __init__(self, client: Redis, queue: str, partitions: int, options: ProducerOptions) -> None:
@@ -63,8 +63,8 @@ class PartitionedQueue:
         """Return how many of the orders needed no entry, when Redis has them all.
 
         Raises:
-            IdempotencyKeyReused, QueueRefused: see `GroupCommit.submit`.
-            BacklogFull, QueueUnavailable: if the call does not wait. Some of the orders may be in the queue.
+            IdempotencyKeyReused, QueueRefused: See `GroupCommit.submit`.
+            BacklogFull, QueueUnavailable: If the call does not wait. Some of the orders may be in the queue.
         """
         layout = self._layout.ready or await self._found(self._layout.current, call)
         return await self._submit(layout, orders, call)

@@ -17,9 +17,9 @@ class PendingCall(msgspec.Struct, frozen=True, eq=False):
     """A submission whose caller awaits the answer.
 
     Attributes:
-        submission: the orders.
-        waits: whether the caller waits through outages and a full backlog, or gets an error.
-        answer: how many of the orders needed no entry. Done as soon as that is known, or the caller has given up.
+        submission: The orders.
+        waits: Whether the caller waits through outages and a full backlog, or gets an error.
+        answer: How many of the orders needed no entry. Done as soon as that is known, or the caller has given up.
     """
 
     submission: Submission

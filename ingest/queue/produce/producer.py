@@ -1,7 +1,8 @@
-"""Enqueues orders: their IDs, or the orders themselves.
+"""Enqueues order IDs or whole orders.
 
-When a call returns, Redis has its orders. When it fails, or the process dies before that, the caller may not know, and enqueues them again.
-An order that is enqueued twice is fetched twice and stored once. Under one idempotency key, it is queued once.
+When a call returns, Redis holds its orders. If the call fails, or the process dies, its orders may or may not be in the queue.
+The caller then enqueues them again. An order that is enqueued twice is fetched twice and stored once. With an idempotency key, it
+is queued once.
 """
 
 import asyncio
@@ -30,22 +31,21 @@ _SHORTEST_LIFETIME = 60.0
 
 
 class Producer:
-    """Announces orders to one queue.
+    """Enqueues orders into one queue, for the tasks of one event loop. For threads, see `SyncProducer`.
 
-    Concurrent calls share round trips, so that thousands of tasks may each announce one order. For the tasks of one
-    event loop. See `SyncProducer` for threads.
+    Concurrent calls share round trips, so that thousands of tasks can each enqueue a single order.
 
     Args:
-        client: a connection to Redis.
-        queue: the queue's name.
-        partitions: of the queue when it is created. Later, its record in Redis counts.
-        backlog_limit: entries of a lane above which nothing is accepted, of which each partition takes an equal share. 0 for no limit.
-        durability: what is certain when a call returns: that Redis has its orders in memory, has them on its disk, or that
-            `replicas` replicas have them in memory.
-        replicas: with `Durability.REPLICATED`.
-        idempotency_lifetime: seconds for which an idempotency key is remembered, at least 60.
-        on_wait: called with the reason why `enqueue` waits: Redis is unavailable or out of memory, or the backlog is at its
-            limit. Called once for each reason.
+        client: A connection to Redis.
+        queue: The queue's name.
+        partitions: The number of partitions of a new queue. An existing queue keeps its own number.
+        backlog_limit: The number of entries in a lane above which nothing is accepted, divided among the partitions. 0 means no
+            limit.
+        durability: The guarantee when a call returns. Redis then holds the orders in memory or on its disk, or `replicas`
+            replicas hold them.
+        replicas: The number of replicas, with `Durability.REPLICATED`.
+        idempotency_lifetime: Seconds for which an idempotency key is remembered, at least 60.
+        on_wait: Called once with each reason why `enqueue` waits, such as an outage of Redis or a full backlog.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Producer:
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
-        """A producer with its own connections, which connects when it is first used.
+        """Open a producer with its own connections, which connects when you first use it.
 
-        With several sources, `source` is the name of the orders' source, and `queue` the value of `INGEST_STREAM`. The other
-        arguments are those of `Producer`.
+        `queue` is the value of `INGEST_STREAM`. With several sources, `source` is the source of the orders. For the other
+        arguments, see `Producer`.
         """
         own_queue = queue_of(queue, source and parse_source_name(source))
         async with producer_client(url, durability) as client:
@@ -103,11 +103,11 @@ class Producer:
                 await producer.close()
 
     async def check_durability(self) -> None:
-        """Return if this Redis can confirm what `durability` promises, as shown by a write.
+        """Write to Redis, and return if it can confirm `durability`.
 
         Raises:
-            CannotConfirm: if it cannot. The message gives the reason.
-            QueueUnavailable: if Redis cannot be used right now.
+            CannotConfirm: If it cannot. The message contains the reason.
+            QueueUnavailable: If Redis cannot be used right now.
         """
         await self._queue.check_durability()
 
@@ -119,26 +119,25 @@ class Producer:
         express: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109  what expires here is an error of ours
     ) -> int:
-        """Enqueue orders, and return how many when Redis has them all.
+        """Enqueue orders, and return their number when Redis holds all of them.
 
-        Waits while Redis is unavailable, out of memory, or over the backlog limit. More than 500 orders go in several
-        steps, as do those of several partitions. If it is cancelled or times out, the call may have enqueued some of them
-        (with a single partition: from the front), or all.
+        The call waits while Redis is unavailable or out of memory, or the backlog is at its limit. More than 500 orders, and the
+        orders of several partitions, are enqueued in several steps. A call that is cancelled or times out may have enqueued
+        some or all of its orders, with a single partition from the front.
 
         Args:
-            orders: an order ID or `Announcement`, or several.
-            idempotency_key: under one key, orders are accepted once, and only confirmed when they are sent again.
-            express: whether workers read the orders before those of the main lane.
-            timeout: seconds to wait at most. None for as long as it takes.
+            orders: An order ID or `Announcement`, or several.
+            idempotency_key: Orders with the same key are accepted once. A repeated call only confirms them.
+            express: Whether workers read the orders before the main lane.
+            timeout: The maximum number of seconds to wait, or None for no limit.
 
         Raises:
-            InvalidOrderId: before anything is sent.
-            InvalidIdempotencyKey: likewise.
-            IdempotencyKeyReused: if the key belongs to other orders. With several partitions, it may not be recognized that
-                a key of orders of a single partition is used for those of another one.
-            EnqueueTimeout: if Redis has not confirmed in time. The orders may or may not have been accepted.
-            QueueRefused: if Redis denies access (a credential, a right, a key of another type), or the server is no
-                Redis.
+            InvalidOrderId: Before anything is sent.
+            InvalidIdempotencyKey: Before anything is sent.
+            IdempotencyKeyReused: If the key belongs to other orders. A key that was used for an order of another partition may
+                not be detected.
+            EnqueueTimeout: If Redis has not confirmed in time. The orders may or may not have been accepted.
+            QueueRefused: If Redis denies access (a credential, a right, a key of another type), or the server is not Redis.
         """
         listed = checked_orders(orders, idempotency_key)
         call = CallOptions(idempotency_key, express, waits=True)
@@ -155,12 +154,12 @@ class Producer:
         return len(listed)
 
     async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
-        """As `enqueue`, but raise where that would wait. Redis is given a few seconds to answer.
+        """Enqueue orders like `enqueue`, but raise an exception instead of waiting. Redis has a few seconds to reply.
 
         Raises:
-            BacklogFull: if the backlog is at its limit. `retry_after` gives the time to wait.
-            QueueUnavailable: if Redis cannot be used right now. `retry_after` gives the time to wait. The orders may or
-                may not have been accepted.
+            BacklogFull: If the backlog is at its limit. `retry_after` is the time to wait.
+            QueueUnavailable: If Redis cannot be used right now. `retry_after` is the time to wait. The orders may or may not
+                have been accepted.
         """
         accepted = await self.try_announce(orders, idempotency_key=idempotency_key, express=express)
         return accepted.accepted + accepted.duplicates
@@ -174,16 +173,16 @@ class Producer:
         coalesce: float = 0.0,
         count_repeats: bool = False,
     ) -> Accepted:
-        """As `try_enqueue`, and return how many entries the orders needed.
+        """Enqueue orders like `try_enqueue`, and return the number of new entries.
 
         Args:
-            orders: see `enqueue`.
-            idempotency_key: see `enqueue`. A repeated call gets the same result, unless `count_repeats`.
-            express: see `enqueue`.
-            coalesce: seconds, at most a day, for which an order that is in this lane and that no worker has been given is
-                not queued again, for orders without a document.
-            count_repeats: whether orders that were announced before, under the same key, count as duplicates. So may those
-                of a call whose first reply from Redis was lost.
+            orders: See `enqueue`.
+            idempotency_key: See `enqueue`. A repeated call gets the same result, unless `count_repeats`.
+            express: See `enqueue`.
+            coalesce: Seconds, at most a day, during which an order that still waits in this lane is not queued again. An order
+                with a document always is.
+            count_repeats: Whether the orders of a repeated call count as duplicates. After a lost reply of Redis, they may count
+                as duplicates in the first call.
         """
         listed = checked_orders(orders, idempotency_key)
         call = CallOptions(idempotency_key, express, waits=False, coalesce=coalesce, counts_repeats=count_repeats)
@@ -191,7 +190,7 @@ class Producer:
         return Accepted(len(listed) - duplicates, duplicates)
 
     async def _submit(self, orders: Sequence[str | Announcement], call: CallOptions) -> int:
-        """Submit orders, with the trace contexts of those that are traced."""
+        """Submit orders with their trace contexts."""
         trace = begin_enqueueing(self._tracing, orders, self._name)
         if trace is None:
             return await self._queue.submit(orders, call)

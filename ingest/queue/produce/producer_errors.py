@@ -1,4 +1,4 @@
-"""The reasons why orders were not accepted, in addition to the errors of every user of the queue."""
+"""The errors of producers, in addition to the errors of every user of the queue."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ CLOSED = "the producer is closed"
 
 
 class BacklogFull(Unavailable):
-    """The backlog is at its limit. Workers will make room. None of the rejected orders is in the queue.
+    """The backlog is at its limit, until workers make room. The rejected orders are not in the queue.
 
     Attributes:
-        retry_after: seconds after which to try again.
+        retry_after: Seconds after which to try again.
     """
 
     server = "Redis"
@@ -24,8 +24,8 @@ class SourcePaused(BacklogFull):
     """A pause of the source rejects new orders.
 
     Args:
-        reason: as the operator gave it.
-        retry_after: seconds after which to try again.
+        reason: The reason that the operator gave.
+        retry_after: Seconds after which to try again.
     """
 
     server = "the source"
@@ -36,21 +36,21 @@ class SourcePaused(BacklogFull):
 
 
 class EnqueueTimeout(QueueUnavailable, TimeoutError):
-    """Redis has not confirmed the orders in time: they may or may not have been accepted.
+    """Redis has not confirmed the orders in time. They may or may not have been accepted.
 
-    To send them again is safe: with the same idempotency key they are accepted once, without one they are fetched twice
-    and stored once.
+    You can safely enqueue them again. With the same idempotency key, they are accepted once. Without a key, they may be fetched
+    twice, and are stored once.
     """
 
 
 class CannotConfirm(QueueRefused):
-    """This Redis cannot confirm the promise of `durability`. The operator has to change its configuration, or ours."""
+    """This Redis cannot confirm `durability`. The operator has to change the configuration."""
 
     exit_code = 2
 
 
 class IdempotencyKeyReused(ValueError):
-    """The idempotency key belongs to other orders: nothing of this call was accepted."""
+    """The idempotency key belongs to other orders. Nothing of this call was accepted."""
 
 
 class InvalidIdempotencyKey(ValueError):
@@ -58,11 +58,11 @@ class InvalidIdempotencyKey(ValueError):
 
 
 class QueueClosed(Exception):
-    """The queue is that of a former partition, and accepts no orders.
+    """The queue belongs to a former partition, and accepts no orders.
 
     Attributes:
-        orders: orders of the call that were not accepted.
-        duplicates: how many of the others needed no entry.
+        orders: Orders of the call that were not accepted.
+        duplicates: How many of the others needed no entry.
     """
 
     def __init__(self, orders: Sequence[str | Announcement] = (), duplicates: int = 0) -> None:

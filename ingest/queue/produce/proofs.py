@@ -21,10 +21,10 @@ class Proofs:
     """The proof that one producer needs, found once.
 
     Args:
-        client: a connection to Redis.
-        key: written with each proof.
-        durability: the durability to prove.
-        replicas: with `Durability.REPLICATED`: how many are to have it.
+        client: A connection to Redis.
+        key: Written with each proof.
+        durability: The durability to prove.
+        replicas: The required number of replicas, with `Durability.REPLICATED`.
     """
 
     def __init__(self, client: Redis, key: str, durability: Durability, replicas: int) -> None:

@@ -40,13 +40,13 @@ class QueueProducer:
     """Enqueues into the queue of a partition.
 
     Args:
-        client: a connection to Redis.
-        queue: name of the partition's queue.
-        partitions: by how many partitions orders are divided, which share the backlog limit.
-        options: of the producer.
+        client: A connection to Redis.
+        queue: Name of the partition's queue.
+        partitions: The number of partitions, which share the backlog limit.
+        options: The options of the producer.
 
     Attributes:
-        most: orders that are accepted in one step.
+        most: Orders that are accepted in one step.
     """
 
     def __init__(self, client: Redis, queue: str, partitions: int, options: ProducerOptions) -> None:
@@ -89,12 +89,12 @@ class QueueProducer:
         """Submit all parts, in their order, and return how many orders needed no entry.
 
         Args:
-            parts: of one call.
-            express: the lane.
-            waits: whether to wait through outages and a full backlog.
+            parts: The parts of one call.
+            express: The lane.
+            waits: Whether to wait through outages and a full backlog.
 
         Raises:
-            QueueClosed: if the queue is that of a former partition.
+            QueueClosed: If the queue belongs to a former partition.
         """
         lane = self._express if express else self._main
         if len(parts) == 1:

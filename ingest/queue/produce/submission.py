@@ -1,4 +1,4 @@
-"""A producer's orders as they are sent: checked, encoded, divided into parts that are accepted whole."""
+"""Checks and encodes the orders of a producer, and divides them into parts that are accepted completely or not at all."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
@@ -13,7 +13,7 @@ from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.orders.order import parse_order_id
 from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
 
-# The most orders that one script adds, and the most bytes unless a single order is larger: about 1 ms of Redis' time.
+# The most orders that one script adds, and the most bytes unless a single order is larger. They take Redis about 1 ms.
 BATCH = 500
 BATCH_BYTES = 1024 * 1024
 _KEY_LENGTH = 200
@@ -28,17 +28,17 @@ _T = TypeVar("_T")
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
-    """Orders that are accepted in one step: all, or none.
+    """Orders that are accepted in one step, all or none.
 
     Attributes:
-        orders: the arguments of the script, one for each order.
-        size: bytes, roughly.
-        key: the idempotency key, or None if there is none.
-        digest: of the orders, if there is a key.
-        coalesce: milliseconds for which an order that waits is not queued again. 0 for never.
-        waiting: with `coalesce`, the IDs of the orders without a document.
-        counts_repeats: whether the orders count as duplicates if they were sent before, under the key.
-        given: the orders as the caller has given them.
+        orders: The arguments of the script, one for each order.
+        size: Bytes, roughly.
+        key: The idempotency key, or None if there is none.
+        digest: The digest of the orders, if there is a key.
+        coalesce: Milliseconds for which an order that waits is not queued again. 0 for never.
+        waiting: The IDs of the orders without a document, with `coalesce`.
+        counts_repeats: Whether the orders count as duplicates if they were sent before, under the key.
+        given: The orders as the caller has given them.
     """
 
     orders: Sequence[str | bytes]
@@ -65,8 +65,8 @@ def checked_orders(orders: Orders, key: str | None) -> list[str | Announcement]:
     """The list of a call's orders.
 
     Raises:
-        InvalidOrderId: if one of the IDs is not valid.
-        InvalidIdempotencyKey: if the key is not valid.
+        InvalidOrderId: If one of the IDs is not valid.
+        InvalidIdempotencyKey: If the key is not valid.
     """
     if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
         raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
@@ -87,7 +87,7 @@ def submissions(
 ) -> list[Submission]:
     """The parts, of at most `most` orders each, of checked orders.
 
-    With an idempotency key, each part after the first uses its own key: the caller's with a number.
+    With an idempotency key, each part after the first uses the key of the caller with a number.
     """
     milliseconds = _milliseconds(coalesce) if coalesce else 0
     return [
@@ -126,7 +126,7 @@ def _numbered(key: str | None, number: int) -> str | None:
 
 
 def most_in_a_step(backlog_limit: int) -> int:
-    """The most orders that are accepted in one step: more than the limit would never fit."""
+    """Return the most orders that are accepted in one step, because more than the limit would never fit."""
     return min(BATCH, backlog_limit) if backlog_limit else BATCH
 
 

@@ -1,7 +1,7 @@
 """The producer for programs without asyncio: Django, Flask, scripts, threads, processes that fork.
 
 A thread of each process runs an event loop with a `Producer`, so that calls of all threads share round trips. The first
-call starts it. A process that was forked starts its own, with a connection of its own.
+call starts this thread. A forked process starts its own thread with its own connection.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,10 @@ from ingest.queue.redis.topology import topology_of
 
 
 class SyncProducer:
-    """Announces orders to one queue, from any thread.
+    """Enqueues orders into one queue, from any thread.
 
-    May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
-    when it is first used. Not for programs whose threads gevent or eventlet replaces. The arguments are those of
-    `Producer.connect`. `on_wait` is called in the producer's own thread.
+    You can create it at import time, and share it between threads and forked processes. It connects when you first use it.
+    It does not support gevent and eventlet. It takes the arguments of `Producer.connect`, and calls `on_wait` in its own thread.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class SyncProducer:
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         lifetime = checked_lifetime(idempotency_lifetime)
-        # A URL that cannot be read is an error of this call, not of the first one that connects.
+        # A URL that cannot be read is an error of this call, not of the first call that connects.
         topology_of(url)
         own_queue = queue_of(queue, source and parse_source_name(source))
 
@@ -74,9 +73,9 @@ class SyncProducer:
         express: bool = False,
         timeout: float | None = None,
     ) -> int:
-        """Enqueue orders, and return how many when Redis has them all: see `Producer.enqueue`.
+        """Enqueue orders, and return their number when Redis holds all of them. See `Producer.enqueue`.
 
-        An iterator runs in the calling thread, here and below: it may call this producer, or read what belongs to the thread.
+        In all methods, an iterator runs in the calling thread. It may call this producer, or use objects of the thread.
         """
         listed = listed_orders(orders)
         return self._background.run(
@@ -84,7 +83,7 @@ class SyncProducer:
         )
 
     def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
-        """As `enqueue`, but raise where that would wait: see `Producer.try_enqueue`."""
+        """Enqueue orders, or raise an exception instead of waiting. See `Producer.try_enqueue`."""
         listed = listed_orders(orders)
         return self._background.run(
             lambda producer: producer.try_enqueue(listed, idempotency_key=idempotency_key, express=express)
@@ -93,7 +92,7 @@ class SyncProducer:
     def try_announce(
         self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False, coalesce: float = 0.0
     ) -> Accepted:
-        """As `try_enqueue`, and return how many entries the orders needed: see `Producer.try_announce`."""
+        """Enqueue orders like `try_enqueue`, and return the number of new entries. See `Producer.try_announce`."""
         listed = listed_orders(orders)
         return self._background.run(
             lambda producer: producer.try_announce(
@@ -102,7 +101,7 @@ class SyncProducer:
         )
 
     def check_durability(self) -> None:
-        """Return if this Redis can confirm what `durability` promises: see `Producer.check_durability`."""
+        """Return if this Redis can confirm `durability`. See `Producer.check_durability`."""
         self._background.run(lambda producer: producer.check_durability())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The audit log: who has changed what, how many, and with which result."""
+"""The audit log of manual changes, with their actors, counts and results."""
 
 from collections.abc import Collection, Sequence
 

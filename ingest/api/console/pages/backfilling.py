@@ -1,4 +1,4 @@
-"""The polling of a source's list, and its backfills: their list, and the start of one after a preview."""
+"""The polling and the backfills of a source, and the start of a backfill after a preview."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The help: what the pages show, the states, and the commands that do the same."""
+"""The help, which explains the pages and the states, and lists the equivalent commands."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The overview: arrivals, outcomes, queues, latency and the state of every source, live."""
+"""The live overview of arrivals, outcomes, queues, latency and the state of every source."""
 
 from collections.abc import Sequence
 from typing import Any

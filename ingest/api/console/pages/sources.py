@@ -1,4 +1,4 @@
-"""The sources and each one's state: its queue, quota, limits, pause, circuit and polling, live."""
+"""The live state of each source, with its queue, quota, limits, pause, circuit and polling."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

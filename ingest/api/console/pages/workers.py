@@ -1,4 +1,4 @@
-"""The worker processes: their heartbeats, held entries, open circuits and drains, live."""
+"""The worker processes with their heartbeats, held entries, open circuits and drains, live."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class ShownProcess:
     """A worker process, over all its sources.
 
     Attributes:
-        host: empty for a consumer that is no worker process of ours.
-        circuits: the sources whose circuit is open in this process.
+        host: Empty for a consumer that is no worker process of ours.
+        circuits: The sources whose circuit is open in this process.
     """
 
     state: ConsumerState

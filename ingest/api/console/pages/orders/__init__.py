@@ -1,1 +1,1 @@
-"""The pages about orders: the list, one order, and changes of selected orders."""
+"""The pages for the list of orders, for one order, and for changes of selected orders."""

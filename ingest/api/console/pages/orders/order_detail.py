@@ -1,4 +1,4 @@
-"""One order: where it is, its stored values, its history, and its raw document."""
+"""One order, with its state, its stored values, its history, and its raw document."""
 
 import asyncio
 import itertools

@@ -33,11 +33,11 @@ class OrderJobPages:
     """`/console/orders/enqueue` and `/console/orders/remap`.
 
     Args:
-        frame: renders them.
-        sources: the connections of each source.
-        access: to the database.
-        decoders: open the mapping and the transform of each source, by its name.
-        runs: runs the jobs that are requested here.
+        frame: Renders them.
+        sources: The connections of each source.
+        access: The access to the database.
+        decoders: Open the mapping and the transform of each source, by its name.
+        runs: Runs the jobs that are requested here.
     """
 
     def __init__(

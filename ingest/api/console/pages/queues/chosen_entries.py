@@ -17,9 +17,9 @@ class ChosenEntries:
     """The criteria of a page. Without criteria, all entries of the source are chosen.
 
     Attributes:
-        source: the chosen source, or None for all.
-        ids: of chosen entries, or of orders.
-        attributes: as `name=value`.
+        source: The chosen source, or None for all.
+        ids: The IDs of chosen entries, or of orders.
+        attributes: The attributes, as `name=value`.
     """
 
     source: str | None

@@ -1,4 +1,4 @@
-"""The dead letters: their groups, a filtered list, one with all its fields, and a download."""
+"""The dead letters, in groups, as a filtered list, one with all its fields, and as a download."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -30,11 +30,11 @@ class _Action:
     """A change that a job makes.
 
     Attributes:
-        kind: of the job.
-        path: of its preview, below `/console`.
-        label: of the button.
-        text: describes the effect.
-        style: of the button.
+        kind: The kind of the job.
+        path: The path of its preview, below `/console`.
+        label: The label of the button.
+        text: Describes the effect.
+        style: The style of the button.
     """
 
     kind: JobKind

@@ -1,4 +1,4 @@
-"""The retries: their groups, and a filtered list."""
+"""The retries, in groups and as a filtered list."""
 
 import time
 from collections.abc import Mapping, Sequence
