@@ -51,7 +51,7 @@ class ApiUnavailable(ApiError):
 
 
 class RateLimited(ApiError):
-    """The API key is over its rate limit. Try again after `retry_after`."""
+    """The API key has reached its rate limit. Try again after `retry_after`."""
 
     may_pass = True
 

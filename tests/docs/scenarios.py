@@ -11,6 +11,8 @@
 | `running` | `dead-letters`, and `ingest api` as in `api` |
 | `sources` | an empty Valkey and a PostgreSQL with the tables, for pages that start their own shops and write `sources.toml` |
 | `shops` | `servers` for the sources shop-de and shop-uk in `sources.toml`, with a worker that has stored 536365 of both |
+| `shops-api` | `shops`, and `ingest api` at port 8080, without API keys |
+| `simulated-shop` | the settings name an empty Valkey, a PostgreSQL with the tables, and the source shop-de, a simulated shop with a list, with a worker |
 
 Further scenarios belong here as soon as a page needs one.
 """
@@ -88,6 +90,29 @@ def shops(stage: Stage) -> None:
     _wait_for(stage, {f"orders/{name}": (1, 0) for name in SHOPS})
 
 
+def shops_api(stage: Stage) -> None:
+    shops(stage)
+    _start_api(stage)
+
+
+def simulated_shop(stage: Stage) -> None:
+    stage.use_servers()
+    stage.start("upstream", "--shape", "woocommerce", "--orders", "50", "--port", str(stage.port(8093)))
+    (stage.folder / "key").write_text("ck_simulated", "utf-8")
+    (stage.folder / "secret").write_text("cs_simulated", "utf-8")
+    (stage.folder / "sources.toml").write_text(
+        f"""[sources.shop-de]
+kind = "woocommerce"
+base_url = "http://127.0.0.1:{stage.port(8093)}"
+consumer_key_file = "key"
+consumer_secret_file = "secret"
+""",
+        "utf-8",
+    )
+    stage.env["INGEST_SOURCES"] = str(stage.folder / "sources.toml")
+    stage.start("worker")
+
+
 def _responds(url: str) -> bool:
     try:
         with urlopen(url, timeout=5) as response:
@@ -118,4 +143,6 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     "running": running,
     "sources": sources,
     "shops": shops,
+    "shops-api": shops_api,
+    "simulated-shop": simulated_shop,
 }

@@ -1,4 +1,4 @@
-"""The one script that adds orders to a stream, as a function from a batch of submissions to its result."""
+"""The one script that adds orders to a stream. It maps a batch of submissions to its result."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field

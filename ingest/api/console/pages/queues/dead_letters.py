@@ -1,4 +1,4 @@
-"""The dead letters, in groups, as a filtered list, one with all its fields, and as a download."""
+"""The pages of dead letters, with groups, a filtered list, all fields of one dead letter, and a download."""
 
 import time
 from collections.abc import Mapping, Sequence

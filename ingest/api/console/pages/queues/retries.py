@@ -1,4 +1,4 @@
-"""The retries, in groups and as a filtered list."""
+"""The pages of retries, with groups and a filtered list."""
 
 import time
 from collections.abc import Mapping, Sequence
