@@ -34,10 +34,6 @@ def bare(stage: Stage) -> None:
     del stage
 
 
-def sources(stage: Stage) -> None:
-    stage.use_servers()
-
-
 def servers(stage: Stage) -> None:
     stage.use_servers()
     stage.start("upstream", "--port", str(stage.port(8081)))
@@ -135,7 +131,6 @@ def _wait_for(stage: Stage, expected: Mapping[str, tuple[int, int]]) -> None:
 
 SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     "bare": bare,
-    "sources": sources,
     "servers": servers,
     "api": api,
     "keys": keys,
