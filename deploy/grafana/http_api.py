@@ -43,7 +43,7 @@ def at_a_glance() -> Section:
         "At a glance",
         [
             number(
-                Words("Requests", "Requests per second, whatever their answer.", _PER_SECOND),
+                Words("Requests", "Requests per second, with any response.", _PER_SECOND),
                 [Query(_rate(f"{_REQUESTS}_count"), "requests")],
                 5,
                 levels=Levels(),
@@ -51,7 +51,7 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Orders accepted",
-                    "Orders per second that the HTTP API has put into the queue, announced by requests and webhooks.",
+                    "Orders per second that requests and webhooks have enqueued.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_api_accepted_total"), "accepted")],
@@ -61,8 +61,8 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Failed requests",
-                    "Share of the requests that were answered with 500 or 503: the queue or the database cannot be used, or there is a "
-                    "bug. The alert IngestApiErrors fires from 5 % on.",
+                    "Share of the requests that received 500 or 503, because Redis or PostgreSQL cannot be used, or "
+                    "because of a bug. The alert IngestApiErrors fires above 5 %.",
                     _SHARE,
                 ),
                 [
@@ -77,7 +77,7 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Duration (p99)",
-                    "99 % of the requests are answered within this time. A long NDJSON body counts until it has been read.",
+                    "99 % of the requests take at most this time. The time to read a long NDJSON body is included.",
                     _SECONDS,
                 ),
                 [Query(_quantile(0.99), "p99")],
@@ -85,7 +85,7 @@ def at_a_glance() -> Section:
                 levels=Levels(),
             ),
             number(
-                Words("Containers", "`ingest api` commands that answer to Prometheus.", _COUNT),
+                Words("Containers", "`ingest api` commands that Prometheus can reach.", _COUNT),
                 [Query(f"sum(up{{{_API}}})", "up")],
                 4,
                 levels=Levels(),
@@ -101,9 +101,9 @@ def requests() -> Section:
         [
             stacked(
                 Words(
-                    "Answers",
-                    "Per second. succeeded: 2xx. declined: 4xx, which the caller has to change or, for 429, to send again later. failed: "
-                    "500 and 503.",
+                    "Responses",
+                    "Responses per second. succeeded: 2xx. declined: 4xx, so the client must change the request, or "
+                    "send it again later in case of 429. failed: 500 and 503.",
                     _PER_SECOND,
                 ),
                 [
@@ -114,20 +114,20 @@ def requests() -> Section:
                 8,
             ),
             graph(
-                Words("Requests by route", "Per second; `none` is for paths that do not exist.", _PER_SECOND),
+                Words("Requests by route", "Requests per second. `none` are paths that do not exist.", _PER_SECOND),
                 [Query(_rate(f"{_REQUESTS}_count", "method, route"), "{{method}} {{route}}")],
                 8,
             ),
             logarithmic(
-                Words("Duration by route (p99)", "Until the answer is ready; logarithmic scale.", _SECONDS),
+                Words("Duration by route (p99)", "Time until the response is ready, on a logarithmic scale.", _SECONDS),
                 [Query(_quantile(0.99, by="method, route"), "{{method}} {{route}}")],
                 8,
             ),
             heat_map(
                 Words(
                     "Duration of requests",
-                    "How many requests were answered within which time. A second band above the first is a slow route, or a Redis that "
-                    "syncs to disk.",
+                    "Number of requests by duration. A second band above the first is a slow route, or a Redis that "
+                    "writes to disk before it responds.",
                     _SECONDS,
                 ),
                 _rate(f"{_REQUESTS}_bucket", "le"),
@@ -137,8 +137,8 @@ def requests() -> Section:
             graph(
                 Words(
                     "Declined requests by status",
-                    "Per minute. 401 and 403: keys. 422: invalid orders. 429: the backlog is at its limit, or a key over its rate. 413, 415: "
-                    "bodies that are not accepted.",
+                    "Requests per minute. 401 and 403: keys. 422: invalid orders. 429: the backlog is at its limit, or "
+                    "a key exceeds its rate. 413, 415: bodies that are not accepted.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate(f"{_REQUESTS}_count", "code", _DECLINED), "{{code}}")],
@@ -156,7 +156,7 @@ def announcements() -> Section:
             stacked(
                 Words(
                     "Accepted orders by origin",
-                    "Orders per second that were put into the queue: by requests (`api`) and by webhooks (`webhook`).",
+                    "Orders per second that requests (`api`) and webhooks (`webhook`) have enqueued.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_api_accepted_total", "origin"), "{{origin}}")],
@@ -165,7 +165,7 @@ def announcements() -> Section:
             stacked(
                 Words(
                     "Accepted orders by source",
-                    "Orders per second that were put into the queue of each source.",
+                    "Orders per second that were enqueued for each source.",
                     _PER_SECOND,
                 ),
                 [Query(by_source(_rate("ingest_api_accepted_total", "source")), "{{source}}")],
@@ -183,8 +183,8 @@ def processes() -> Section:
             graph(
                 Words(
                     "Lag of the event loop (p99)",
-                    "How late the event loop of a process runs due callbacks. Above about 100 ms the processes have too little CPU: raise "
-                    "INGEST_API_PROCESSES, or run more containers.",
+                    "Delay with which the event loop of a process runs due callbacks. Above about 100 ms, the processes "
+                    "lack CPU time. Raise INGEST_API_PROCESSES, or run more containers.",
                     _SECONDS,
                 ),
                 [
@@ -196,7 +196,7 @@ def processes() -> Section:
                 8,
             ),
             graph(
-                Words("Restarts within 15 minutes", "Processes that died and were started again.", _COUNT),
+                Words("Restarts within 15 minutes", "Processes that died and were restarted.", _COUNT),
                 [
                     Query(
                         f"round(sum by (instance) (increase(ingest_process_restarts_total{{{_API}}}[15m])))",
@@ -207,8 +207,8 @@ def processes() -> Section:
             ),
             timeline(
                 Words(
-                    "Answers to Prometheus",
-                    "Down: the API hangs, has stopped, or cannot be reached.",
+                    "Reachable by Prometheus",
+                    "Down means that the API hangs, has stopped, or cannot be reached.",
                     _COUNT,
                 ),
                 Query(f"up{{{_API}}}", "{{instance}}"),

@@ -88,9 +88,9 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Oldest unfinished order",
-                    "Time since the oldest unfinished order was first announced, its retries included; 0 when all orders are "
-                    "finished. The most important number: it stays low under any load, as long as the workers keep up. Without "
-                    "data, Redis is unavailable.",
+                    "Time since the oldest unfinished order was first enqueued, including retries. This is the most "
+                    "important number, because it stays low under any load while workers keep up. Without data, Redis "
+                    "is unavailable.",
                     _SECONDS,
                 ),
                 [Query(f"max(ingest_queue_oldest_age_seconds{{{_QUEUE}}})", "oldest")],
@@ -100,8 +100,9 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Waiting",
-                    "Orders not yet delivered to a worker, in both lanes. A high number alone is no problem: ten thousand may be "
-                    "one second's import. See the age of the oldest order.",
+                    "Orders in both lanes that were not yet delivered to a worker. A high number is no problem by "
+                    "itself, because ten thousand orders may be the import of one second. Look at the age of the oldest "
+                    "order.",
                     _COUNT,
                 ),
                 [Query(_gauge("ingest_queue_depth"), "waiting")],
@@ -111,7 +112,8 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Stored per second",
-                    "Orders stored by the chosen workers. At 0 with orders waiting, look at the circuit first, then at the logs.",
+                    "Orders that the selected workers have stored. If this is 0 while orders wait, look at the circuit "
+                    "first, then at the logs.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_orders_total", where='outcome="stored"'), "stored")],
@@ -121,8 +123,8 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Dead letters",
-                    "Orders that failed for good, kept until somebody decides: `ingest dead list` shows the reasons, `ingest dead "
-                    "replay` puts them back into the queue, `ingest dead drop` deletes them.",
+                    "Orders that failed permanently and need an operator. `ingest dead list` shows the reasons, `ingest "
+                    "dead replay` returns them to the queue, and `ingest dead drop` deletes them.",
                     _COUNT,
                 ),
                 [Query(_gauge("ingest_dead_letters"), "dead")],
@@ -133,8 +135,8 @@ def at_a_glance() -> Section:
                 number(
                     Words(
                         "Workers",
-                        "`ingest worker` commands that answer to Prometheus, and commands that do not: they hang, have stopped, or "
-                        "cannot be reached.",
+                        "`ingest worker` commands that Prometheus can reach (up) or cannot reach (down). A worker that "
+                        "is down hangs, has stopped, or is disconnected.",
                         _COUNT,
                     ),
                     [
@@ -150,9 +152,9 @@ def at_a_glance() -> Section:
                 number(
                     Words(
                         "Circuit to the external API",
-                        "Open: a worker process finds the external API unavailable, stops reading, and sends a probe every few "
-                        "seconds. No order is lost or counted as failed, and work resumes by itself. A refused credential (401, "
-                        "403) opens the circuit, too, and needs a person.",
+                        "Open while a worker process finds the external API unavailable. The process stops reading and "
+                        "sends a test request every few seconds. No order is lost, and no attempt counts. Work "
+                        "continues by itself, except after a rejected credential (401, 403), which needs an operator.",
                         _COUNT,
                     ),
                     [Query(f"sum(ingest_circuit_open{{{_WORKERS}}})", "open")],
@@ -173,9 +175,10 @@ def queue() -> Section:
             graph(
                 Words(
                     "Age of the oldest unfinished order",
-                    "A line for the queue of each source. If a line climbs one second per second, no order is being stored, or a single one is stuck. If it climbs more "
-                    "slowly, more orders come in than are stored: add workers, if the external API permits more requests. Dashed: the "
-                    "limits of the alert IngestQueueOld.",
+                    "One line for the queue of each source. If a line climbs by one second per second, no order is "
+                    "being stored, or a single order is stuck. If it climbs more slowly, more orders arrive than are "
+                    "stored. Add workers if the external API permits more requests. The dashed lines are the limits of "
+                    "the alert IngestQueueOld.",
                     _SECONDS,
                 ),
                 [Query(_each("ingest_queue_oldest_age_seconds", "stream"), "{{stream}}")],
@@ -185,8 +188,9 @@ def queue() -> Section:
             stacked(
                 Words(
                     "Unfinished orders",
-                    "Waiting: not yet delivered to a worker. Pending: delivered and not yet stored. To be retried: failed, and due "
-                    "again later, as a rule within five minutes. If most orders are to be retried, look at the external API below.",
+                    "Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. "
+                    "Orders to be retried have failed and are due again, usually within five minutes. If most orders "
+                    "are to be retried, look at the external API below.",
                     _COUNT,
                 ),
                 [
@@ -199,8 +203,9 @@ def queue() -> Section:
             graph(
                 Words(
                     "Consumers of the group",
-                    "Worker processes in the consumer group of each queue: INGEST_PROCESSES for each worker. More than that: processes that "
-                    "died and still hold orders, which others reclaim within seconds. 0: no worker reads the queue.",
+                    "Worker processes in the consumer group of each queue, INGEST_PROCESSES for each worker. Additional "
+                    "consumers are processes that died and still hold orders, which others reclaim within seconds. At "
+                    "0, no worker reads the queue.",
                     _COUNT,
                 ),
                 [Query(_each("ingest_queue_consumers", "stream"), "{{stream}}")],
@@ -209,8 +214,8 @@ def queue() -> Section:
             stacked(
                 Words(
                     "Waiting orders by lane",
-                    "Workers read the express lane first: due retries, replayed dead letters, and orders announced as urgent. The main "
-                    "lane always keeps a share, so neither lane stops the other.",
+                    "Workers read the express lane first. It contains due retries, replayed dead letters and urgent "
+                    "orders. The main lane always keeps a share, so neither lane stops the other.",
                     _COUNT,
                 ),
                 [Query(_gauge("ingest_queue_lane_depth", "lane"), "{{lane}}")],
@@ -220,8 +225,8 @@ def queue() -> Section:
             stacked(
                 Words(
                     "Pending orders by lane",
-                    "Orders delivered to a worker and not yet stored. Mostly express for a long time: retries or a replay take the "
-                    "place of new orders.",
+                    "Orders that were delivered to a worker and are not yet stored. If the express lane dominates for a "
+                    "long time, retries or a replay take the place of new orders.",
                     _COUNT,
                 ),
                 [Query(_gauge("ingest_queue_lane_pending", "lane"), "{{lane}}")],
@@ -231,8 +236,8 @@ def queue() -> Section:
             graph(
                 Words(
                     "Oldest order by lane",
-                    "Time since the oldest order in each lane was first announced. In the express lane it includes the earlier attempts of "
-                    "an order, so it need not start at 0.",
+                    "Time since the oldest order in each lane was first enqueued. In the express lane, it includes the "
+                    "earlier attempts of the order, so it may start above 0.",
                     _SECONDS,
                 ),
                 [Query(_each("ingest_queue_lane_oldest_age_seconds", "lane"), "{{lane}}")],
@@ -241,8 +246,9 @@ def queue() -> Section:
             graph(
                 Words(
                     "Waiting orders by partition",
-                    "Orders not yet delivered to a worker, for each partition of a queue with several. A line that never falls while the "
-                    "others do is a partition without progress. Without data, no queue has several partitions.",
+                    "Orders that were not yet delivered to a worker, for each partition of a queue. A partition whose "
+                    "line never falls while others do makes no progress. Without data, no queue uses several "
+                    "partitions.",
                     _COUNT,
                 ),
                 [Query(_of_partitions("ingest_partition_depth"), "{{source}} {{partition}}")],
@@ -251,8 +257,8 @@ def queue() -> Section:
             graph(
                 Words(
                     "Oldest order by partition",
-                    "Time since the oldest unfinished order of each partition was first announced, for queues with several. It includes "
-                    "retries. Without data, no queue has several partitions.",
+                    "Time since the oldest unfinished order of each partition was first enqueued, including retries. "
+                    "Without data, no queue uses several partitions.",
                     _SECONDS,
                 ),
                 [Query(_of_partitions("ingest_partition_oldest_age_seconds"), "{{source}} {{partition}}")],
@@ -270,7 +276,7 @@ def each_source() -> Section:
             graph(
                 Words(
                     "Stored, by source",
-                    "Orders per second that were stored, for each source.",
+                    "Orders of each source that were stored per second.",
                     _PER_SECOND,
                 ),
                 [Query(by_source(_rate("ingest_orders_total", "source", 'outcome="stored"')), "{{source}}")],
@@ -279,7 +285,7 @@ def each_source() -> Section:
             graph(
                 Words(
                     "Dead letters, by source",
-                    "Dead letters in the queue of each source. A number that grows needs a decision: `ingest dead list --source NAME`.",
+                    "Dead letters in the queue of each source. If a number grows, run `ingest dead list --source NAME`.",
                     _COUNT,
                 ),
                 [Query(_each("ingest_dead_letters", "stream"), "{{stream}}")],
@@ -288,8 +294,8 @@ def each_source() -> Section:
             graph(
                 Words(
                     "Failed requests, by source",
-                    "Share of the requests to each external API that fail or are throttled (5xx, timeout, error and 429). Without data, "
-                    "no requests are sent.",
+                    "Share of the requests to each external API that fail or are throttled (5xx, timeout, error and "
+                    "429). Without data, no requests are sent.",
                     _SHARE,
                 ),
                 [
@@ -305,7 +311,8 @@ def each_source() -> Section:
             graph(
                 Words(
                     "Polling behind, by source",
-                    "Time since the list of orders was read completely. It grows until the next reading, and returns to zero. Without polling, it stays 0.",
+                    "Time since the list of orders was read completely. It grows until the next reading, then returns "
+                    "to zero. Without polling, it stays at 0.",
                     _SECONDS,
                 ),
                 [Query(by_source(f"max by (source) (ingest_source_lag_seconds{{{_WORKERS}}})"), "{{source}}")],
@@ -314,7 +321,8 @@ def each_source() -> Section:
             timeline(
                 Words(
                     "Circuit, by source",
-                    "Open while worker processes find the external API of the source unavailable. The other sources continue.",
+                    "Open while worker processes find the external API of the source unavailable. The other sources "
+                    "continue.",
                     _COUNT,
                 ),
                 Query(by_source(f"max by (source) (ingest_circuit_open{{{_WORKERS}}})"), "{{source}}"),
@@ -324,8 +332,8 @@ def each_source() -> Section:
             timeline(
                 Words(
                     "Paused, by source",
-                    "Paused by an operator: no request to the external API begins, and orders wait in the queue. `ingest status` shows the "
-                    "reason, and `ingest resume --source NAME` ends the pause.",
+                    "Paused by an operator. No request to the external API begins, and orders wait in the queue. "
+                    "`ingest status` shows the reason, and `ingest resume --source NAME` ends the pause.",
                     _COUNT,
                 ),
                 Query(by_source(f"max by (source) (ingest_paused{{{_WORKERS}}})"), "{{source}}"),
@@ -344,10 +352,10 @@ def external_api() -> Section:
             stacked(
                 Words(
                     "Requests by response",
-                    "Requests per second, quick retries included. 3xx: redirects; those within the API are followed, by another request. "
-                    "4xx: orders that the API does not have or rejects, which become dead letters; or a refused credential (401, 403), "
-                    "which opens the circuit. 429: the API throttles, and the workers wait. 5xx, timeout (no response in time) and "
-                    "error (no connection): failures of the API; the orders are retried.",
+                    "Requests per second, including quick retries. 3xx are redirects. 4xx are orders that the API does "
+                    "not know or rejects, which become dead letters. 401 and 403 are rejected credentials, which open "
+                    "the circuit. With 429, the API throttles and workers wait. 5xx, timeout (no response in time) and "
+                    "error (no connection) are failures of the API, and the orders are retried.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_upstream_request_seconds_count", "code"), "{{code}}")],
@@ -357,8 +365,8 @@ def external_api() -> Section:
             logarithmic(
                 Words(
                     "Duration of a request",
-                    "Successful requests, until the whole response has arrived; logarithmic scale. It limits throughput: orders per "
-                    "second = orders in flight / duration.",
+                    "Successful requests, until the whole response has arrived, on a logarithmic scale. It limits "
+                    "throughput, because orders per second are orders in flight divided by this duration.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_upstream_request_seconds", 'code="2xx"'),
@@ -368,9 +376,9 @@ def external_api() -> Section:
                 graph(
                     Words(
                         "Orders in flight",
-                        "Orders being fetched, and their limit: INGEST_CONCURRENCY for each process of each worker. Constantly at the "
-                        "limit with orders waiting: raise the limit, if the API permits. The limit falls when the API responds with "
-                        "429, and rises again by itself.",
+                        "Orders that are being fetched, and their limit, which is INGEST_CONCURRENCY for each process. "
+                        "If they stay at the limit while orders wait, raise the limit if the API permits it. The limit "
+                        "falls when the API responds with 429, and rises again by itself.",
                         _COUNT,
                     ),
                     [
@@ -384,8 +392,9 @@ def external_api() -> Section:
             timeline(
                 Words(
                     "Circuit, by worker",
-                    "Open while processes of that worker find the external API unavailable and send only probes. One worker alone: "
-                    "its host cannot reach the API. All workers: the API is unavailable, or refuses the credential.",
+                    "Open while processes of that worker find the external API unavailable and send only test requests. "
+                    "If only one worker is affected, its host cannot reach the API. If all are affected, the API is "
+                    "unavailable or rejects the credential.",
                     _COUNT,
                 ),
                 Query(f"max by (instance) (ingest_circuit_open{{{_WORKERS}}})", "{{instance}}"),
@@ -395,9 +404,9 @@ def external_api() -> Section:
             logarithmic(
                 Words(
                     "Wait for the quota",
-                    "How long requests waited for the quota that all processes share (INGEST_UPSTREAM_RATE, "
-                    "INGEST_UPSTREAM_CONCURRENCY); logarithmic scale. With a backlog, waiting is normal: the quota is used in full. "
-                    "Without data, no quota is set.",
+                    "Time that requests waited for the quota that all processes share (INGEST_UPSTREAM_RATE, "
+                    "INGEST_UPSTREAM_CONCURRENCY), on a logarithmic scale. With a backlog, waiting is normal, because "
+                    "the quota is fully used. Without data, no quota is set.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_rate_limit_wait_seconds"),
@@ -406,8 +415,8 @@ def external_api() -> Section:
             graph(
                 Words(
                     "Granted share of the quota",
-                    "What the chosen workers are granted: requests per second (rate), and at a time (concurrency). All workers of all "
-                    "services with this quota together are granted no more than it. Far below it with orders waiting: other services "
+                    "Requests per second (rate) and concurrent requests that the selected workers may send. All workers "
+                    "of all services with this quota share it. If the share is low while orders wait, other services "
                     "use the rest, or Redis is unavailable and each process keeps to its safe share.",
                     _COUNT,
                 ),
@@ -426,9 +435,9 @@ def postgresql() -> Section:
             logarithmic(
                 Words(
                     "Duration of a batch",
-                    "One transaction that stores a batch of orders; logarithmic scale. If it grows while batches keep their size, the "
-                    "database is slow: locks, disk, too many connections. While PostgreSQL is unavailable, workers keep their batches "
-                    "and wait.",
+                    "One transaction that stores a batch of orders, on a logarithmic scale. If it grows while batches "
+                    "keep their size, PostgreSQL is slow because of locks, its disk, or too many connections. While "
+                    "PostgreSQL is unavailable, workers keep their batches and wait.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_store_seconds"),
@@ -437,8 +446,8 @@ def postgresql() -> Section:
             graph(
                 Words(
                     "Orders per batch",
-                    "Orders that arrive together are stored together: single orders under a low load, up to INGEST_BATCH_ROWS with a "
-                    "backlog. Constantly at that number: PostgreSQL is the slowest part.",
+                    "Orders that arrive together are stored together, from single orders under a low load to "
+                    "INGEST_BATCH_ROWS with a backlog. If it stays at that maximum, PostgreSQL is the bottleneck.",
                     _COUNT,
                 ),
                 [
@@ -462,8 +471,9 @@ def outcomes() -> Section:
             stacked(
                 Words(
                     "Orders by outcome",
-                    "Orders per second. Stored: a new or newer version is in the table. Unchanged: announced again, with the same "
-                    "content. Erased: was erased before, and stays erased. Retried: will be retried. Dead: became a dead letter.",
+                    "Orders per second. stored: a newer version is in the table. unchanged: enqueued again with the "
+                    "same content. erased: was erased before and stays erased. retried: will be retried. dead: became a "
+                    "dead letter.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_orders_total", "outcome"), "{{outcome}}")],
@@ -473,8 +483,9 @@ def outcomes() -> Section:
             logarithmic(
                 Words(
                     "From enqueue to commit",
-                    "Time from the first announcement to the commit, all retries included; logarithmic scale. p95: 19 of 20 orders were "
-                    "faster. If it is well above the duration of a request, orders wait in the queue.",
+                    "Time from the first enqueue to the commit, including retries, on a logarithmic scale. p95 means "
+                    "that 95 % of the orders were faster. If it is far above the duration of a request, orders wait in "
+                    "the queue.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_order_latency_seconds"),
@@ -483,8 +494,8 @@ def outcomes() -> Section:
             heat_map(
                 Words(
                     "From enqueue to commit, all orders",
-                    "The stronger the colour, the more orders. A single band is healthy. A second band above it is retried orders; a band "
-                    "that rises is a backlog.",
+                    "A stronger colour means more orders. A single band is normal. A second band above it consists of "
+                    "retried orders, and a rising band is a backlog.",
                     _SECONDS,
                 ),
                 _rate("ingest_order_latency_seconds_bucket", "le"),
@@ -494,8 +505,9 @@ def outcomes() -> Section:
             graph(
                 Words(
                     "Time since the last commit",
-                    "Time since any of the chosen workers last committed a batch. It grows while there is nothing to store; with orders "
-                    "waiting it stays below a second. Without data, none has committed one since its start.",
+                    "Time since one of the selected workers last committed a batch. It grows while there is nothing to "
+                    "store, and stays below a second while orders wait. Without data, no worker has committed a batch "
+                    "since its start.",
                     _SECONDS,
                 ),
                 [Query(f"time() - max(ingest_last_success_timestamp_seconds{{{_WORKERS}}} > 0)", "last commit")],
@@ -504,8 +516,9 @@ def outcomes() -> Section:
             logarithmic(
                 Words(
                     "Duration of the transform",
-                    "One call of your own function (INGEST_TRANSFORM), the wait for a free process included; logarithmic scale. At its "
-                    "limit (INGEST_TRANSFORM_TIMEOUT) orders become dead letters. Without data, no transform is set.",
+                    "One call of your own function (INGEST_TRANSFORM), including the wait for a free process, on a "
+                    "logarithmic scale. At its limit (INGEST_TRANSFORM_TIMEOUT), orders become dead letters. Without "
+                    "data, no transform is set.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_transform_seconds"),
@@ -523,9 +536,10 @@ def trouble() -> Section:
             bars(
                 Words(
                     "Reclaimed deliveries",
-                    "Per minute. idle: released, as when the circuit opens or a worker stops, or not renewed for INGEST_CLAIM_IDLE. "
-                    "restart: held by a process that died and was restarted. dead_consumer: held by a process that stayed dead, or was "
-                    "frozen. No order is lost. If the last two recur, find out why processes die.",
+                    "Deliveries per minute. idle: released when the circuit opened or a worker stopped, or not renewed "
+                    "for INGEST_CLAIM_IDLE. restart: held by a process that died and was restarted. dead_consumer: held "
+                    "by a process that stayed dead or was frozen. No order is lost. If the last two recur, find out why "
+                    "processes die.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_redeliveries_total", "reason"), "{{reason}}")],
@@ -535,9 +549,9 @@ def trouble() -> Section:
             bars(
                 Words(
                     "Retried orders",
-                    "Orders per minute that were moved to the retry set, by reason. throttled: the API responded with 429. connection, "
-                    "timeout, http_status and truncated: failures of the API. row_refused: PostgreSQL refused the row. "
-                    "row_locked: another transaction has locked it.",
+                    "Orders per minute that were moved to the retry set, by reason. throttled: the API responded with "
+                    "429. connection, timeout, http_status and truncated: failures of the API. row_refused: PostgreSQL "
+                    "rejected the row. row_locked: another transaction has locked the row.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_retries_total", "reason"), "{{reason}}")],
@@ -546,8 +560,9 @@ def trouble() -> Section:
             bars(
                 Words(
                     "New dead letters",
-                    "Orders per minute that became dead letters; the alert IngestDeadLetters fires on any. `ingest dead list` shows the "
-                    "reasons. A few are usually wrong IDs; many at once, a change of the API or of its data.",
+                    "Orders per minute that became dead letters. The alert IngestDeadLetters fires if there are any. "
+                    "`ingest dead list` shows the reasons. A few are usually wrong IDs. Many together point to a change "
+                    "of the API or of its data.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_orders_total", where='outcome="dead"'), "dead")],
@@ -556,8 +571,8 @@ def trouble() -> Section:
             graph(
                 Words(
                     "Restarts within 15 minutes",
-                    "Worker processes that died and were restarted, and restarts of whole worker commands. From three on, the alert "
-                    "IngestProcessesRestart fires: look at the logs, and check whether memory ran out.",
+                    "Worker processes that died and were restarted, and restarts of whole worker commands. From three "
+                    "on, the alert IngestProcessesRestart fires. Look at the logs, and check whether memory ran out.",
                     _COUNT,
                 ),
                 # An increase is an estimate: 1.01 for one.
@@ -568,8 +583,8 @@ def trouble() -> Section:
             graph(
                 Words(
                     "Lag of the event loop (p99)",
-                    "How late a worker's event loop runs due callbacks. Above about 100 ms the processes have too little CPU, or "
-                    "something blocks them: `event_loop_blocked` in the log shows where.",
+                    "Delay with which the event loop of a worker runs due callbacks. Above about 100 ms, the processes "
+                    "lack CPU time, or a call blocks them. `event_loop_blocked` in the log shows the call.",
                     _SECONDS,
                 ),
                 [Query(_quantile(0.99, "ingest_event_loop_lag_seconds", by="instance"), "{{instance}}")],
@@ -587,8 +602,8 @@ def single_workers() -> Section:
             graph(
                 Words(
                     "Stored, by worker",
-                    "Orders per second. With a backlog, equal workers store equally many orders. A worker that stores far fewer has a "
-                    "slow host or network.",
+                    "Orders per second. With a backlog, equal workers store about the same number. If a worker stores "
+                    "far fewer, its host or network is slow.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_orders_total", "instance", 'outcome="stored"'), "{{instance}}")],
@@ -596,9 +611,9 @@ def single_workers() -> Section:
             ),
             timeline(
                 Words(
-                    "Answers to Prometheus, by worker",
-                    "Down: the worker hangs, has stopped, or cannot be reached. Where a line ends, the worker is no longer a target of "
-                    "Prometheus, as after scaling down.",
+                    "Reachable by Prometheus, by worker",
+                    "Down means that the worker hangs, has stopped, or cannot be reached. Where a line ends, the worker "
+                    "is no longer a target of Prometheus, for example after scaling down.",
                     _COUNT,
                 ),
                 Query(f"up{{{_PROCESSES}}}", "{{instance}}"),
