@@ -1,7 +1,6 @@
 """Plans the capacity for a rate of orders, including the first limit that it reaches.
 
-The plan follows from a few constants, measured on the machine of docs/explanation/performance.md. For another machine, set `speed` to
-the factor between the two: run the command of `CLIENTS` there, and divide.
+docs/explanation/capacity.md describes the formulas and the source of each constant. For another machine, set `speed`.
 """
 
 import math
@@ -19,8 +18,8 @@ _SINGLE_ORDER = 1_526e-6
 class ClientCost:
     """CPU time of an order in a worker process, with one HTTP client.
 
-    It falls as the rate of the process rises, because a read, a statement or an ack then serves more orders. The power fits the three
-    measurements "without a backlog", "at a slow API" and "at a fast API".
+    It falls as the rate of the process rises, because a read, a statement or an ack then serves more orders. The power fits
+    measurements without a backlog, at a slow API and at a fast API.
 
     Attributes:
         least: seconds at the highest rate.
@@ -38,10 +37,9 @@ class ClientCost:
 
 
 CLIENTS: Mapping[str, ClientCost] = {
-    # docs/explanation/performance.md, "At a fast API", row "service" of the table for one process.
-    "native": ClientCost(56e-6, 17_629.0, 0.48),
-    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1 --client aiohttp --vs bare --runs 3 on a slower
-    # machine, converted by the bare loop of the same run and of that table: 177e-6 * 87 / 136, 6,443 * 12,429 / 8,282.
+    # docs/explanation/performance.md, "Orders from a fast API": each of two processes handles half of the orders.
+    "native": ClientCost(79e-6, 8_263.0, 0.48),
+    # Measured on a slower machine, and converted by the bare loop of the same run.
     "aiohttp": ClientCost(113e-6, 9_670.0, 0.45),
 }
 # Share of a core that a process may use. The rest is for peaks, and for reclaiming after a failure.
@@ -53,8 +51,8 @@ _MOST_IN_FLIGHT = 1_000
 _DEVIATIONS = 3.0
 # Measured with make fleet, with orders enqueued one by one and in lists.
 _REDIS_ORDER, _REDIS_ANNOUNCEMENT = 15e-6, 115e-6
-# docs/explanation/performance.md, "At a fast API", row "service" of the table for two processes.
-_POSTGRES_ORDER = 18e-6
+# The same row.
+_POSTGRES_ORDER = 25e-6
 _QUEUED_BYTES, _PENDING_BYTES = 34, 200
 _REDIS_BYTES = 8_000_000
 _REDIS_CONNECTIONS = 6

@@ -11,7 +11,7 @@ from ingest.settings import Settings
 
 _OF = Checks(Area.REDIS)
 
-# A worker process opens at most this many connections, see docs/explanation/performance.md, "Cost of the queue in Redis".
+# A worker process opens at most this many connections.
 _CONNECTIONS_OF_A_PROCESS = 6
 _FULL = 0.8
 # Keys that one line names.
