@@ -1,8 +1,8 @@
-# One image for all commands of the service: `docker run order-ingest worker`, `… migrate`, `… enqueue`.
+# One image for all commands: `docker run order-ingest worker`, `… migrate`, `… enqueue`.
 #
 #   docker build --tag order-ingest .
-#   docker build --build-arg PYTHON_IMAGE=registry.example/python:3.13-slim .        another base
-#   docker build --secret id=pip.conf,src=$HOME/.config/pip/pip.conf .               your own package index: never stored
+#   docker build --build-arg PYTHON_IMAGE=registry.example/python:3.13-slim .        # another base image
+#   docker build --secret id=pip.conf,src=$HOME/.config/pip/pip.conf .               # your own package index, not stored
 
 ARG PYTHON_IMAGE=python:3.13-slim
 
@@ -36,13 +36,13 @@ LABEL org.opencontainers.image.title="order-ingest" \
       org.opencontainers.image.description="Order ingestion on Redis Streams consumer groups" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-# A fixed user ID, so that mounted secrets and volumes can be assigned to it.
+# With a fixed user ID, you can assign mounted secrets and volumes to the user.
 RUN groupadd --gid 10001 ingest \
     && useradd --uid 10001 --gid ingest --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin ingest
 
 COPY --from=build /opt/ingest /opt/ingest
 
-# Neither Python nor the service writes files. In a container, /metrics must be reachable from outside, and logs are JSON.
+# Python and the service write no files. Prometheus reaches /metrics from another container, and logs are JSON.
 ENV PATH=/opt/ingest/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -50,7 +50,7 @@ ENV PATH=/opt/ingest/bin:$PATH \
     INGEST_LOG_FORMAT=json
 
 USER 10001:10001
-# `.env` is read from here, if one is mounted.
+# The service reads `.env` here if you mount one.
 WORKDIR /opt/ingest
 EXPOSE 9464
 STOPSIGNAL SIGTERM

@@ -1,7 +1,7 @@
-"""Writes files that Docker Compose has, too: `python deploy/kubernetes/generate.py`.
+"""Writes the files of components that come from deploy/prometheus and deploy/redis: `python deploy/kubernetes/generate.py`.
 
-These are the rules in components/prometheus-operator/rules.yaml, and copies of deploy/redis in components/redis-cluster/files, because
-kustomize reads no files outside of a component. With `--check` it writes nothing, and fails if a file is not current.
+kustomize reads no files outside of a component. The rules go to components/prometheus-operator/rules.yaml, and the copies of deploy/redis
+to components/redis-cluster/files. With `--check`, the script only compares the files, and fails if one is not current.
 """
 
 import sys
@@ -15,7 +15,9 @@ TARGET = HERE / "components" / "prometheus-operator" / "rules.yaml"
 REDIS = HERE.parent / "redis"
 COPIES = HERE / "components" / "redis-cluster" / "files"
 _NOT_COPIED = {"cluster.env"}
-_HEADER = "# Made by `make kubernetes-rules` from deploy/prometheus/rules, where the comments are: do not edit.\n"
+_HEADER = (
+    "# Written by `make kubernetes-rules` from deploy/prometheus/rules, which contains the comments. Do not edit.\n"
+)
 
 
 def prometheus_rule() -> str:
@@ -41,7 +43,7 @@ def wanted() -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code is 1 if the files were to be checked and are not current."""
+    """Write or check the files. Return 1 if a checked file is not current."""
     for path, content in wanted().items():
         if arguments != ["--check"]:
             path.write_text(content, encoding="utf-8")

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Creates the database roles, once, when the server's volume is empty (/docker-entrypoint-initdb.d).
+# Creates the database roles once, when the volume of the server is empty (/docker-entrypoint-initdb.d).
 #
 #   ingest_owner   owns the schema; used by `ingest migrate` only
-#   ingest         used by workers and commands; `ingest migrate --runtime-role ingest` grants it the tables it needs
-#   ingest_api     used by the HTTP API; `ingest migrate --api-role ingest_api` grants it what it needs
+#   ingest         used by workers and commands; `ingest migrate --runtime-role ingest` grants its rights
+#   ingest_api     used by the HTTP API; `ingest migrate --api-role ingest_api` grants its rights
 set -eu
 
 secrets=${SECRETS:-/run/secrets}
@@ -24,8 +24,8 @@ ALTER SCHEMA public OWNER TO ingest_owner;
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
 SQL
 
-# \password hashes the password before it is sent, so that a server that logs statements logs no password. It reads the password
-# twice: from the terminal, or without one (setsid) from the lines that follow.
+# \password sends a hash, so a server that logs statements logs no password. It reads the password twice from the terminal, or
+# without a terminal (setsid) from the following lines.
 set_password() {
 	password=$(cat "$secrets/$2")
 	printf '\\password %s\n%s\n%s\n' "$1" "$password" "$password" | sql setsid >/dev/null 2>&1 ||

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates the cluster of CLUSTER_NODES, one replica for each primary, unless it exists, and waits until it works.
+# Creates the cluster of CLUSTER_NODES with one replica for each primary unless it exists, and waits until it works.
 set -eu
 
 REDISCLI_AUTH=$(tr -d '\n' </run/secrets/redis_admin_password)
@@ -9,11 +9,11 @@ admin() {
   redis-cli --user admin "$@"
 }
 
-info() { # HOST NAME: prints a number or a word of CLUSTER INFO
+info() { # HOST NAME: prints a value of CLUSTER INFO
   admin -h "$1" cluster info 2>/dev/null | tr -d '\r' | sed -n "s/^$2://p"
 }
 
-works() { # HOST: whether the node knows an owner of every slot, and follows its primary if it is a replica
+works() { # HOST: succeeds if the node sees an owner of every slot, and follows its primary if it is a replica
   [ "$(info "$1" cluster_state)" = ok ] && [ "$(info "$1" cluster_slots_ok)" = 16384 ] || return 1
   case $(admin -h "$1" info replication) in
     *role:master* | *master_link_status:up*) ;;

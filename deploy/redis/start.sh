@@ -1,8 +1,8 @@
 #!/bin/sh
 # Starts Redis with the users of users.acl and their passwords from the mounted secrets. The generated file contains only
-# hashes, and is kept in memory.
+# hashes, and is stored in memory.
 #
-# With CLUSTER_NODES, the host names of all nodes, it is the node NODE_NAME of a cluster, which create-cluster.sh creates.
+# If CLUSTER_NODES contains the host names of all nodes, it starts the node NODE_NAME. create-cluster.sh creates the cluster.
 set -eu
 umask 077
 
@@ -38,8 +38,8 @@ admin() {
   REDISCLI_AUTH=$(secret redis_admin_password) redis-cli --user admin "$@" 2>/dev/null
 }
 
-# Nodes know each other by addresses. If all of them have changed, as after a restart of every container, no node finds another one.
-# So a node of a cluster introduces itself to the others for some minutes.
+# Nodes remember each other by address. After a restart of all containers, the addresses may differ, and no node finds another.
+# Each node therefore introduces itself to the others for a few minutes.
 introduce() {
   for _ in $(seq 60); do
     sleep 3

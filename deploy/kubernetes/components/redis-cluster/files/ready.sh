@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether a node of the cluster serves its slots or follows its primary. A node that is in no cluster yet is ready, because
-# create-cluster.sh waits for it.
+# Succeeds if a node of the cluster serves its slots or follows its primary. A node that has not joined a cluster is ready,
+# because create-cluster.sh waits for it.
 set -eu
 
 REDISCLI_AUTH=$(tr -d '\n' </run/secrets/redis_admin_password)
