@@ -1,8 +1,10 @@
-"""The script that creates the database roles of the deployment, on a real server that logs statements."""
+"""The script and the documented statements that create the database roles, on a real server."""
 
 import asyncio
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +14,7 @@ import pytest
 
 from ingest.lab.servers.postgres import PostgresServer, installed_programs
 
+PAGE = Path(__file__).parents[2] / "docs" / "deploy" / "postgresql.md"
 SCRIPT = Path(__file__).parents[2] / "deploy" / "postgres" / "roles.sh"
 SECRETS = {
     "postgres_owner_password": "owner's",
@@ -68,3 +71,34 @@ async def test_no_password_is_sent_to_the_server_in_clear(tmp_path: Path, folder
         log = server.log.read_text()
     assert "CREATE ROLE ingest_owner" in log
     assert not any(secret in log for secret in SECRETS.values())
+
+
+async def test_an_owner_without_superuser_rights_can_run_the_documented_statements(folder: Path) -> None:
+    [statements] = re.findall(r"^```sql\n(CREATE ROLE.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    [command] = re.findall(r"^ingest (migrate --runtime-role .*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    with PostgresServer(folder / "server") as server:
+        await give_way(server)
+        boss = await asyncpg.connect(server.dsn, user="boss")
+        await boss.execute("CREATE ROLE owner LOGIN CREATEROLE PASSWORD 'owner'")
+        await boss.execute("CREATE DATABASE ingest OWNER owner")
+        await boss.close()
+        owner = await asyncpg.connect(server.dsn, user="owner", password="owner", database="ingest")
+        await owner.execute(statements)
+        await owner.close()
+
+        env = {
+            **os.environ,
+            "INGEST_POSTGRES_DSN": f"postgresql://ingest_owner@127.0.0.1:{server.port}/ingest",
+            "INGEST_POSTGRES_PASSWORD": "change-me-1",
+        }
+        program = [str(Path(sys.executable).with_name("ingest")), *command.split()]
+        done = await asyncio.to_thread(
+            subprocess.run, program, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        )
+
+        assert done.returncode == 0, done.stderr
+        worker = await asyncpg.connect(server.dsn, user="ingest", password="change-me-2", database="ingest")
+        assert await worker.fetchval("SELECT count(*) FROM orders") == 0
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await worker.execute("DELETE FROM orders")
+        await worker.close()
