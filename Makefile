@@ -174,10 +174,8 @@ dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 	.venv/bin/python deploy/grafana/generate.py
 
 .PHONY: reference
-reference: .venv/ready  ## generate docs/reference/http-api.md from the HTTP API's routes
-	@.venv/bin/python -c 'from ingest.services.api_routes import all_described; from ingest.api.documentation.reference import page_of; \
-		print(page_of(all_described()), end="")' >docs/reference/http-api.md.new || { rm docs/reference/http-api.md.new; exit 1; }
-	@mv docs/reference/http-api.md.new docs/reference/http-api.md
+reference: .venv/ready  ## generate the pages of docs/reference that are made from the code
+	@cd tests && exec ../.venv/bin/python -m docs.reference
 
 .PHONY: pictures
 pictures:  ## write the pictures of docs/explanation/architecture from their text; needs Graphviz (dot)

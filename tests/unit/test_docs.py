@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 from docs.shown_texts import shown_texts
-from pydantic import SecretStr
 
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.settings import PREFIX, Settings
 from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector
 from ingest.telemetry.metrics import WORKER_METRICS
 from ingest.telemetry.relay_metrics import RELAY_METRICS
@@ -18,15 +16,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def test_the_settings_page_has_each_setting_with_its_default_and_description() -> None:
-    page = (REFERENCE / "settings.md").read_text(encoding="utf-8")
-
-    for name, field in Settings.model_fields.items():
-        default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
-        shown = "" if default in {None, ""} else f"`{default}`"
-        assert f"| `{PREFIX}{name.upper()}` | {shown} | {field.description} |" in page
 
 
 def test_the_metrics_page_has_each_metric_with_its_labels() -> None:

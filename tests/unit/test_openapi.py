@@ -1,4 +1,4 @@
-"""Each route needs its scope and is in the OpenAPI document, and the reference page is made of it."""
+"""Each route needs its scope and is in the OpenAPI document."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from ingest.api.documentation.reference import page_of
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.routing import Route
 from ingest.domain.api_key import Scope
@@ -15,8 +14,6 @@ from ingest.services.api_connections import RouteConnections
 from ingest.services.api_routes import RouteCounters, ServedSources, all_described, routes_of
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
-
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +120,3 @@ def test_answers_to_keys_have_the_headers_of_rate_limits_and_challenges() -> Non
     assert {"RateLimit", "RateLimit-Policy", "Retry-After"} <= problems["Problem429"]["headers"].keys()
     assert "WWW-Authenticate" in problems["Problem401"]["headers"].keys() & problems["Problem403"]["headers"].keys()
     assert "RateLimit" not in document["paths"]["/healthz"]["get"]["responses"]["200"]["headers"]
-
-
-def test_the_reference_page_is_the_one_that_make_reference_writes() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page_of(all_described())

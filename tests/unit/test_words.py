@@ -93,6 +93,7 @@ ALLOWED = (
     '"SILENT"',
     "'SILENT'",
     ":receipt:",
+    "`receipt:…`",
     "letters, digits",
     '"nobody"',
     "'nobody'",

@@ -1,0 +1,19 @@
+"""The reference pages that are generated from the code: `make reference`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.reference.commands import command_pages
+from docs.reference.settings import settings_page
+from ingest.api.documentation.reference import page_of
+from ingest.services.api_routes import all_described
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """The file and the text of each generated page."""
+    yield REFERENCE / "http-api.md", page_of(all_described())
+    yield REFERENCE / "settings.md", settings_page()
+    for name, text in command_pages():
+        yield REFERENCE / "cli" / f"{name}.md", text

@@ -1,0 +1,46 @@
+"""docs/reference/tables.md describes the tables that `ingest migrate` creates."""
+
+import re
+from pathlib import Path
+
+import asyncpg
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+_COLUMNS = """
+SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns
+WHERE table_schema = 'public'
+"""
+_TYPES = {"timestamp with time zone": "timestamptz"}
+
+
+async def test_the_page_has_each_column_with_its_type(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        columns = await connection.fetch(_COLUMNS)
+    finally:
+        await connection.close()
+
+    # PostgreSQL does not know whether a column of a view may be null.
+    assert described() == {
+        (table, column, _TYPES.get(kind, kind), table == "order_lines" or nullable == "YES")
+        for table, column, kind, nullable in columns
+    }
+
+
+def described() -> set[tuple[str, str, str, bool]]:
+    """The table, name and type of each column on the page, and whether it may be null."""
+    page = PAGE.read_text("utf-8")
+    return {
+        (title, column, kind.removesuffix(" or null"), title == "order_lines" or kind.endswith(" or null"))
+        for title, section in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+        for column, kind in re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE)
+    }
+
+
+async def test_the_example_runs(dsn: str) -> None:
+    (block,) = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    connection = await asyncpg.connect(dsn)
+    try:
+        assert await connection.fetch(block) == []
+    finally:
+        await connection.close()
