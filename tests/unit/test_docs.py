@@ -92,3 +92,12 @@ def test_no_text_that_is_shown_leads_to_a_file_that_an_installed_user_does_not_h
     bare = re.compile(r"(?<![\w./-])(?:docs/[\w-]+|(?:[a-z]+/)?[\w-]+\.md\b)")
 
     assert {path: found for path, text in shown_texts().items() if (found := bare.findall(text))} == {}
+
+
+def test_the_front_page_has_a_section_for_each_chapter_of_the_table_of_contents() -> None:
+    contents = tomllib.loads((DOCS / "contents.toml").read_text("utf-8"))
+    front_page = (DOCS / "index.md").read_text("utf-8")
+
+    missing = [section["title"] for section in contents["section"] if f"\n## {section['title']}\n" not in front_page]
+
+    assert missing == []
