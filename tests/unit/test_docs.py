@@ -42,8 +42,9 @@ def test_no_text_installs_a_package_that_nobody_publishes() -> None:
     assert telling == []
 
 
-def test_the_architecture_page_names_files_that_exist() -> None:
-    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+def test_the_pages_for_developers_name_files_that_exist() -> None:
+    pages = ("explanation/architecture.md", "contribute/extensions.md")
+    page = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in pages)
     named = re.findall(r"`(ingest/[\w./]+)`(?! \(\*new\*)", page)
 
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -106,7 +106,8 @@ def texts() -> Iterator[Path]:
         path = ROOT / name
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
         for file in files:
-            if file.is_file() and "__pycache__" not in file.parts:
+            # The page for contributors lists the replaced words.
+            if file.is_file() and "__pycache__" not in file.parts and file.name != "development.md":
                 yield file
 
 
