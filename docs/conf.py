@@ -29,6 +29,7 @@ version = release = PROJECT["version"]
 extensions = ["myst_parser"]
 exclude_patterns: list[str] = []
 myst_heading_anchors = 4
+myst_enable_extensions = ["tasklist"]
 pygments_style, pygments_dark_style = "friendly", "native"
 highlight_language = "text"
 suppress_warnings = ["misc.highlighting_failure"]  # shortened JSON and TOML; tests/docs checks complete blocks
