@@ -67,17 +67,17 @@ PROSE_HABITS: dict[str, tuple[str, set[str]]] = {
     r"(?:is|was|are|were|has|have|had|comes|goes|came|waits|they|it)\b": ("the name of the thing", {"cli", "queue"}),
     r";\s+[`a-z]": (
         "a new sentence",
-        {"cli", "client", "mapping", "queue", "store", "telemetry", "upstream"},
+        {"cli", "mapping", "queue", "store", "telemetry", "upstream"},
     ),
     r"\b(?:that of|those of|one that|of (?:its|their|an?) own)\b": (
         "the noun again, separate",
-        {"api", "cli", "client", "domain", "queue", "store", "upstream"},
+        {"cli", "domain", "queue", "store", "upstream"},
     ),
     r"(?:^|[.:] )(?:Nothing|Nowhere)\b|\b(?:no|nothing|none) \w+ but\b": (
         "an affirmative sentence",
         {"queue", "upstream"},
     ),
-    r"\bpeople\b|\ba person\b": ("the actor: operator, user", {"api", "cli"}),
+    r"\bpeople\b|\ba person\b": ("the actor: operator, user", {"cli"}),
     r"\ba (?:third|fifth|sixth|seventh|eighth|ninth|tenth) (?:of|less|more)\b": ("33 %", {"store"}),
     r"\b(?:beside|besides)\b": ("next to, in addition to", {"cli"}),
     r"(?:^|[.] )Also\b|, too\b": ("including, even, only", {"cli", "queue"}),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ingest.domain.api_key import ApiKey, RateLimit
 
-# Twice the keys that a file may have, so that each key finds its own cell near the one that its digest names.
+# Twice the keys that a file may have, so that each key finds its own cell near the cell of its digest.
 _CELLS = 4_096
 # A part of a token that is larger than the clock's rounding.
 _ROUNDING = 1e-4
