@@ -189,6 +189,10 @@ docs: .venv/ready  ## build the documentation site into build/docs, and check it
 	@.venv/bin/python -m sphinx -q -W --keep-going -j auto $(or $(ARGS),-b html) -d build/doctrees docs build/$(if $(ARGS),docs-checked,docs)
 	@$(if $(ARGS),:,cd tests && exec ../.venv/bin/python -m docs.links ../build/docs)
 
+.PHONY: screenshots
+screenshots: .venv/ready servers  ## write the pictures in docs/_static from a running system, in 5 minutes; needs Prometheus
+	@cd tests && exec ../.venv/bin/python -m docs.pictures ../docs/_static
+
 .PHONY: release
 release: .venv/ready  ## check tag, version and changelog; build sdist, wheel, image and SBOM into dist; ARGS=--rehearse
 	@exec .venv/bin/python deploy/release/release.py $(ARGS)

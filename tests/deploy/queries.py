@@ -54,10 +54,10 @@ def check(prometheus_url: str, plots: Path | None = None) -> list[str]:
     Returns:
         One line for each query that is rejected or returns no number, or an empty list if all is well.
     """
-    prometheus = _Prometheus(prometheus_url, time.time())
+    prometheus = Prometheus(prometheus_url, time.time())
     complaints: list[str] = []
     for name, dashboard in read_dashboards().items():
-        questions = _Questions(prometheus)
+        questions = Questions(prometheus)
         questions.ask_for_variables(dashboard)
         answered = [(panel, questions.ask_panel(panel)) for panel in panels(dashboard)]
         questions.ask_annotations(dashboard)
@@ -65,16 +65,16 @@ def check(prometheus_url: str, plots: Path | None = None) -> list[str]:
         if plots:
             plots.mkdir(parents=True, exist_ok=True)
             draw(plots / f"{name}.png", dashboard["title"], answered, prometheus.times)
-    questions = _Questions(prometheus)
+    questions = Questions(prometheus)
     for name, rule in rules():
         questions.ask_rule(name, rule)
     return complaints + questions.complaints
 
 
-class _Questions:
+class Questions:
     """Queries Prometheus and records errors."""
 
-    def __init__(self, prometheus: "_Prometheus") -> None:
+    def __init__(self, prometheus: "Prometheus") -> None:
         self._prometheus = prometheus
         self._values: dict[str, str] = {}
         self.complaints: list[str] = []
@@ -149,13 +149,14 @@ class _Questions:
             return None
 
 
-class _Prometheus:
-    """The HTTP API of one Prometheus, for the time until `now` (Unix seconds)."""
+class Prometheus:
+    """The HTTP API of one Prometheus, for a time until `now` (Unix seconds)."""
 
-    def __init__(self, url: str, now: float) -> None:
+    def __init__(self, url: str, now: float, window: int = _WINDOW, step: int = _STEP) -> None:
         self._url = url.rstrip("/")
-        end = int(now) // _STEP * _STEP
-        self.times = range(end - _WINDOW, end + 1, _STEP)
+        self._step = step
+        end = int(now) // step * step
+        self.times = range(end - window, end + 1, step)
 
     def series(self, expr: str) -> list[Series]:
         """The result of the query at each step.
@@ -163,7 +164,7 @@ class _Prometheus:
         Raises:
             QueryRefused: with the reason.
         """
-        data = self._get("/api/v1/query_range", {"query": expr, "step": _STEP, **self._span})
+        data = self._get("/api/v1/query_range", {"query": expr, "step": self._step, **self._span})
         return [
             Series(found["metric"], tuple((float(at), float(value)) for at, value in found["values"]))
             for found in data["result"]

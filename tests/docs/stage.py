@@ -115,15 +115,20 @@ class Stage:
 
     def start(self, *command: str) -> Path:
         """Start a command of `ingest`, and return the file of its output after the first line."""
-        output = self.folder.parent / f"started-{len(self._started)}.txt"
-        with output.open("wb") as file:
-            started = subprocess.Popen(
-                ["ingest", *command], cwd=self.folder, env=self.env, stdout=file, stderr=file, start_new_session=True
-            )
-        self._started.append(started)
+        output, started = self.start_program("ingest", *command)
         self.wait(lambda: output.stat().st_size > 0 or started.poll() is not None, f"the start of {command}")
         assert started.poll() is None, output.read_text("utf-8")
         return output
+
+    def start_program(self, *command: str) -> tuple[Path, subprocess.Popen[bytes]]:
+        """Start any program, and return the file of its output."""
+        output = self.folder.parent / f"started-{len(self._started)}.txt"
+        with output.open("wb") as file:
+            started = subprocess.Popen(
+                command, cwd=self.folder, env=self.env, stdout=file, stderr=file, start_new_session=True
+            )
+        self._started.append(started)
+        return output, started
 
     def wait(self, condition: Callable[[], object], name: str) -> None:
         """Wait until a condition is true."""
