@@ -7,6 +7,7 @@ results of its queries, because Grafana itself is in no package registry.
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 import time
@@ -50,7 +51,9 @@ def main() -> None:
     prometheus = shutil.which("prometheus")
     if prometheus is None:
         sys.exit("this needs Prometheus: apt-get install prometheus")
-    picture(folder / "demo.svg", "ingest demo", printed_on_terminal(["ingest", "demo"], columns=96, seconds=300))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    demo = printed_on_terminal(["ingest", "demo"], columns=96, seconds=300, env={**os.environ, "PATH": path})
+    picture(folder / "demo.svg", "ingest demo", demo)
     with TemporaryDirectory(prefix="ingest-") as home, embedded_servers(durable=True) as servers:
         (Path(home) / "folder").mkdir()
         stage = Stage(Path(home) / "folder", servers.redis_url, servers.postgres_dsn)
