@@ -34,10 +34,15 @@ BEHAVIOUR = {
     "shop-uk": ["--latency", "lognormal:0.2,0.4", "--not-found-rate", "0.003"],
     "marketplace": ["--latency", "0.2-0.4"],
 }
-SECONDS = 240
+SECONDS = 180
 STEP = 4
-OUTAGE = (110, 150)
-PAGES = {"console-overview": "/console/", "console-dead-letters": "/console/dead-letters"}
+OUTAGE = (80, 115)
+PAGES = {
+    "console-overview": "/console/",
+    "console-order": "/console/orders/show?source=shop-uk&id=536365",
+    "console-dead-letters": "/console/dead-letters",
+}
+UNKNOWN = ("SO-20311", "SO-20312", "SO-20347", "SO-20402")
 SHOWN = {
     "At a glance": None,
     "Queues": ("Age of the oldest unfinished order", "Unfinished orders", "Consumers of the group"),
@@ -96,6 +101,7 @@ def start(stage: Stage, prometheus: str) -> str:
     for name, rate in RATES.items():
         sample = ["--sample", str(rate * (SECONDS + 60)), "--rate", str(rate)]
         stage.start_program("ingest", "enqueue", "--source", name, *sample)
+    stage.run("enqueue", "--source", "shop-uk", *UNKNOWN)
     began = time.monotonic()
     for at, error_rate in zip(OUTAGE, (1, 0), strict=True):
         time.sleep(max(0.0, began + at - time.monotonic()))
@@ -117,9 +123,7 @@ def photograph(stage: Stage, prometheus_url: str, folder: Path) -> None:
     time.sleep(10)
     screen = printed_on_terminal(["ingest", "top"], columns=96, lines=20, seconds=6, env=stage.env, folder=stage.folder)
     picture(folder / "top.svg", "ingest top", screen)
-    dead = json.loads(stage.run("dead", "list", "--source", "shop-uk", "--limit", "1", "--json").splitlines()[0])
-    stored = f"/console/orders/{dead['order_id']}?source=shop-uk"
-    asyncio.run(visit(f"http://127.0.0.1:{stage.port(8080)}", {**PAGES, "console-order": stored}, folder))
+    asyncio.run(visit(f"http://127.0.0.1:{stage.port(8080)}", folder))
     behave(stage.port(8083), error_rate=0)
 
     dashboard = read_dashboards()["overview"]
@@ -146,12 +150,12 @@ def chosen(every: list[Panel]) -> list[Panel]:
     return shown
 
 
-async def visit(url: str, pages: dict[str, str], folder: Path) -> None:
+async def visit(url: str, folder: Path) -> None:
     """Photograph pages of the console."""
     async with chromium() as browser:
         context = await browser.new_context(viewport={"width": 1200, "height": 760}, color_scheme="light")
         page = await context.new_page()
-        for name, path in pages.items():
+        for name, path in PAGES.items():
             await page.goto(url + path)
             await page.wait_for_timeout(12_000 if name == "console-overview" else 1_000)  # rates need some seconds
             await page.screenshot(path=folder / f"{name}.png")

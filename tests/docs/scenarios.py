@@ -34,6 +34,10 @@ def bare(stage: Stage) -> None:
     del stage
 
 
+def sources(stage: Stage) -> None:
+    stage.use_servers()
+
+
 def servers(stage: Stage) -> None:
     stage.use_servers()
     stage.start("upstream", "--port", str(stage.port(8081)))
@@ -126,6 +130,7 @@ def _is_finished(redis: Redis, queue: Keys, dead: int) -> bool:
 
 SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     "bare": bare,
+    "sources": sources,
     "servers": servers,
     "api": api,
     "keys": keys,
