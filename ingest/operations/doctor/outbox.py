@@ -43,7 +43,7 @@ def findings(facts: OutboxFacts | StoreUnavailable, *, is_configured: bool) -> I
     elif facts.is_locked:
         yield _OF.error(
             f"another transaction has locked {facts.table}, so no row is relayed",
-            "wait for it, or end it: pg_locks lists the processes that hold locks on this table",
+            "wait for it, or end it. pg_locks lists the processes that hold locks on this table",
         )
     else:
         yield _OF.ok(f"the table {facts.table} meets the needs of a relay")

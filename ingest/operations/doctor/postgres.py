@@ -129,7 +129,7 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
 def _locked(facts: PostgresFacts) -> Finding:
     what = "another transaction has locked orders or erased_orders, so no order is stored"
     if not facts.lockers:
-        return _OF.error(what, "wait for it, or end it: pg_locks lists the processes that hold locks on these tables")
+        return _OF.error(what, "wait for it, or end it. pg_locks lists the processes that hold locks on these tables")
     sessions = ", ".join(
         f"process {each.pid} of the role {each.role}"
         + (f" for {each.seconds:.0f} s" if each.seconds is not None else "")
