@@ -112,6 +112,7 @@ def test_its_metadata_is_complete(wheel: Path) -> None:
         "Source",
         "Documentation",
         "Changelog",
+        "Issues",
     }
     classifiers = {classifier.partition(" :: ")[0] for classifier in told.get_all("Classifier", [])}
     assert {"Development Status", "Framework", "Intended Audience", "Operating System", "Typing"} <= classifiers

@@ -68,7 +68,7 @@ class BodyMemory:
         is_too_much = request.caller and self._of_callers[request.caller] + size > self._most_of_one
         if is_too_much or (size > self._free - reserved and not self._drop_slow(request, size + reserved)):
             self._count("busy")
-            raise Problem(503, "busy", "too many bodies are being received; try again", headers={"Retry-After": "1"})
+            raise Problem(503, "busy", "too many bodies are being received, try again", headers={"Retry-After": "1"})
         self._note(request, size)
         self._holding[request] = None
 

@@ -96,7 +96,7 @@ class Connection(web.RequestHandler):
             _limit_unread(transport)
             super().connection_made(transport)
         else:
-            problem = Problem(503, "busy", "there are too many connections; try again", headers={"Retry-After": "1"})
+            problem = Problem(503, "busy", "there are too many connections, try again", headers={"Retry-After": "1"})
             _close_with(cast("asyncio.Transport", transport), problem)
 
     def data_received(self, data: bytes) -> None:
@@ -130,7 +130,7 @@ class Connection(web.RequestHandler):
             raise exc
         if status >= 500:
             _log.error("request_failed", exc_info=exc)
-            problem = Problem(500, "internal_error", "an unexpected error; it has been logged")
+            problem = Problem(500, "internal_error", "an unexpected error, which has been logged")
         else:
             problem = Problem(400, "bad_request", "this is not an HTTP request that can be read")
             self.connections.unreadable()

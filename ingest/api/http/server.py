@@ -183,7 +183,7 @@ class Server:
             raise
         except Exception:  # noqa: BLE001  one request's bug must not show its insides, nor stop the others
             _log.error("request_failed", method=request.method, exc_info=True)
-            return Problem(500, "internal_error", "an unexpected error; it has been logged").response()
+            return Problem(500, "internal_error", "an unexpected error, which has been logged").response()
 
     def _identify(self, request: web.Request) -> str:
         given = request.headers.get("X-Request-Id")
