@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import asyncpg
+import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 _COLUMNS = """
 SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns
 WHERE table_schema = 'public'
@@ -29,7 +30,7 @@ async def test_the_page_has_each_column_with_its_type(dsn: str) -> None:
 
 def described() -> set[tuple[str, str, str, bool]]:
     """The table, name and type of each column on the page, and whether it may be null."""
-    page = PAGE.read_text("utf-8")
+    page = (REFERENCE / "tables.md").read_text("utf-8")
     return {
         (title, column, kind.removesuffix(" or null"), title == "order_lines" or kind.endswith(" or null"))
         for title, section in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
@@ -37,8 +38,9 @@ def described() -> set[tuple[str, str, str, bool]]:
     }
 
 
-async def test_the_example_runs(dsn: str) -> None:
-    (block,) = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", ["tables.md", "mapping.md"])
+async def test_an_example_in_sql_runs(page: str, dsn: str) -> None:
+    (block,) = re.findall(r"^```sql\n(.*?)^```", (REFERENCE / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
     connection = await asyncpg.connect(dsn)
     try:
         assert await connection.fetch(block) == []

@@ -1,6 +1,7 @@
 """A mapping file that cannot be used is refused at the start, by one line that names the line and the field."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -249,3 +250,12 @@ def test_the_reference_page_has_every_key() -> None:
     for struct in (MappingFile, OrderFields, LineFields, Field, Condition, PartDeclaration):
         for name in struct.__struct_encode_fields__:
             assert f"`{name}`" in page or f"[{name}]" in page, name
+
+
+def test_the_examples_of_the_reference_page_can_be_used() -> None:
+    page = (DOCS / "reference" / "mapping.md").read_text(encoding="utf-8")
+    whole, fields, total, *parts = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+
+    compile_mapping("\n".join([whole, *parts]))
+    compile_mapping(SOUND + fields)
+    compile_mapping(SOUND.replace("[order]\n", total))

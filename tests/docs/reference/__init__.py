@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.reference.commands import command_pages
+from docs.reference.http_api import http_api_page
 from docs.reference.settings import settings_page
-from ingest.api.documentation.reference import page_of
 from ingest.services.api_routes import all_described
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -13,7 +13,7 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 def generated() -> Iterator[tuple[Path, str]]:
     """The file and the text of each generated page."""
-    yield REFERENCE / "http-api.md", page_of(all_described())
+    yield REFERENCE / "http-api.md", http_api_page(all_described())
     yield REFERENCE / "settings.md", settings_page()
     for name, text in command_pages():
         yield REFERENCE / "cli" / f"{name}.md", text

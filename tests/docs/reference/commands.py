@@ -38,16 +38,17 @@ files](../settings.md); `ingest config` shows the values in use.
 
 ## Times
 
-Write a time in ISO 8601, such as `2026-10-01` or `2026-10-01T08:00:00+02:00`, or as an age, such as `30m`, `2h`
-or `7d`. A time without an offset is in UTC.
+Write a time in ISO 8601, such as `2026-10-01` or `2026-10-01T08:00:00+02:00`, or as an age, such as
+`30m`, `2h` or `7d`. A time without an offset is in UTC.
 
 ## Output
 
-Data goes to stdout, and logs, questions and progress go to stderr. Commands with `--json` print JSON for
-programs. On a terminal, a long command shows a progress bar, and elsewhere it logs its progress.
+Data goes to stdout, and logs, questions and progress go to stderr. Commands with `--json` print
+JSON for programs. On a terminal, a long command shows a progress bar, and elsewhere it logs its
+progress.
 
-A command that changes many entries asks for confirmation. Without a terminal, it changes nothing unless
-you add `--yes`.
+A command that changes many entries asks for confirmation. Without a terminal, it changes nothing
+unless you add `--yes`.
 
 ## Exit codes
 
@@ -59,9 +60,10 @@ you add `--yes`.
 | 130 | Interrupted with Ctrl-C. |
 | 143 | Ended by SIGTERM. |
 
-The servers (`worker`, `api`, `relay`, `exporter`) shut down cleanly on SIGTERM and Ctrl-C, and then exit with
-0. A reader that closes the pipe early, as in `ingest status | head`, is not an error. If the exit code 1 of a
-command has a special meaning, its help describes it.
+The servers (`worker`, `api`, `relay`, `exporter`) shut down cleanly on SIGTERM and Ctrl-C, and then
+exit with
+0. A reader that closes the pipe early, as in `ingest status | head`, is not an error. If the exit
+   code 1 of a command has a special meaning, its help describes it.
 
 ## Commands
 {lists}"""

@@ -12,8 +12,8 @@ from ingest.settings.types import LONGEST
 _INTRODUCTION = """\
 # Settings
 
-You configure every command by environment variables that begin with `INGEST_`. `ingest config` shows the values
-in use and where each comes from. Passwords and tokens are masked.
+You configure every command by environment variables that begin with `INGEST_`. `ingest config`
+shows the values in use and where each comes from. Passwords and tokens are masked.
 
 Generated from the code by `make reference`.
 
@@ -26,16 +26,17 @@ If a setting is in several places, the first of these counts:
 3. the file `.env` in the working directory,
 4. a file that `.env` names.
 
-Every setting can come from a file: add `_FILE` to its name. Use this for secrets. Workers [read the files of
-secrets and certificates again](../connect/credentials.md#rotate-a-secret-or-a-certificate) when they change.
+Every setting can come from a file: add `_FILE` to its name. Use this for secrets. Workers [read the
+files of secrets and certificates again](../connect/credentials.md#rotate-a-secret-or-a-certificate)
+when they change.
 
-An invalid value stops the start with one line and exit code 2. An unknown name is only a warning, because the
-prefix may be in use elsewhere.
+An invalid value stops the start with one line and exit code 2. An unknown name is only a warning,
+because the prefix may be in use elsewhere.
 
 ## Values
 
-Durations are seconds, and sizes are bytes. A switch is `on` or `off`. An empty cell in the column *default*
-means that the setting is not set.
+Durations are seconds, and sizes are bytes. A switch is `on` or `off`. An empty cell in the column
+*default* means that the setting is not set.
 
 With several shops, the [sources file](sources.md) replaces the settings that describe one source.
 """
