@@ -43,7 +43,7 @@ class HeardProcess:
         return rest
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """What it has logged under this name."""
+        """The logged events with this name."""
         return [event for event in list(self.log) if event["event"] == name]
 
     def output(self) -> str:

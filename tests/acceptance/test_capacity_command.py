@@ -1,4 +1,4 @@
-"""`ingest capacity`: what it prints, and its exit codes. It needs neither servers nor settings."""
+"""The output and exit codes of `ingest capacity`, which needs neither servers nor settings."""
 
 import json
 import re

@@ -90,7 +90,7 @@ async def test_orders_go_through_all_commands_under_their_ids(
     assert json.loads(erased.stdout)["erased"] == [*ODD_IDS]
     assert await scene.stored() == 0
 
-    # What is missing goes back through a pipe as it is.
+    # Missing IDs pass through a pipe unchanged.
     cli.run("enqueue", "-", stdin=listed.stdout)
 
     async def last_queued() -> list[str]:

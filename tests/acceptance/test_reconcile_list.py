@@ -1,4 +1,4 @@
-"""`ingest reconcile --since` as a process: it finds exactly the planted differences, and enqueues what is missing.
+"""`ingest reconcile --since` as a process: it finds exactly the planted differences, and enqueues missing orders.
 
 `INGEST_TEST_RECONCILE` sets the number of orders of the shop.
 """

@@ -17,9 +17,7 @@ SHOWN = {tuple(cells) for cells in re.findall(r"^ (shop-\w+) \| (\d+) +\| (\w+) 
 
 def commands(beginning: str) -> list[list[str]]:
     """The commands of the page that begin so, without the program's name and a final `&`."""
-    found = [
-        shlex.split(line.removesuffix("&")) for line in COMMANDS if line.startswith(f"ingest {beginning}")
-    ]
+    found = [shlex.split(line.removesuffix("&")) for line in COMMANDS if line.startswith(f"ingest {beginning}")]
     return [words[1:] for words in found]
 
 

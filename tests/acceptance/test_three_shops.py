@@ -147,6 +147,6 @@ def assert_stored(row: Any, shop: Shop, sample: Mapping[str, Any]) -> None:
     assert row["currency"] == shop.currency
     assert row["placed_at"] == datetime.fromisoformat(sample["placed_at"])
     assert row["line_count"] == len(sample["lines"])
-    if not is_cancelled:  # Shopify shows what is left of a cancelled order
+    if not is_cancelled:  # Shopify shows the rest of a cancelled order
         assert (row["total"], stored) == (total, lines), sample["id"]
         assert row["customer_id"] == sample["customer_id"]

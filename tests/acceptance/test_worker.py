@@ -192,7 +192,7 @@ async def test_a_metrics_port_in_use_is_one_line_that_names_it(workers: Workers)
 
 
 async def memory_with_a_backlog_of(scene: Scene, workers: Workers, backlog: int) -> int:
-    """What a worker process takes, its share of shared pages included, with all its slots taken."""
+    """The memory of a worker process with all slots in use, including its share of shared pages."""
     await scene.enqueue(*(f"order-{number}" for number in range(backlog)))
     command = workers.start(processes=1, concurrency=5)
     await eventually(lambda: is_holding(scene, 5))

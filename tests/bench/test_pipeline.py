@@ -57,7 +57,7 @@ def given(redis_url: str, dsn: str) -> tuple[str, ...]:
 
 
 def sql(dsn: str, statement: str) -> list[Any]:
-    """The first column of what a statement returns."""
+    """The first column of the result of a statement."""
 
     async def fetch() -> list[Any]:
         async with connected(dsn) as connection:

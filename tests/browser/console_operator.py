@@ -22,7 +22,7 @@ _OFTEN = 0.25
 
 @dataclass(slots=True)
 class Steps:
-    """What the operator has done in one situation.
+    """The steps of the operator in one situation.
 
     Attributes:
         done: pages opened, links and buttons pressed, and other tools.
@@ -116,6 +116,6 @@ class ConsoleOperator:
 
     @contextmanager
     def other_tool(self, line: str) -> Iterator[None]:
-        """Record what the operator does with something other than the console, such as a text editor."""
+        """Record a step outside of the console, such as a text editor."""
         yield
         self.steps.done.append(f"elsewhere: `{line}`")

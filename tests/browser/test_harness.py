@@ -1,4 +1,4 @@
-"""The checks that the tests of the console rely on find what they are for, in a page that does everything wrong."""
+"""The checks for the tests of the console find every error in a page that contains them all."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""A visitor of the console in a real browser: opens pages, uses the keyboard, and finds what a page does wrong."""
+"""A visitor of the console in a real browser: opens pages, uses the keyboard, and finds errors of a page."""
 
 import asyncio
 import os
@@ -145,7 +145,7 @@ class Visitor:
         await self.tab_to(name)
         await self.page.keyboard.type(text)
 
-    # -- what a page must be ------------------------------------------------------------------------------------
+    # -- requirements of a page ------------------------------------------------------------------------------------
 
     async def assert_accessible(self) -> None:
         """Fail on serious and critical findings of axe."""

@@ -60,7 +60,7 @@ class Written:
         self.lost: dict[str, list[Entry]] = defaultdict(list)
 
     def read(self, servers: Sequence[ValkeyServer]) -> frozenset[Entry]:
-        """Read what the servers have written since the last call, and return all entries that are not decided."""
+        """Read the new commands of the servers since the last call, and return all entries that are not decided."""
         for server in servers:
             for path in (server.directory / _FOLDER).glob("*.incr*"):
                 with suppress(FileNotFoundError):

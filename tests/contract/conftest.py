@@ -37,7 +37,7 @@ def _is_alone_or_first(item: pytest.Item) -> bool:
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """What the test runs on: a test that uses a Redis is run on each kind of it."""
+    """The servers of a test. A test that uses Redis runs on each kind of it."""
     found: Kind = request.param
     return found
 

@@ -1,4 +1,4 @@
-"""Announcements that are coalesced on a real server: what waits is not queued twice, and what may be newer always is."""
+"""Coalesced announcements on a real server. A waiting order is not queued twice, and a possibly newer one always is."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def announce(producer: Producer, order_id: str) -> Accepted:
     return await producer.try_announce(order_id, coalesce=60)
 
 
-# -- what is not queued again ---------------------------------------------------------------------------------------
+# -- not queued again ---------------------------------------------------------------------------------------
 
 
 async def test_an_order_that_waits_is_not_queued_again_whoever_announces_it(
@@ -125,7 +125,7 @@ async def test_under_an_idempotency_key_the_same_is_answered_again(
     assert await queued(redis, keys.stream) == ["a"]
 
 
-# -- what is queued again, as it may be newer -----------------------------------------------------------------------
+# -- queued again, because it may be newer -----------------------------------------------------------------------
 
 
 async def read(consumer: Consumer, count: int = 1) -> list[str | None]:

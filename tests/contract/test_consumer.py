@@ -109,7 +109,7 @@ async def test_a_waiting_read_returns_as_soon_as_there_is_an_entry(
     await eventually(is_blocked)
     await add(redis, keys, "a")
 
-    # Far less than the half minute that it may wait; its connection allows a command no more than six seconds.
+    # Far less than the half minute that it may wait, because its connection allows a command at most six seconds.
     deliveries = await asyncio.wait_for(reading, 5)
 
     assert orders(deliveries) == ["a"]
@@ -264,7 +264,7 @@ async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_
 async def test_a_move_leaves_another_entry_that_has_the_same_id_and_is_held_here_as_it_is(
     consumer: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:
-    # The move waited for Redis while this consumer read what a failover has given the ID to.
+    # The move waited for Redis while this consumer read another entry with the same ID after a failover.
     lost = await held_under_an_id_given_again(consumer, redis, keys)
     [other] = await consumer.read(1, NOW)
 
@@ -433,7 +433,7 @@ async def test_any_error_text_can_be_dead_lettered(consumer: Consumer, redis: Re
     assert (letter[b"reason"], letter[b"no"]) == (b"invalid_message", b"id")
 
 
-# -- what others abandoned ----------------------------------------------------------------------------------------
+# -- abandoned entries ----------------------------------------------------------------------------------------
 
 
 async def test_fresh_entries_in_front_do_not_hide_idle_ones(
@@ -469,7 +469,7 @@ async def _claimable(consumer: Consumer, idle: float) -> list[str]:
     return ids(claimed)
 
 
-# -- what one's own predecessor, or a lost reply, left -------------------------------------------------------------
+# -- entries of a predecessor or of a lost reply -------------------------------------------------------------
 
 
 async def test_a_great_number_of_stranded_entries_is_reclaimed_in_parts(

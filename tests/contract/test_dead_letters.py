@@ -36,7 +36,7 @@ GROUP = "ingest"
 
 
 async def dead_letter(redis: Redis, keys: Keys, entries: Iterable[Fields]) -> list[str]:
-    """Add dead letters; their IDs."""
+    """Add dead letters, and return their IDs."""
     entry_ids: list[str] = []
     for chunk in chunks(entries):
         async with redis.pipeline(transaction=False) as pipe:

@@ -37,7 +37,7 @@ async def test_it_is_what_the_refused_orders_take_at_the_rate_of_the_last_second
 
         clock.now += 4
         await finish(redis, keys, 40)
-        # What others add meanwhile does not hide it.
+        # Entries that others add do not hide it.
         await producer.enqueue([f"more-{number}" for number in range(40)])
 
     assert first == UNKNOWN

@@ -1,6 +1,6 @@
-"""The quota that processes share, on each server: what is leased, to whom, and what becomes of it.
+"""The shared quota on each server, and the lifecycle of its leases.
 
-Time passes by moving what the state says of it, which is times of the server.
+Time passes by moving the server times in the state.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def has_learned(redis: Redis, key: str) -> None:
 
 
 async def passes(redis: Redis, key: str, seconds: int) -> None:
-    """Let what was contributed be older by some seconds."""
+    """Let the contributions be older by some seconds."""
     slots = [f"seconds{slot}" for slot in range(4)]
     noted = [text.decode().split() for text in await redis.hmget(key, slots) if text]
     await redis.hdel(key, *slots)

@@ -127,7 +127,7 @@ async def test_when_redis_clock_is_set_back_the_queues_clock_goes_on_from_its_la
 
 
 async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
-    """What a worker would take in on its next round, without waiting for anybody to become stale."""
+    """The entries that a worker would reclaim in its next round, without waiting for a stale consumer."""
     await sweep(consumer, EVER / 1000)
     found = await consumer.claim_abandoned(10)
     return [*found.released, *found.dead, *await consumer.read(10, NOW)]

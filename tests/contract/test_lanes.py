@@ -326,7 +326,7 @@ async def test_entries_of_both_lanes_that_a_process_does_not_know_are_found(
     assert await one.claim_own(10, [urgent, ordinary]) == []
 
 
-# -- what others have left ----------------------------------------------------------------------------------------
+# -- entries of other consumers ----------------------------------------------------------------------------------------
 
 
 async def test_a_dead_consumers_entries_of_both_lanes_are_claimed_and_it_is_removed_from_both(

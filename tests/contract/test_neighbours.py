@@ -39,12 +39,12 @@ async def add(redis: Redis, keys: Keys, *order_ids: str) -> list[str]:
 
 
 async def left(redis: Redis, keys: Keys) -> list[str]:
-    """What is still in the stream."""
+    """The entries of the stream."""
     return [entry_id.decode() for entry_id, _ in await redis.xrange(keys.stream)]
 
 
 async def read_by_the_other(redis: Redis, keys: Keys, count: int) -> list[str]:
-    """What a second group's reader is given."""
+    """The entries that a reader of a second group receives."""
     reply = await redis.xreadgroup("audit", "auditor", {keys.stream: ">"}, count=count)
     return [entry_id.decode() for _, entries in reply for entry_id, *_ in entries]
 
@@ -94,7 +94,7 @@ async def test_numbers_of_any_length_in_an_id_are_exact(
     assert await left(redis, keys) == [second, "10-1"]
 
 
-# -- what the server can ----------------------------------------------------------------------------------------
+# -- capabilities of the server ----------------------------------------------------------------------------------------
 
 
 async def test_what_a_server_can_is_found_out_without_leaving_a_trace(redis: Redis, kind: Kind, keys: Keys) -> None:

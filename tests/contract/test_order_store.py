@@ -47,7 +47,7 @@ def at(seconds: float) -> datetime:
 
 
 def order_of(order_id: str = "a", *, status: str = "placed", updated: float | None = None, lines: int = 1) -> Order:
-    """An order; times are seconds after `T0`."""
+    """An order. Times are seconds after `T0`."""
     return Order(
         id=order_id,
         status=status,
@@ -63,7 +63,7 @@ def order_of(order_id: str = "a", *, status: str = "placed", updated: float | No
 def row(
     order_id: str = "a", *, status: str = "placed", updated: float | None = None, fetched: float = 0, lines: int = 1
 ) -> OrderRow:
-    """An order's row; times are seconds after `T0`."""
+    """The row of an order. Times are seconds after `T0`."""
     order = order_of(order_id, status=status, updated=updated, lines=lines)
     return OrderRow.of(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
 
@@ -199,7 +199,7 @@ async def test_any_sequence_of_versions_ends_with_the_newest(store: OrderStore, 
     batches = data.draw(st.lists(versions, min_size=1, max_size=5))
     dated = data.draw(st.booleans())
     order_id = f"order-{secrets.token_hex(8)}"
-    # What the order was at a version and a fetch: few contents, so that they come again; always the same for the same two.
+    # The content of an order at a version and a fetch. There are few contents, so that they repeat, and always the same for the same pair.
     content: dict[tuple[int, int], str] = {}
 
     newest = (-1, -1)
@@ -643,7 +643,7 @@ async def test_a_dsn_that_cannot_be_used_is_for_a_person_to_put_right(dsn: str, 
             pass
 
 
-# -- what a statement leaves behind that was not done in time -----------------------------------------------------
+# -- remains of a statement that exceeded its time -----------------------------------------------------
 
 OURS = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -230,7 +230,7 @@ async def test_a_key_is_remembered_for_its_lifetime(
         Producer(redis, queue_name, idempotency_lifetime=59)
 
 
-# -- what an order carries ----------------------------------------------------------------------------------------
+# -- fields of an order ----------------------------------------------------------------------------------------
 
 
 async def test_express_orders_go_to_the_express_lane(redis: Redis, keys: Keys, producer: Producer) -> None:

@@ -49,7 +49,7 @@ async def tables(dsn: str) -> set[str]:
 
 @asynccontextmanager
 async def role(dsn: str) -> AsyncIterator[tuple[str, str]]:
-    """A role that may do nothing but log in; its name, and the DSN with which it does."""
+    """The name and the DSN of a role that may only log in."""
     name = f"role_{secrets.token_hex(6)}"
     parts = urlsplit(dsn)
     async with connected(dsn) as sql:

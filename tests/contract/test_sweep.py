@@ -1,4 +1,4 @@
-"""What has left the pending list without an ack is put back, and only what is settled is ever deleted."""
+"""Entries that left the pending list without an ack are restored, and only settled entries are deleted."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -32,7 +32,7 @@ async def left(redis: Redis, keys: Keys) -> list[str]:
     return [entry_id.decode() for entry_id, _ in await redis.xrange(keys.stream)]
 
 
-# -- what was lost ----------------------------------------------------------------------------------------------
+# -- lost entries ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

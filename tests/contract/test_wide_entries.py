@@ -98,7 +98,7 @@ async def test_a_junk_value_in_the_retry_set_becomes_a_dead_letter_and_stops_no_
     delivered = await one.read(10, NOW)
     assert "sound" in [delivery.order_id for delivery in delivered]
     dead_letters = await redis.xrange(keys.dead)
-    # What is an entry after all, if a wide one, comes back as one.
+    # A wide entry comes back as an entry.
     assert len(dead_letters) + len(delivered) == 2
     for _, letter in dead_letters:
         assert (letter[b"reason"], letter[b"content"]) == (b"invalid_message", packed)

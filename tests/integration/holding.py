@@ -1,4 +1,4 @@
-"""What one process holds and settles, without a worker around it."""
+"""The held and settled deliveries of a process without a worker."""
 
 import asyncio
 from collections.abc import Callable

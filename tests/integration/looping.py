@@ -1,6 +1,6 @@
 """An event loop of a kind under watch, as a process for tests: `python looping.py KIND BLOCK_WARNING`.
 
-It ends when its stdin is closed. What it has to say goes to stdout in lines, its log to stderr as JSON.
+It ends when its stdin is closed. It prints lines to stdout, and logs JSON to stderr.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def say(*words: object) -> None:
 
 
 def holds_the_loop(seconds: float) -> None:
-    """What a library without asyncio does while it waits for its server."""
+    """A library without asyncio that waits for its server."""
     time.sleep(seconds)
 
 

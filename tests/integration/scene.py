@@ -271,7 +271,7 @@ def ids(count: int, prefix: str = "order") -> list[str]:
 
 
 def unguarded(rows: Mapping[str, asyncpg.Record]) -> dict[str, dict[str, Any]]:
-    """The rows without what a later fetch of the same content moves on."""
+    """The rows without the columns that a later fetch of the same content changes."""
     return {
         order_id: {name: value for name, value in row.items() if name not in {"version", "fetched_at"}}
         for order_id, row in rows.items()

@@ -1,4 +1,4 @@
-"""A worker finds what a real API can process at a time, and asks for no more."""
+"""A worker finds the capacity of a real API, and does not exceed it."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The simulated API's capacity: how long requests wait, which are refused, and what a change of it does."""
+"""The capacity of the simulated API, including waiting and rejected requests, and its changes."""
 
 import asyncio
 import time

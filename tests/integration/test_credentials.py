@@ -29,7 +29,7 @@ def oauth2(scene: Scene) -> Mapping[str, object]:
 
 
 async def announce_for(scene: Scene, seconds: float, prefix: str) -> list[str]:
-    """Announce orders steadily; returns which."""
+    """Enqueue orders steadily, and return their IDs."""
     announced: list[str] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:

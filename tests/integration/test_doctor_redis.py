@@ -314,7 +314,7 @@ def test_each_command_that_a_script_sends_is_tried() -> None:
     sent = {f"{name} {second}" if name in {"XGROUP", "XINFO"} else name for name, second in called}
 
     # XNACK has a substitute, and TIME is asked for the clock.
-    # Without INFO, scripts do without; another finding says so.
+    # Without INFO, scripts use a fallback, which another check reports.
     assert sent - {"TIME", "XNACK", "INFO"} <= set(PROBED)
 
 

@@ -57,7 +57,7 @@ async def scripted() -> AsyncIterator[ScriptedServer]:
 
 
 def served(authority: trustme.CA, days: float) -> ssl.SSLContext:
-    """What a server called localhost needs whose certificate expires in so many days."""
+    """The certificate of a server called localhost that expires in this number of days."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     began, ends = NOW - timedelta(days=100), NOW + timedelta(days=days)
     authority.issue_cert("localhost", not_before=began, not_after=ends).configure_cert(context)
@@ -201,7 +201,7 @@ async def test_headers_and_queries_without_a_credential_may_be_unencrypted(set_u
 
 
 async def warnings_of(set_up: SetUp, **settings: object) -> list[str]:
-    """What is warned of about an API on another host, which there is not."""
+    """The warnings about an API on another host, which does not exist."""
     found = await set_up.examined(**{"upstream_url": "http://nowhere.invalid/{order_id}", **settings})
     return [each.what for each in found if each.area is Area.UPSTREAM and each.level is Level.WARNING]
 

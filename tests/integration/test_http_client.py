@@ -1,4 +1,4 @@
-"""The client of the HTTP API: what it sends again, what it believes, and that its key goes nowhere else."""
+"""The client of the HTTP API repeats requests, checks responses, and sends its key only to the API."""
 
 import asyncio
 import gzip
@@ -205,7 +205,7 @@ async def test_the_key_is_presented_and_what_it_may_not_do_is_named(redis_url: s
     assert await queued(redis_url, queue_name) == ["A-1"]
 
 
-# -- what is sent again -----------------------------------------------------------------------------------------------
+# -- repeated requests -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

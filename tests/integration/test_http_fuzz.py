@@ -136,7 +136,7 @@ def assert_refused(name: str, answered: bytes) -> None:
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """What is logged meanwhile; afterwards, logs are as other tests expect them."""
+    """The log events of the block. Afterwards, logs are as other tests expect them."""
     output, root = io.StringIO(), logging.getLogger()
     handlers, level = list(root.handlers), root.level
     with redirect_stderr(output):

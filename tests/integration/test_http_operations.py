@@ -1,4 +1,4 @@
-"""Operations over HTTP: the queue, its consumers, retries and dead letters; changes are counted and audited."""
+"""Operations over HTTP: the queue, its consumers, retries and dead letters. Changes are counted and audited."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

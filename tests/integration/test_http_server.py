@@ -22,7 +22,7 @@ HEAD = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r
 
 
 async def ask(api: Api, *pieces: bytes) -> tuple[int, bytes]:
-    """What is answered to these bytes before the connection ends: the first status, and everything."""
+    """The response to these bytes before the connection ends, as the first status and the whole text."""
     async with api.connection() as (reader, writer):
         for piece in pieces:
             writer.write(piece)

@@ -1,4 +1,4 @@
-"""Real event loops under watch, in processes of their own: which blocks are told, and what is not mistaken for one."""
+"""Real event loops in separate processes report their blocks, and no other delays."""
 
 import subprocess
 import sys
@@ -14,15 +14,15 @@ from heard_process import HeardProcess
 from support import eventually_sync
 
 SCRIPT = Path(__file__).with_name("looping.py")
-# Above what a busy machine makes of a healthy loop.
+# Above the delays of a healthy loop on a busy machine.
 THRESHOLD = 0.4
 
 
 class Looping(HeardProcess):
-    """A process with a loop of a kind, and what it says."""
+    """A process with one kind of loop, and its output."""
 
     def says(self, name: str, times: int = 1, within: float = 20) -> dict[str, Any]:
-        """Wait until it has logged an event so many times; the last of them."""
+        """Wait until it has logged an event this number of times, and return the last one."""
         return eventually_sync(lambda: self.events(name)[times - 1 :], within=within)[0]
 
     def freeze(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ from ingest.lab.upstream import Behaviour, SimulatedApi
 
 pytestmark = pytest.mark.long
 
-# Kinds of outage as the API's behaviour for each request; "refused" is a closed port.
+# Kinds of outage as the behavior of the API for each request. "refused" is a closed port.
 OUTAGES: dict[str, dict[str, object]] = {
     "refused": {},
     "reset": {"down": "reset"},

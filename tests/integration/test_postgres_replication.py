@@ -27,7 +27,7 @@ from ingest.store.orders.order_store import OrderStore
 pytestmark = pytest.mark.long
 
 ORDERS = 1_500
-# What the replica is behind: about a continent away.
+# The delay of the replica, which is about a continent away.
 DELAY = 0.1
 
 
@@ -66,7 +66,7 @@ def pair() -> Iterator[Replicated]:
 
 @pytest.fixture
 async def scene(pair: Replicated, redis_url: str, queue_name: str) -> AsyncIterator[Scene]:
-    """What the test looks at in the database is the replica's."""
+    """The test inspects the database of the replica."""
     behaviour = Behaviour(any_id=True, latency="0.02-0.05")
     async with Scene.open(redis_url, pair.standby.dsn, queue_name, behaviour) as scene:
         yield scene

@@ -92,7 +92,7 @@ async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes
     assert [letter["reason"] for letter in await scene.dead()] == ["not_found"]
 
 
-# -- what is logged -----------------------------------------------------------------------------------------------
+# -- log events -----------------------------------------------------------------------------------------------
 
 
 async def test_an_outage_is_a_few_lines_in_the_log_however_long_it_lasts(scene: Scene, api: FickleApi) -> None:

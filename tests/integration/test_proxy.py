@@ -1,4 +1,4 @@
-"""The proxy of the tests does what it says: else they would test something else."""
+"""The proxy of the tests behaves as documented, so that the tests measure the product."""
 
 import socket
 import threading
@@ -12,7 +12,7 @@ from support import eventually_sync
 
 
 class Echo:
-    """Sends back what it is sent, to each client in a thread of its own."""
+    """Echoes its input to each client in a separate thread."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

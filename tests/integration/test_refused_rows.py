@@ -66,7 +66,7 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 
 
 class Counting(OrderStore):
-    """Counts the statements that were refused, or of which rows were suppressed; remembers all orders that were in one."""
+    """Counts statements that were rejected or whose rows were suppressed, and records their orders."""
 
     refused = 0
     tried: ClassVar[set[str]] = set()

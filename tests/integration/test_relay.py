@@ -324,7 +324,7 @@ async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: S
 async def test_rows_are_relayed_at_once_though_they_cannot_be_counted(shop: Shop) -> None:
     names = [f"A-{number}" for number in range(40)]
     await shop.add(*names)
-    # PostgreSQL cannot tell the age of such a row, and each batch counts what waits.
+    # PostgreSQL cannot determine the age of such a row, and each batch counts the waiting rows.
     await shop.sql.execute("ALTER TABLE order_outbox ALTER created_at TYPE text")
     ticks = itertools.count(step=10)
 
@@ -390,7 +390,7 @@ async def test_rows_for_which_there_was_no_room_are_not_overtaken_by_later_ones(
 
 
 class TakesLong:
-    """Announces; each call takes six seconds by its clock. Notes how many rows the table had before each."""
+    """Enqueues, and each call takes six seconds by its clock. It records the number of rows before each call."""
 
     def __init__(self, producer: Producer, shop: Shop) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""`remap` makes orders of stored documents again; what is newer, or erased, stays."""
+"""`remap` maps stored documents again. Newer and erased orders stay."""
 
 import tracemalloc
 from collections.abc import Callable

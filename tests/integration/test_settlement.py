@@ -1,4 +1,4 @@
-"""Settlement against real servers that refuse, restart and forget: what is stored, acked and dead-lettered, and in which
+"""Settlement on real servers that reject, restart and lose data. The tests check stored, acked and dead-lettered orders, and in which
 order."""
 
 import asyncio

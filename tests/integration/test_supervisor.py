@@ -203,7 +203,7 @@ def test_a_child_that_waits_for_its_restart_is_not_started_after_the_stop(start:
     supervisor.ask()
     supervisor.hear("asked")
 
-    # Its pause is a second; the other child lets the stop take longer than that.
+    # Its pause is a second, and the other child delays the stop for longer.
     asked = time.monotonic()
     eventually_sync(lambda: time.monotonic() - asked > 1.5)
     supervisor.hear_when("hurried", supervisor.ask)

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP, on a real Redis: what is answered, counted and logged, and what reaches the queue and the database."""
+"""Webhooks over HTTP on a real Redis, with their responses, metrics, log events, entries and rows."""
 
 import asyncio
 import json

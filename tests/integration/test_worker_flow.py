@@ -1,4 +1,4 @@
-"""A worker assembled from its real parts, on real servers: what each delivery meets on its way."""
+"""Deliveries in a worker that is assembled from its real parts on real servers."""
 
 import asyncio
 import itertools
@@ -8,7 +8,7 @@ import pytest
 from integration.scene import Scene, assert_right, document, ids
 from redelivery import delivered, refs
 
-# -- what is held, and for how long ---------------------------------------------------------------------------
+# -- held deliveries ---------------------------------------------------------------------------
 
 
 async def test_a_cancelled_call_of_the_queue_is_cancelled_at_whatever_moment(scene: Scene) -> None:
@@ -64,7 +64,7 @@ async def test_a_worker_stops_at_whatever_moment_it_is_asked(scene: Scene) -> No
     assert await scene.stored() + (state.depth or 0) == 40
 
 
-# -- what each fault gets -------------------------------------------------------------------------------------
+# -- faults -------------------------------------------------------------------------------------
 
 
 async def test_a_transient_fault_goes_to_the_retry_set_and_ends_stored(scene: Scene) -> None:
@@ -133,7 +133,7 @@ async def test_an_entry_whose_id_is_beyond_all_dates_is_stored_and_so_are_those_
     assert sorted(await scene.rows()) == ["X", "Y", "Z"]
 
 
-# -- what is stored -------------------------------------------------------------------------------------------
+# -- stored orders -------------------------------------------------------------------------------------------
 
 
 OLD = document("X", status="placed", updated_at="2026-01-01T00:00:00Z")

@@ -34,7 +34,7 @@ class Command:
 
 @dataclass
 class Transcript:
-    """What the operator has done in one situation.
+    """The steps of the operator in one situation.
 
     Attributes:
         began: when the fault began.
@@ -57,7 +57,7 @@ class Transcript:
 
 
 class Operator:
-    """Runs commands, and reads what they print.
+    """Runs commands, and reads their output.
 
     Args:
         environment: the settings of the deployment.
@@ -69,7 +69,7 @@ class Operator:
         self.transcript = Transcript(title)
 
     async def run(self, *arguments: str, code: int | None = 0, stdin: str = "") -> str:
-        """Run a command that must end with this code, or with any for None. Return what it prints."""
+        """Run a command that must end with this code, or with any for None. Return its output."""
         started = time.monotonic()
         done = await asyncio.to_thread(
             self._cli.run, *arguments, stdin=stdin, env={**self._environment, "COLUMNS": "100"}, timeout=300
@@ -97,7 +97,7 @@ class Operator:
 
     @contextmanager
     def other_tool(self, line: str) -> Iterator[None]:
-        """Record what the operator does with something other than `ingest`, such as a text editor or psql."""
+        """Record a step without `ingest`, such as a text editor or psql."""
         started = time.monotonic()
         yield
         self.transcript.commands.append(Command(line, time.monotonic() - started, ""))

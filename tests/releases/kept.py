@@ -25,7 +25,7 @@ def last_migration() -> int:
 
 
 def unpack(folder: Path) -> dict[str, str]:
-    """Unpack the release; return the variables with which `python -m ingest` runs it instead of the checkout."""
+    """Unpack the release, and return the variables with which `python -m ingest` runs it instead of the checkout."""
     with tarfile.open(archive()) as kept:
         # Python 3.11.4 and later.
         kept.extraction_filter = getattr(tarfile, "data_filter", None)

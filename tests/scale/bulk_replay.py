@@ -1,4 +1,4 @@
-"""Replays all dead letters by the command, kills it, resumes its job, and counts what has become of each dead letter."""
+"""Replays all dead letters by the command, kills it, resumes its job, and counts the outcome of each dead letter."""
 
 import asyncio
 import json

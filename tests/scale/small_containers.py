@@ -28,7 +28,7 @@ class Clients:
     """Connections that each announce one order after the other.
 
     Attributes:
-        accepted: what was answered with 202.
+        accepted: orders with the response 202.
     """
 
     def __init__(self, port: int, connections: int, rate: float) -> None:
@@ -59,7 +59,7 @@ class Clients:
 
 
 class Watched:
-    """What the groups use during a phase.
+    """The usage of the groups during a phase.
 
     Attributes:
         cpu: processors that each has used, on average.

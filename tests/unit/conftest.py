@@ -1,4 +1,4 @@
-"""Lets the coverage gate trace only what it measures, which takes twice the processor time of a test."""
+"""Lets the coverage gate trace only the measured packages, which takes twice the processor time of a test."""
 
 import os
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ def order_names(count: int) -> list[str]:
 
 
 class NotingQueue(MemoryQueue):
-    """Keeps what it was asked to ack."""
+    """Records the acked deliveries."""
 
     def __init__(self, group: MemoryGroup, *, keeps_results: bool) -> None:
         super().__init__(group, "one", keeps_results=keeps_results)

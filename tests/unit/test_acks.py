@@ -7,7 +7,7 @@ from fakes.virtual_time import now, some_turns, until, virtual_time
 from fakes.workers import Workplace
 from unit.settling import order_names, settling
 
-# What an ack may wait, and a little more.
+# The longest wait of an ack, and a little more.
 SOON = 0.026
 
 

@@ -1,4 +1,4 @@
-"""The adaptive limit finds what an external API can process, and follows it when it changes."""
+"""The adaptive limit finds the capacity of an external API, and follows its changes."""
 
 import pytest
 from fakes.workers import gauge
@@ -233,7 +233,7 @@ def test_the_lower_of_both_limits_holds() -> None:
     for _ in range(50):
         pace.record_success()
 
-    assert pace.requests == 16, "four fifths of what was in flight, not of what was set"
+    assert pace.requests == 16, "80 % of the requests in flight, not of the setting"
 
 
 def test_an_outage_restarts_both() -> None:

@@ -1,4 +1,4 @@
-"""The rate limit of an API key: what it admits, what it tells, and that processes share it."""
+"""The rate limit of an API key admits requests, reports its rest, and is shared by processes."""
 
 import subprocess
 import sys

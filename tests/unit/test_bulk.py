@@ -1,4 +1,4 @@
-"""Bulk requests: which orders travel together, and what each of them gets."""
+"""Bulk requests combine orders, and each order receives its own result."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -337,7 +337,7 @@ async def test_no_more_requests_are_in_flight_than_the_limit_allows_now() -> Non
     assert now() - before == 3.0
 
 
-# -- what each of them gets ---------------------------------------------------------------------------------------
+# -- results of each order ---------------------------------------------------------------------------------------
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""The answer to a bulk request is divided into documents, byte for byte; what is wrong with it is said without its values."""
+"""The response to a bulk request is divided into documents byte for byte. Errors do not contain its values."""
 
 import sys
 import tracemalloc

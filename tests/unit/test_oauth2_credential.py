@@ -18,7 +18,7 @@ class Server:
     Attributes:
         now: monotonic seconds.
         requests: requests for tokens so far.
-        answers: requests are answered; else they hang.
+        answers: whether requests receive a response, or hang.
         failure: why there is no token, if there is none.
     """
 

@@ -234,7 +234,7 @@ def test_arbitrary_json_is_not_an_order(value: Any) -> None:
 
 
 def survives(body: bytes) -> Order | None:
-    """Decode; whatever is accepted can be stored."""
+    """Decode a document. An accepted document can be stored."""
     try:
         order = decode_order(body, "a")
     except InvalidDocument:

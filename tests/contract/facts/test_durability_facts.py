@@ -18,7 +18,7 @@ GROUP = "ingest"
 KNOW_WAITAOF = [kind for kind in KINDS if kind.product == "valkey" or kind.is_redis_since(7, 2)]
 
 
-# -- what is confirmed --------------------------------------------------------------------------------------------
+# -- confirmed writes --------------------------------------------------------------------------------------------
 
 
 async def test_a_failover_can_lose_an_entry_whose_xadd_was_answered(kind: Kind) -> None:
@@ -90,7 +90,7 @@ async def test_a_group_made_again_at_the_end_skips_what_was_added_meanwhile_and_
     assert [fields[b"order_id"] for _, entries in read for _, fields in entries] == seen
 
 
-# -- what is left to do at zero replicas --------------------------------------------------------------------------
+# -- without replicas --------------------------------------------------------------------------
 
 
 async def test_the_lag_does_not_see_pending_released_or_scheduled_work_and_the_monitor_does(

@@ -1,4 +1,4 @@
-"""What the servers do with claims, acks and removed consumers that the scripts of the queue rely on."""
+"""The behavior of the servers with claims, acks and removed consumers, on which the scripts of the queue rely."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the suites of the queue's ports ask of an implementation, beside its consumers: to look at the group, and to let time pass."""
+"""The requirements of the suites on an implementation besides its consumers, which are to inspect the group and to let time pass."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -42,7 +42,7 @@ class GroupUnderTest(Protocol):
     async def exists(self, entry: EntryRef) -> bool: ...
     async def members(self) -> set[str]: ...
     async def outages(self) -> dict[str, Outage]:
-        """What each consumer has reported."""
+        """The reports of each consumer."""
 
     async def lose(self, entry: EntryRef) -> None:
         """Lose an entry with its pending record."""
@@ -54,7 +54,7 @@ class GroupUnderTest(Protocol):
         """Delete an entry, as a producer does that limits a stream's length."""
 
     async def drop_consumer(self, name: str) -> None:
-        """Remove a consumer by hand, with the pending records of what it holds."""
+        """Remove a consumer by hand, with the pending records of its entries."""
 
     async def age(self, entries: Sequence[EntryRef], seconds: float) -> None:
         """Let the leases of entries not have been renewed for so long."""
@@ -150,7 +150,7 @@ class MemoryGroupUnderTest:
 
 
 class RedisGroupUnderTest:
-    """The real one; time passes by moving what the server has noted."""
+    """The real implementation, whose time passes by moving the records of the server."""
 
     def __init__(self, redis: Redis, url: str, queue: str, stack: AsyncExitStack) -> None:
         self._redis = redis

@@ -1,4 +1,4 @@
-"""What is promised of orders that were erased, of each implementation: no retry, no dead letter, and nothing that remains."""
+"""The promises about erased orders for each implementation: no retry, no dead letter, and no remains."""
 
 import pytest
 from contract.ports.groups import NOW, GroupUnderTest

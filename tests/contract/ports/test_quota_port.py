@@ -145,7 +145,7 @@ async def test_over_all_processes_no_more_than_the_quota_is_ever_held(quota: Quo
     wants = [(0, 50), (1, 50), (2, 3), (3, 50), (0, 1), (1, 50), (3, 50), (2, 20), (0, 40), (1, 2), (3, 9), (2, 50)] * 4
 
     for index, want in wants:
-        # What is in flight stays until the next call.
+        # Requests in flight stay until the next call.
         held[index] = max(await ask(members[index], want, held[index]), held[index])
         assert sum(held) <= 10
         held[index] = min(held[index], want)

@@ -61,7 +61,7 @@ async def test_a_response_before_the_request_is_no_document(kind: Kind) -> None:
             *(transport.send(f"http://127.0.0.1:{port}/", {}) for _ in range(20)), return_exceptions=True
         )
 
-    # What has arrived by the time of the request ends the connection; what arrives later looks like a response.
+    # Bytes before the request end the connection. Later bytes look like a response.
     assert {type(outcome) for outcome in outcomes} <= {NoResponse, bytes}
 
 

@@ -48,7 +48,7 @@ BROKEN = {
     "only an interim response": http(b"", status="100 Continue"),
     "the status is no number": http(b"{}", "Content-Length: 2", status="abc"),
 }
-# What the strict client refuses as well; others take the document that they find.
+# The strict client rejects these responses as well. Others accept the document.
 AMBIGUOUS = {
     "bytes after the end": http(b"{}{}", "Content-Length: 2"),
     "a second response": http(b"{}", "Content-Length: 2") * 2,
@@ -107,7 +107,7 @@ TOLERATED = {
     "no coding by another name": http(b"{}", "Content-Encoding: none", "X-Request-ID: 7", "Content-Length: 2"),
 }
 
-# What is whole by HTTP, and cannot be decompressed.
+# Complete by HTTP, but not decompressible.
 UNREADABLE = {
     "an unknown content coding": http(b"{}", "Content-Encoding: br", "Content-Length: 2"),
     "compressed, and broken off": http(GZIPPED[:-9], "Content-Encoding: gzip", f"Content-Length: {len(GZIPPED) - 9}"),

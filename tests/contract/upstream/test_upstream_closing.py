@@ -1,4 +1,4 @@
-"""Cancelling and closing: what is given up leaves nothing behind."""
+"""Cancelled and closed requests leave no remains."""
 
 import asyncio
 import gc
@@ -105,7 +105,7 @@ async def test_requests_leave_nothing_behind_however_they_end(
         for _ in range(15):
             await wave()
 
-        # Connections that are just being closed come and go; a single thing kept of each request would be 300.
+        # Connections that are being closed come and go. A single object per request would result in 300.
         await eventually(lambda: at_most(held + 150, objects_of_the_clients))
     await eventually(lambda: at_most(before, open_files))
 

@@ -1,4 +1,4 @@
-"""Where redirects lead, and what is said of an answer that is no document."""
+"""Targets of redirects, and errors for responses without a document."""
 
 import ssl
 from asyncio import StreamReader, StreamWriter

@@ -1,4 +1,4 @@
-"""How long the client waits, for what, and what it says of the API when it has waited in vain."""
+"""Timeouts of the client, and their errors."""
 
 import asyncio
 import socket
