@@ -14,7 +14,7 @@ class HeardProcess:
 
     Attributes:
         process: it, with its output as text.
-        log: what it has logged to standard error. A line that is no event has the name "".
+        log: the lines of its standard error. A line that is no event has the name "".
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

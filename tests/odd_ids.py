@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-# What has a meaning somewhere on the way: in URLs, JSON, CSV, shells, Redis' keys and patterns, Lua, SQL, markup and terminals.
+# Characters with a meaning in URLs, JSON, CSV, shells, Redis' keys and patterns, Lua, SQL, markup and terminals.
 ODD_IDS = (
     "SO/2026/12",
     "#1001",

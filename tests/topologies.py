@@ -42,7 +42,7 @@ BEYOND_ONE = [Place(KINDS[0], "sentinel"), *(Place(kind, "cluster") for kind in 
 
 
 class SharedServers:
-    """Servers for tests that leave them as they are, which are started when they are first asked for."""
+    """Shared servers for tests that do not change them, started at the first use."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self._stack = stack

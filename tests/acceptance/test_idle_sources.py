@@ -1,4 +1,4 @@
-"""Many idle sources in one process cost Redis hardly more than one, and their orders survive the process like those of one."""
+"""Many idle sources in one process cost Redis hardly more than one, and their orders survive the process like the orders of one."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""The steps of docs/connect/several-shops.md lead to the orders of three shops that are told apart in SQL."""
+"""The steps of docs/connect/several-shops.md lead to separate orders of three shops in SQL."""
 
 import re
 import shlex

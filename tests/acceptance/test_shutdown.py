@@ -1,4 +1,4 @@
-"""The real `ingest worker` asked to stop while a server is unavailable or frozen: it stops in time and loses nothing."""
+"""The real `ingest worker` stops in time while a server is unavailable or frozen, and loses no order."""
 
 import asyncio
 import os

@@ -73,7 +73,7 @@ async def test_a_stop_finishes_the_orders_in_flight_and_leaves_the_rest_to_other
     state = await scene.state()
     assert (state.pending, state.consumers) == (0, 0), "nothing is held, and nobody stays behind"
     stored = await nothing_lost(scene)
-    assert scene.api.stats().requests == len(stored), "what had been asked for was worth finishing"
+    assert scene.api.stats().requests == len(stored), "requested orders were worth finishing"
     assert 20 <= len(stored) < len(ORDERS)
     before = await scene.rows()
     scene.api.behave(latency="0")

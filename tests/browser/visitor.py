@@ -56,7 +56,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 class Visitor:
-    """One person with a browser of their own: cookies, viewport and theme.
+    """One visitor with a separate browser context (cookies, viewport, theme).
 
     Attributes:
         page: the current page, for everything that has no method here.

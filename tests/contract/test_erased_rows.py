@@ -1,4 +1,4 @@
-"""Rows are erased from a real database for good, or it is said that they are not."""
+"""Rows are erased from a real database for good, or an error is raised."""
 
 import asyncio
 from collections.abc import AsyncIterator

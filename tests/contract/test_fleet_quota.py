@@ -28,7 +28,7 @@ def key(queue_name: str) -> str:
 
 @pytest.fixture
 async def join(redis_url: str, queue_name: str) -> AsyncIterator[Join]:
-    """Open clients of the test's quota, each as a process of its own."""
+    """Open clients of the quota, each as a separate process."""
     async with AsyncExitStack() as stack:
 
         async def client(rate: float = 0.0, concurrency: int = 0, burst: int = 1) -> FleetQuotaClient:
@@ -39,7 +39,7 @@ async def join(redis_url: str, queue_name: str) -> AsyncIterator[Join]:
 
 
 async def has_learned(redis: Redis, key: str) -> None:
-    """Let the time be over in which the server learns what processes hold."""
+    """End the time in which the server collects the leases of the processes."""
     await redis.hset(key, mapping={"created": 1, "learning": 1})
 
 

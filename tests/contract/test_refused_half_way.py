@@ -1,4 +1,4 @@
-"""A move that is refused half-way leaves the order in two places rather than in none: the new place is written first.
+"""A move that fails half-way leaves the order in two places rather than in none, because the new place is written first.
 
 Each command that a move is made of is forbidden in turn, so that the script ends there.
 """
@@ -50,7 +50,7 @@ async def lose(consumer: Consumer, delivery: Delivery) -> None:
 
 
 Step = Callable[[Consumer, Delivery], Awaitable[object]]
-# What comes before, the move, and the commands that it writes with.
+# The steps before, the move, and its write commands.
 MOVES: dict[str, tuple[Step, Step, list[str]]] = {
     "to the retry set": (nothing, retry_later, ["hset", "zadd", "xack", "xdel", "set"]),
     "to the dead letters": (nothing, dead_letter, ["xadd", "xack", "xdel", "set"]),

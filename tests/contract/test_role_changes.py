@@ -1,4 +1,4 @@
-"""A failover that moves only new connections: whoever is refused leaves the server that refuses, and finds the new one."""
+"""A failover that moves only new connections. A rejected client leaves the server, and finds the new one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

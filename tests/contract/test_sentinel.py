@@ -1,4 +1,4 @@
-"""A Redis that Sentinels watch: clients find the primary, and go on at the replica that the Sentinels promote."""
+"""Clients of a Redis with Sentinels find the primary, and continue at the promoted replica."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What PostgreSQL, and asyncpg in its name, say of a failure is told in words that name the cause."""
+"""Failures that PostgreSQL and asyncpg report are translated to texts that name the cause."""
 
 import re
 from asyncio import StreamReader, StreamWriter
@@ -67,7 +67,7 @@ async def test_what_an_earlier_connection_met_is_not_told_of_a_later_one(dsn: st
             with translated():
                 await other.execute("SELECT pg_cancel_backend(pg_backend_pid())")
         except StoreUnavailable:
-            # As in a retry: what it raises has the first failure as its context.
+            # As in a retry, whose error has the first failure as its context.
             with pytest.raises(StoreUnavailable, match=r"^the connection was closed$"), translated():
                 await connection.fetch("SELECT 1")
 

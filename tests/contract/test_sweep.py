@@ -206,7 +206,7 @@ async def test_a_group_that_was_set_back_is_swept_up_to_where_it_is_now(
     await redis.xclaim(keys.stream, GROUP, "gone", 0, held[110:], justid=True)
     await redis.xgroup_delconsumer(keys.stream, GROUP, "gone")
 
-    assert await sweep(two, LEASE) == 10, "what is after the group's position is read again"
+    assert await sweep(two, LEASE) == 10, "entries after the position of the group are read again"
     assert ids(await one.read(MOST, NOW))[-30:] == held[120:]
 
 

@@ -95,7 +95,7 @@ def _program() -> Any:
 
 
 def problem_of(arguments: list[str], *, complete: bool = True) -> str | None:
-    """What the command line has against these arguments, or None.
+    """The error of the command line for these arguments, or None.
 
     Args:
         arguments: after the word `ingest`.

@@ -140,7 +140,7 @@ class Stage:
     def execute(self, script: Sequence[str]) -> None:
         """Run a script of bash, and fail with the block that has failed.
 
-        Before each block, the script calls `at BLOCK PORT…`, which returns when the workers have processed what is queued, and
+        Before each block, the script calls `at BLOCK PORT…`, which returns when the workers have processed the queue, and
         the servers that the block before it has started listen at these ports. Readers take longer from one block to the next.
         """
         file = self.folder.parent / "script.sh"

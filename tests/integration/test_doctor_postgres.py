@@ -1,4 +1,4 @@
-"""`ingest doctor` names each fault of a PostgreSQL, on a real one that has it."""
+"""`ingest doctor` reports each error of a real PostgreSQL."""
 
 import asyncio
 import re

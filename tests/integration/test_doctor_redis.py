@@ -1,4 +1,4 @@
-"""`ingest doctor` names each fault of a Redis, on a real one that has it."""
+"""`ingest doctor` reports each error of a real Redis."""
 
 import asyncio
 import re

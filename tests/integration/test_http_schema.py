@@ -1,4 +1,4 @@
-"""The HTTP API does what its OpenAPI document says, for requests that schemathesis makes of the document."""
+"""The HTTP API agrees with its OpenAPI document for requests that schemathesis generates from it."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ def _ndjson(_: object, value: object) -> bytes:
 
 @pytest.fixture(scope="module")
 def api_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An API in a thread of its own, on real servers: schemathesis sends requests without an event loop."""
+    """An API in a separate thread on real servers, because schemathesis sends requests without an event loop."""
     servers = request.getfixturevalue("servers")
     started: Future[str] = Future()
     stop = asyncio.Event()

@@ -234,7 +234,7 @@ async def test_without_redis_the_page_still_shows_what_the_workers_counted(
             page = await metrics.page()
 
             assert page.value("ingest_orders_total", outcome="stored") == 10
-            assert not (QUEUE | LANES) & page.families.keys(), "what is unknown is absent, not stale"
+            assert not (QUEUE | LANES) & page.families.keys(), "an unknown value is absent, not stale"
             await asyncio.to_thread(own.start)
 
             async def back() -> bool:

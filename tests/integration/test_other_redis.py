@@ -1,4 +1,4 @@
-"""Redis changes its role, or another program answers at its port, while workers and producers are at work: they go on."""
+"""Workers and producers continue when Redis changes its role, or another program responds at its port."""
 
 import asyncio
 from collections.abc import AsyncIterator

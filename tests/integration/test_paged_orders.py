@@ -1,4 +1,4 @@
-"""Orders whose lines take requests of their own, on real servers: stored whole, or not at all."""
+"""Orders whose lines require separate requests, on real servers, are stored completely or not at all."""
 
 from collections.abc import AsyncIterator
 from decimal import Decimal

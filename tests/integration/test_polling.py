@@ -1,4 +1,4 @@
-"""Orders that nobody announces are found in the shop's list."""
+"""Orders without an announcement are found in the list of the shop."""
 
 import asyncio
 from collections.abc import AsyncIterator

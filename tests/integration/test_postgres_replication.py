@@ -1,4 +1,4 @@
-"""The primary of PostgreSQL dies under load and its replica takes over: workers go on by a DSN with both hosts.
+"""Workers with a DSN of both hosts continue when the primary of PostgreSQL dies and its replica is promoted.
 
 Nothing is lost with synchronous replication. With asynchronous replication, orders are lost that were acked because their commit
 was confirmed, and had not reached the replica: `ingest reconcile` names them.

@@ -1,4 +1,4 @@
-"""PostgreSQL refuses rows: a row is blamed only with evidence, the table is waited for, and neither stops the line."""
+"""PostgreSQL rejects rows. A row is at fault only with evidence, and other orders continue."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar
@@ -15,7 +15,7 @@ from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
 
 ORDERS = ids(100)
-# What somebody may do to the table so that it takes no row any more, and how it is put right.
+# Changes of the table that reject every row, and their repair.
 BROKEN = {
     "a trigger without an error code": (
         "CREATE TRIGGER raises BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION raise_plainly()",

@@ -1,4 +1,4 @@
-"""An external API whose statuses say little: rules give its responses a meaning, and without rules evidence decides."""
+"""An external API with ambiguous statuses. Rules define the meaning of its responses, and without rules evidence decides."""
 
 import json
 import os

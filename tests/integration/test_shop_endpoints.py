@@ -1,4 +1,4 @@
-"""Shops as the simulated API serves them beyond single orders: lists, the rate limit told in a shop's way, and orders by POST."""
+"""Simulated shops beyond single orders, with lists, the rate limit in the form of the shop, and orders by POST."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

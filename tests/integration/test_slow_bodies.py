@@ -1,4 +1,4 @@
-"""Bodies that come slowly, or never end, keep nobody else's from being received."""
+"""Slow and endless bodies do not delay other requests."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A worker with a user's own function: its orders are stored, split, skipped or dead-lettered as the function says."""
+"""A worker with a function of the user stores, splits, skips or dead-letters orders by its result."""
 
 import pytest
 from integration.scene import Scene, document

@@ -67,7 +67,7 @@ class Claims(Machine):
         there = [entry_id for entry_id in left if entry_id not in self.deleted]
         # Of one lane at a time, the express lane first.
         there = [entry_id for entry_id in there if lane_of(entry_id) == lane_of(there[0])]
-        # Of what was deleted it only clears the records away, each in the place of one that it could have claimed.
+        # Of deleted entries it only removes the records, each instead of an entry that it could have claimed.
         assert entry_ids == there[: len(entry_ids)]
         assert len(entry_ids) == min(count, len(there)) or (self.deleted & set(left) and entry_ids) or not there
         for delivery in taken:

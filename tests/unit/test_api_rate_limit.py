@@ -120,7 +120,7 @@ def test_keys_have_buckets_of_their_own_however_many_there_are() -> None:
     assert not any(buckets[one.digest].take(LATE).is_admitted for one in keys)
 
 
-# A process of its own: the test process has threads, and a fork would take them half along.
+# A separate process, because the test process has threads, which do not survive a fork.
 FORKING = """
 import os, signal, sys
 from ingest.api.admission.rate_limit import SharedBuckets

@@ -1,4 +1,4 @@
-"""The dashboards are what their code makes of them, and they and Prometheus' rules ask for what the service shows."""
+"""The dashboards equal the output of their code, and they and the rules of Prometheus query existing metrics."""
 
 import re
 import shutil

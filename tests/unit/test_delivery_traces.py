@@ -1,4 +1,4 @@
-"""The traces of deliveries, with a tracing that only notes what it is given."""
+"""The traces of deliveries, with a tracing that only records its input."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The reference pages say what the code does, and links lead to pages that exist."""
+"""The reference pages agree with the code, and links lead to existing pages."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What `ingest doctor` finds in settings that are valid one by one, and of what this machine offers."""
+"""What `ingest doctor` finds in settings that are valid one by one, and in the resources of this machine."""
 
 from typing import Any
 

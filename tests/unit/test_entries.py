@@ -1,4 +1,4 @@
-"""Between a stream entry and a delivery: what a foreign producer wrote wrong is read as not given."""
+"""Between a stream entry and a delivery, invalid fields of a foreign producer are read as missing."""
 
 from datetime import UTC, datetime
 

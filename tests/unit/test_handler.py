@@ -45,7 +45,7 @@ DELIVERY = Delivery(
 
 @dataclass
 class Answering:
-    """An external API that gives one answer, and records what it is asked for."""
+    """An external API that sends one response, and records the requests."""
 
     answer: bytes | BaseException
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The table of the deliveries that a process holds: leases, and what other processes have claimed."""
+"""The table of the deliveries of a process, with leases and deliveries that other processes have claimed."""
 
 import asyncio
 

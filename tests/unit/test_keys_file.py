@@ -1,4 +1,4 @@
-"""The file of API keys: what a person wrote is understood or refused by its line, and changes replace the whole file."""
+"""The file of API keys. A manual line is accepted or rejected with its number, and changes replace the whole file."""
 
 import os
 import stat

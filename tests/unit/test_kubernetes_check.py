@@ -1,4 +1,4 @@
-"""The check of deploy/kubernetes finds what an API server would refuse, or silently drop."""
+"""The check of deploy/kubernetes finds everything that an API server would reject or silently drop."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What each key of a mapping file does to a value."""
+"""The effect of each key of a mapping file on a value."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone

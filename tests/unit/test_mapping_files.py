@@ -39,7 +39,7 @@ note = "note"
 
 
 def refused(tmp_path: Path, old: str, new: str) -> str:
-    """What is said of the sound file with a change."""
+    """The error for the valid file with a change."""
     assert old in SOUND
     file = tmp_path / "shop.toml"
     file.write_text(SOUND.replace(old, new, 1))

@@ -172,7 +172,7 @@ def test_the_fewest_tables_that_make_up_the_total_are_added(total: str, skus: st
         ([("8.40", 8.4, 1)] * 3, "25.21", "0.01"),
         ([("0.13", 0.0420168067226891, 3)] * 9, "1.13", None),
         ([("0.13", 0.0420168067226891, 3)] * 9, "1.14", "0.01"),
-        # Half a unit more than what was rounded is no rounding.
+        # Half a unit more than the rounded value is no rounding.
         ([("10.00", 10.0, 1)], "10.01", "0.01"),
         ([("10.00", None, 1)], "10.01", "0.01"),
         # The price with tax, which rounding does not explain.

@@ -1,4 +1,4 @@
-"""What a URL, or a text with URLs in it, shows: never what may be secret."""
+"""A URL, or a text with URLs, never shows secrets."""
 
 import pytest
 

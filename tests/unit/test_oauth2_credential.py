@@ -1,4 +1,4 @@
-"""An access token: who waits for another one when the API refuses it, and how often one is requested."""
+"""An access token that the API rejects is renewed once for all waiting requests."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Order documents: what is valid is kept exactly, and all else is `InvalidDocument`, never another error."""
+"""Valid order documents are kept exactly, and all others are `InvalidDocument`, never another error."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Orders whose lists take requests of their own: complete, or a fault."""
+"""Orders whose lists require separate requests are complete, or a fault."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What is said of a server to which no connection can be made."""
+"""The error for a server that cannot be reached."""
 
 import errno
 

@@ -24,7 +24,7 @@ REQUESTED = 92.0
 
 
 class Shop:
-    """An API with a bucket of points, which takes the requested cost, and gives back what a request did not use."""
+    """An API with a bucket of points, which takes the requested cost, and gives back the unused part of a request."""
 
     def __init__(self, rate: float, *, size: float = 0.0, usual: tuple[float, float] = (10.0, 60.0)) -> None:
         self.rate, self.size = rate, size or 20 * rate

@@ -1,4 +1,4 @@
-"""What the processes of every long-running command share."""
+"""The common parts of all long-running commands."""
 
 import pytest
 

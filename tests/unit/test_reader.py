@@ -1,4 +1,4 @@
-"""What the reader reads from where, on a queue that the test writes down: no server is needed to see which calls it makes."""
+"""The calls of the reader on a queue in memory."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -83,7 +83,7 @@ class Unsettled(Source):
 
 
 class Releasing(Source):
-    """A queue that hands out again what was released, before the reply to the release has come.
+    """A queue that delivers released entries again before the reply to the release.
 
     Attributes:
         has_released: whether the release was made.

@@ -1,4 +1,4 @@
-"""What an answer of the external API means: the table of faults, and Retry-After."""
+"""The meaning of a response of the external API, which is the table of faults, and Retry-After."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

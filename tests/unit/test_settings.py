@@ -1,4 +1,4 @@
-"""Settings: where they come from, what goes before what, and how a mistake is told."""
+"""The sources of settings, their precedence, and the errors."""
 
 import json
 import os

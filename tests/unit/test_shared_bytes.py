@@ -7,7 +7,7 @@ import pytest
 
 from ingest.process.shared_bytes import SharedBytes
 
-# A process of its own: the test process has threads, which a fork would not take along.
+# A separate process, because the test process has threads, which do not survive a fork.
 FORKING = """
 import os
 from ingest.process.shared_bytes import SharedBytes

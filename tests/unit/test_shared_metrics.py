@@ -27,7 +27,7 @@ OF_SOURCES = (EVENTS, STORED, OPEN, WAITS)
 
 
 def shown(shared_metrics: SharedMetrics) -> dict[tuple[str, tuple[str, ...]], float]:
-    """What a scrape says: samples by name and label values, in the order of the labels' names."""
+    """The samples of a scrape by name and label values, in the order of the label names."""
     registry = CollectorRegistry()
     registry.register(SharedMetricsCollector(shared_metrics))
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -210,7 +210,7 @@ def test_fifty_sources_in_four_processes_take_less_than_a_megabyte() -> None:
     assert 4 * 50 * cells * 8 < 1024 * 1024
 
 
-# A process of its own: the test process has threads, and a fork would take them half along.
+# A separate process, because the test process has threads, which do not survive a fork.
 FORKING = """
 import json, os, signal
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec

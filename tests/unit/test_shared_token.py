@@ -1,4 +1,4 @@
-"""A refresh token that changes with each use: who refreshes, what is stored when, and what happens to a response that cannot be stored."""
+"""A refresh token that changes with each use, with its refreshes, its writes, and responses that cannot be stored."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""What a producer sends of its orders: checked before anything is sent, and divided the same way each time."""
+"""Orders of a producer are checked before they are sent, and divided in the same way each time."""
 
 from typing import Any
 

@@ -41,7 +41,7 @@ async def failure_of(function: Function) -> str:
     return str(failed.value)
 
 
-# -- what it may return -----------------------------------------------------------------------------------------
+# -- accepted results -----------------------------------------------------------------------------------------
 
 
 async def test_the_function_gets_the_order_and_its_raw_document() -> None:
@@ -101,7 +101,7 @@ async def test_many_orders_that_are_large_together_are_checked_in_a_thread() -> 
     assert [thread.name for thread in threading.enumerate() if thread not in before] == ["asyncio_0"]
 
 
-# -- what is refused --------------------------------------------------------------------------------------------
+# -- rejected results --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

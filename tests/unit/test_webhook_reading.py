@@ -1,4 +1,4 @@
-"""What a signed webhook announces: which events are orders, the ID, the document, and the ID of the delivery."""
+"""The orders of a signed webhook, with the event, the ID, the document, and the ID of the delivery."""
 
 import json
 from datetime import UTC, datetime

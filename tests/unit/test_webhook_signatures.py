@@ -1,4 +1,4 @@
-"""Which requests are of whom they say: published examples, made ones, and what an attacker would try."""
+"""Authentic requests, in published and generated examples, and attacks."""
 
 import base64
 from pathlib import Path
@@ -157,7 +157,7 @@ def test_a_signature_by_ed25519_is_checked_with_the_public_key(tmp_path: Path) -
 
 
 def test_the_public_key_is_no_shared_secret(tmp_path: Path) -> None:
-    # Who knows the public key, which is no secret, must not be able to sign with it.
+    # The public key must not be sufficient to sign.
     secret = public_secret(Ed25519PrivateKey.generate())
     source = made.webhook(tmp_path, STANDARD, secret)
 

@@ -1,4 +1,4 @@
-"""What the processes of `ingest worker` import: each module costs start-up time and memory, in processes that run for months."""
+"""What the processes of `ingest worker` import, because each module costs start-up time and memory."""
 
 import subprocess
 import sys

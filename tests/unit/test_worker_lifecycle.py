@@ -166,7 +166,7 @@ async def test_a_bug_met_by_a_delivery_of_a_lost_reply_stops_no_others_either() 
     assert [(dead.order_id, dead.reason) for dead in place.group.dead] == [("bug", DeadReason.MAX_DELIVERIES)]
 
 
-# -- what others leave ------------------------------------------------------------------------------------------
+# -- entries of other processes ------------------------------------------------------------------------------------------
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""Servers that break a connection's order: bytes that nobody asked for, errors with a body, ends at the wrong time."""
+"""Servers that violate the order of a connection by unrequested bytes, errors with a body, or an end at the wrong time."""
 
 import asyncio
 import socket

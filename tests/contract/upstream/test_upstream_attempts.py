@@ -1,4 +1,4 @@
-"""Every HTTP request is reported as an attempt of its own: its start, and the one end that it has."""
+"""Every HTTP request is reported as a separate attempt with its start and its end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
