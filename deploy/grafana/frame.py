@@ -1,4 +1,4 @@
-"""What the dashboards have in common: their frame, their variables, and the alerts that are marked on all graphs."""
+"""The common frame of the dashboards, with variables, and with alerts marked on all graphs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from look import BAD, DATASOURCE, Panel
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Panels under a heading; together they fill rows of 24 columns."""
+    """Panels under a heading, which fill rows of 24 columns."""
 
     title: str
     panels: Sequence[Panel]
@@ -20,7 +20,7 @@ class _Alerts(models.AnnotationQuery):
     """Marks the times at which alerts were firing. The SDK has no type for annotations of Prometheus."""
 
     def to_json(self) -> dict[str, object]:
-        """The form that Grafana 12 reads."""
+        """Return the form that Grafana 12 reads."""
         return super().to_json() | {
             "target": {"expr": self.expr, "interval": "10s", "refId": "Anno"},
             "titleFormat": "{{alertname}}",
@@ -35,7 +35,7 @@ def framed(
     sections: Sequence[Callable[[], Section]],
     alerts: str,
 ) -> models.Dashboard:
-    """A whole dashboard: `variables` to choose from, the sections below each other, and alerts by the labels `alerts`."""
+    """Build a dashboard from its variables, its sections from top to bottom, and the alerts with the labels `alerts`."""
     dashboard = (
         dashboard.tags(["order-ingest"])
         .timezone("browser")
@@ -46,7 +46,7 @@ def framed(
     )
     for variable in variables:
         dashboard.with_variable(variable)
-    # Without numbers of our own, those of all later panels would change with each panel that is inserted.
+    # Explicit numbers, because an inserted panel would otherwise change the numbers of all later panels.
     for hundreds, section in enumerate((section() for section in sections), 1):
         dashboard.with_row(Row(section.title).id(100 * hundreds))
         for position, panel in enumerate(section.panels, 1):
@@ -66,12 +66,12 @@ def _datasource_variable() -> DatasourceVariable:
 
 
 def choice(name: str, label: str, series: str, values_of: str) -> QueryVariable:
-    """A variable whose values are those of a label of a series."""
+    """A variable with the values of a label of a series."""
     return (
         QueryVariable(name)
         .label(label)
         .datasource(DATASOURCE)
-        # 1: the values of a label.
+        # 1 selects the values of a label.
         .query({"qryType": 1, "query": f"label_values({series},{values_of})", "refId": "Values"})
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.NATURAL_ASC)
@@ -79,18 +79,18 @@ def choice(name: str, label: str, series: str, values_of: str) -> QueryVariable:
 
 
 def several(variable: QueryVariable) -> QueryVariable:
-    """Let several values be chosen, and all."""
+    """Allow the choice of several values, and of all."""
     everything = models.VariableOption(text=["All"], value=["$__all"])
     return variable.multi(multi=True).include_all(include_all=True).current(everything)
 
 
 def sources(series: str) -> QueryVariable:
-    """The choice of sources on a series. All of them include the source without a name, whose label is missing."""
+    """The choice of sources of a series. "All" includes the source without a name, which lacks the label."""
     return several(choice("source", "Source", series, "source")).all_value(".*")
 
 
 def by_source(expr: str) -> str:
-    """The expression with a name for the source without one, because a legend shows the label."""
+    """The expression, with a label for the source without a name, because the legend shows it."""
     return f'label_replace({expr}, "source", "(unnamed)", "source", "")'
 
 

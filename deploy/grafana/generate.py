@@ -3,7 +3,7 @@
     python deploy/grafana/generate.py            write the files
     python deploy/grafana/generate.py --check    fail unless the files are current
 
-`overview.py` and `http_api.py` are the dashboards, `frame.py` is what they share, `look.py` the appearance of panels.
+`overview.py` and `http_api.py` are the dashboards. They share `frame.py`, and `look.py` for the appearance of panels.
 """
 
 import argparse

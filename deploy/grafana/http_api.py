@@ -1,4 +1,4 @@
-"""The dashboard of the HTTP API: requests and their answers, what it has announced, and its processes."""
+"""The dashboard of the HTTP API, with its requests, responses, enqueued orders and processes."""
 
 from frame import Section, by_source, choice, framed, several, sources
 from grafana_foundation_sdk.builders.dashboard import Dashboard
@@ -28,7 +28,7 @@ def _rate(name: str, by: str = "", where: str = "") -> str:
 
 
 def _or_none(expr: str) -> str:
-    """0 where there is no such series: a status has one from its first answer on."""
+    """The expression, or 0 without a series, because a status gets a series with its first response."""
     return f"{expr} or vector(0)"
 
 
@@ -38,7 +38,7 @@ def _quantile(share: float, where: str = "", by: str = "") -> str:
 
 
 def at_a_glance() -> Section:
-    """Whether all is well."""
+    """The panels that show whether the API works."""
     return Section(
         "At a glance",
         [
@@ -95,7 +95,7 @@ def at_a_glance() -> Section:
 
 
 def requests() -> Section:
-    """Requests by answer and route."""
+    """Requests by response and route."""
     return Section(
         "Requests",
         [
@@ -149,7 +149,7 @@ def requests() -> Section:
 
 
 def announcements() -> Section:
-    """What has been announced."""
+    """The enqueued orders."""
     return Section(
         "Announcements",
         [

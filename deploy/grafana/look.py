@@ -1,6 +1,6 @@
-"""How panels look: one colour for each meaning, and what all graphs, numbers, timelines and heat maps share.
+"""The appearance of panels, with one colour for each meaning.
 
-`sections.py` says what they show.
+`sections.py` contains their queries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GOOD, WARN, BAD = "green", "orange", "red"
 _QUIET = "#8e949c"
 
-# By the name of a series in the legend. Green: succeeded. Orange: will be retried. Red: failed. Blue: a measurement.
+# By the name of a series in the legend. Green is a success, orange a retry, red a failure, and blue a measurement.
 COLOURS = {
     "stored": GOOD, "unchanged": "blue", "erased": "light-purple", "skipped": "light-blue", "retried": WARN, "dead": BAD,
     "waiting": "blue", "pending": GOOD, "to be retried": WARN,
@@ -45,7 +45,7 @@ _AnyPanel = TypeVar("_AnyPanel", Graph, Number, Timeline, HeatMap)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query, and the legend of its series: fixed, or made of labels, such as `{{code}}`."""
+    """A query, and the legend of its series, which may contain labels such as `{{code}}`."""
 
     expr: str
     legend: str
@@ -54,7 +54,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The values from which on a number is orange, and red; the same as in the alerts."""
+    """The values from which a number is orange or red. They match the alerts."""
 
     warn: float | None = None
     bad: float | None = None
@@ -75,7 +75,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The title of a panel, and a description for somebody who sees it for the first time.
+    """The title of a panel, and a description for a new operator.
 
     Attributes:
         unit: one of Grafana's, or `suffix:…`.
@@ -87,7 +87,7 @@ class Words:
 
 
 def graph(words: Words, queries: Sequence[Query], width: int, *, levels: Levels | None = None) -> Graph:
-    """Lines over time, with the last and the highest value in the legend; dashed lines at the levels."""
+    """Lines over time, with the last and the highest value in the legend, and dashed lines at the levels."""
     panel = _lines(words, queries, width).min(0)
     if levels:
         dashed = common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
@@ -102,7 +102,7 @@ def logarithmic(words: Words, queries: Sequence[Query], width: int) -> Graph:
 
 
 def stacked(words: Words, queries: Sequence[Query], width: int, *, parts: Sequence[str] = ()) -> Graph:
-    """Stacked areas: the parts of a total.
+    """Stacked areas for the parts of a total.
 
     Args:
         words: of the panel.
@@ -169,7 +169,7 @@ def timeline(words: Words, query: Query, width: int, *, states: Mapping[int, tup
 
 
 def heat_map(words: Words, expr: str, width: int, *, cell_unit: str) -> HeatMap:
-    """How many values fell into which bucket of a histogram, over time; the unit of `words` is the buckets'."""
+    """The values in each bucket of a histogram over time. The unit of `words` is the unit of the buckets."""
     return (
         _common(heatmap_builders.Panel(), words, [Query(expr, "{{le}}", PromQueryFormat.HEATMAP)], width)
         .height(8)
@@ -193,7 +193,7 @@ def heat_map(words: Words, expr: str, width: int, *, cell_unit: str) -> HeatMap:
 
 
 def in_words(panel: Number, states: Mapping[int, tuple[str, str]]) -> Number:
-    """Show a word instead of the number; see `timeline`."""
+    """Show a word instead of the number, see `timeline`."""
     return panel.mappings(_ranges(states))
 
 
@@ -247,7 +247,7 @@ def _ranges(states: Mapping[int, tuple[str, str]]) -> list[dashboard.ValueMappin
         dashboard.RangeMap(
             dashboard.DashboardRangeMapOptions(
                 from_val=start,
-                # A range includes both ends; the states are whole numbers.
+                # A range includes both ends, and the states are whole numbers.
                 to=None if end is None else end - 1,
                 result=dashboard.ValueMappingResult(text=text, color=colour, index=index),
             )

@@ -1,4 +1,4 @@
-"""The dashboard of the workers, from the queue to PostgreSQL; `sections.py` has its panels."""
+"""The dashboard of the workers, from the queue to PostgreSQL. `sections.py` contains its panels."""
 
 from frame import choice, framed, several, sources
 from grafana_foundation_sdk.builders.dashboard import Dashboard
@@ -16,7 +16,7 @@ def overview() -> models.Dashboard:
     return framed(
         dashboard,
         [
-            # The job also selects targets that have never answered.
+            # The job also selects targets that have never responded.
             several(choice("job", "Job", "ingest_queue_pending", "job")),
             sources('ingest_queue_pending{job=~"$job"}'),
             several(choice("instance", "Worker", 'up{job=~"$job"}', "instance")),

@@ -1,6 +1,6 @@
 """The panels of the dashboard, from the queue to the workers.
 
-The gauges of a queue are the same on every worker, hence `max`; the counters of the workers, and the queues of sources, are added up.
+Every worker exports the same gauges of a queue, so the queries use `max`. They add up the counters of workers and the queues of sources.
 """
 
 from frame import Section, by_source
@@ -22,12 +22,12 @@ from look import (
     with_levels,
 )
 
-# Every query is restricted to the sources, the workers, or both, that are chosen above the panels.
+# Every query selects the sources, the workers, or both, that are chosen above the panels.
 _QUEUE = 'job=~"$job",source=~"$source"'
 _PROCESSES = 'job=~"$job",instance=~"$instance"'
 _WORKERS = f'{_PROCESSES},source=~"$source"'
 
-# The limits of deploy/prometheus/rules/alerts.yml: orange for a warning, red for critical.
+# The limits of deploy/prometheus/rules/alerts.yml, orange for a warning, and red for critical.
 _OLDEST = Levels(warn=900, bad=3600)
 _RESTARTS = Levels(warn=3)
 _ANY_IS_A_WARNING = Levels(warn=1)
@@ -81,7 +81,7 @@ def _quantiles(histogram: str, where: str = "") -> list[Query]:
 
 
 def at_a_glance() -> Section:
-    """Whether all is well."""
+    """The panels that show whether the service works."""
     return Section(
         "At a glance",
         [
@@ -168,7 +168,7 @@ def at_a_glance() -> Section:
 
 
 def queue() -> Section:
-    """The queues of the chosen sources: totals, and both lanes."""
+    """The queues of the chosen sources, in total and by lane."""
     return Section(
         "Queues",
         [
@@ -269,7 +269,7 @@ def queue() -> Section:
 
 
 def each_source() -> Section:
-    """Each source, to find the one that has a problem."""
+    """Each source, to find the source with a problem."""
     return Section(
         "Sources",
         [
@@ -575,7 +575,7 @@ def trouble() -> Section:
                     "on, the alert IngestProcessesRestart fires. Look at the logs, and check whether memory ran out.",
                     _COUNT,
                 ),
-                # An increase is an estimate: 1.01 for one.
+                # An increase is an estimate, such as 1.01 for one event.
                 [Query(f"round(job_instance:ingest_restarts:increase15m{{{_PROCESSES}}})", "{{instance}}")],
                 12,
                 levels=_RESTARTS,
