@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
+from ingest.operations.leased import while_renewed
 from ingest.process.lifecycle import unless
 from ingest.services.configured_sources import ConfiguredSource
 from ingest.services.shared_parts import SharedParts, shared_parts
@@ -70,9 +71,9 @@ class ProcessSources:
             for name in self._shared_metrics.sources():
                 if name not in sources:
                     self.remove(name)
-            following = asyncio.create_task(shared.controls.run())
-            stack.push_async_callback(_end, following)
-            await SourceWorkers(opened, shutdown, on_open, self).run(sources, self._changed)
+            workers = SourceWorkers(opened, shutdown, on_open, self)
+            # A bug there ends the process, which the supervisor starts again.
+            await while_renewed(workers.run(sources, self._changed), shared.controls.run())
 
     def _at_start(self) -> "dict[str, Settings]":
         return {name: configured.settings for name, configured in self._configured.items()}
@@ -106,8 +107,3 @@ class ProcessSources:
     def remove(self, source: str) -> None:
         """See `SourceMetrics`."""
         self._shared_metrics.remove_source(self._slot, source)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

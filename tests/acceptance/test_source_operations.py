@@ -202,7 +202,7 @@ def test_an_order_is_erased_in_one_source_only(dsn: str, sources: Sources, store
     assert_one_line(nowhere, 2)
     assert "--source" in nowhere.stderr
     removed = {"rows": 1, "retries": 0, "dead_letters": 1}
-    assert json.loads(erased.stdout) == {"source": "shop-fr", "erased": ["1"], "removed": removed}
+    assert json.loads(erased.stdout) == {"source": "shop-fr", "erased": ["1"], "removed": removed, "dry_run": False}
     assert (stored("shop-de"), stored("shop-fr")) == (["1"], [])
     assert (sources.dead("shop-de"), sources.dead("shop-fr")) == (["1"], [])
     assert asyncio.run(audited()) == [("shop-fr", "begun", 1), ("shop-fr", "done", 2)]
