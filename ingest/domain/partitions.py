@@ -1,4 +1,4 @@
-"""How the orders of a queue are divided into partitions, each of which is a queue of its own with all its keys in one slot of a cluster.
+"""Divides the orders of a queue into partitions. Each is a separate queue with all its keys in one slot of a cluster.
 
 An order ID belongs to partition `CRC-32(ID) modulo n`, with the CRC-32 of zlib, gzip and PNG over the ID's UTF-8. Programs that write into
 Redis themselves compute the same. A queue with a single partition keeps its plain name.

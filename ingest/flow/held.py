@@ -59,7 +59,7 @@ class Held:
     def add(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
         """Hold a delivery that `task` processes.
 
-        After a failover Redis may hand out another entry under an ID that is held: the older delivery is lost then.
+        After a failover Redis may hand out another entry under an ID that is held. The older delivery is lost then.
         """
         before = self._entries.get(delivery.entry)
         if before is not None and not before.is_leaving:
@@ -103,7 +103,7 @@ class Held:
                 entry.is_leaving = True
 
     def remove(self, *deliveries: Delivery) -> None:
-        """Hold deliveries no longer: they are settled, or dropped after a bug."""
+        """Hold deliveries no longer, because they are settled, or dropped after a bug."""
         for delivery in deliveries:
             if self._entry(delivery) is not None:
                 del self._entries[delivery.entry]
@@ -111,7 +111,7 @@ class Held:
         self._notify()
 
     def lose(self, entries: Iterable[EntryRef]) -> None:
-        """Other processes have claimed these entries: stop processing them, and settle none of them."""
+        """Stop processing entries that other processes have claimed, and settle none of them."""
         for ref in entries:
             entry = self._entries.pop(ref, None)
             if entry is None:

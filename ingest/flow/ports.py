@@ -120,7 +120,7 @@ class FleetPart(Protocol):
         """Share the state until cancelled."""
 
     def close(self) -> None:
-        """A stop was requested: no more requests should be sent."""
+        """No more requests should be sent, because a stop was requested."""
 
 
 class Upstream(Protocol):

@@ -5,7 +5,7 @@ has taken less than `_GREED` times of what would still be free, so that somethin
 thresholds", Choudhury and Hahne, 1998). A single source that needs more takes eight ninths of this half, and two sources the same amount
 each. The only source takes everything.
 
-The shares are in memory: if the process dies, its successor begins with free ones.
+The shares are in memory. If the process dies, its successor begins with free ones.
 """
 
 from collections.abc import Callable
@@ -95,7 +95,7 @@ class Share:
         self._shares.free -= max(0, self.taken - self._shares.reserve) - before
 
     def release(self, amount: int = 1) -> None:
-        """Release what was taken. Others may take it if it belonged to the other half."""
+        """Release the taken share. Others may take it if it belonged to the other half."""
         before = max(0, self.taken - self._shares.reserve)
         self.taken -= amount
         if before:

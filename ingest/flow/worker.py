@@ -168,7 +168,7 @@ class Worker:
             await asyncio.wait([overdue, ended], return_when=asyncio.FIRST_COMPLETED)
             await self._cancel_deliveries()
             self._settlement.finish()
-            # Give a batch in progress a moment: once it is committed and acked, it need not be processed again.
+            # Give a batch in progress a moment. Once it is committed and acked, it need not be processed again.
             await asyncio.wait([overdue, storing], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait([storing], timeout=_LAST_WAIT)
         finally:

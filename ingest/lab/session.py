@@ -42,7 +42,7 @@ def private_directory(stack: ExitStack) -> Path:
 
 
 def allow_open_files(wanted: int = OPEN_FILES) -> None:
-    """Raise the soft limit of open files for this process and its children: each order in flight needs a connection."""
+    """Raise the soft limit of open files for this process and its children, because each order in flight needs a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -48,7 +48,7 @@ class Report(Protocol):
     """Logs the work of the children: `ingest.services.worker_report`."""
 
     def check(self) -> float:
-        """Log what is due, and return the seconds until the next check."""
+        """Log due reports, and return the seconds until the next check."""
 
 
 class Reload(Protocol):

@@ -36,7 +36,7 @@ _HEALTHY_AFTER = 60.0
 # Added to the grace period within which a child stops by itself. If Redis hangs, a child waits for its last read (6 s), its
 # last batch and the release of its entries (2 s each).
 KILL_MARGIN = 12.0
-# `timeout`, systemd and terminals signal the whole process group, some of them twice: this counts as one request.
+# `timeout`, systemd and terminals signal the whole process group, some of them twice, which counts as one request.
 _SAME_REQUEST = 1.5
 
 
@@ -81,7 +81,7 @@ class Supervisor:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         wait_for_errors(LOG_WAIT)
-        # All objects that exist now are shared with the children: keep the garbage collector from writing to them.
+        # Keep the garbage collector from writing to existing objects, which the children share.
         gc.freeze()
         while not self._stopping or any(child.pid for child in self._children):
             self._start_due()
@@ -92,7 +92,7 @@ class Supervisor:
                     self._stop(signal.Signals(caught).name)
             self._reap()
             self._kill_overdue()
-        # Python removes its handlers before it exits: a signal that arrives then would decide the exit code.
+        # Python removes its handlers before it exits. A signal that arrives then would decide the exit code.
         signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         signal.set_wakeup_fd(-1)
         _log.info("stopped", failed=self._failed)
@@ -121,7 +121,7 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Blocked across the fork: a SIGTERM that arrives before the child has installed its handler stays pending.
+        # Blocked across the fork, so that a SIGTERM before the child has installed its handler stays pending.
         signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         try:
             pid = os.fork()

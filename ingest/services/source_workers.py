@@ -1,6 +1,6 @@
 """Runs a worker for each source of a process, so that a failure or a change of one source does not touch the others.
 
-A source that fails is opened again after a pause, under the same consumer name: its entries stay pending in Redis until then, or until other
+A source that fails is opened again after a pause, under the same consumer name. Its entries stay pending in Redis until then, or until other
 processes reclaim them because its heartbeat has ended. If the process dies here, the same happens to all of its sources.
 """
 

@@ -38,7 +38,7 @@ class WorkerReport:
         self._counts: dict[str, dict[str, int]] = {}
 
     def check(self) -> float:
-        """Log what is due, and return the seconds until the next check."""
+        """Log due reports, and return the seconds until the next check."""
         if not self._is_ready:
             if self._shared_metrics.total(READY)[0] < self._shared_metrics.slots:
                 return _READY_CHECK

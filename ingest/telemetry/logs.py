@@ -21,7 +21,7 @@ def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
     if log_format == "json":
         finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        # Plain tracebacks: the other formatters show local variables, which may hold orders and secrets.
+        # Plain tracebacks, because the other formatters show local variables, which may hold orders and secrets.
         plain = structlog.dev.plain_traceback
         finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     structlog.configure(
@@ -82,6 +82,6 @@ def bound_source(name: str) -> AbstractContextManager[object]:
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """Return the logger of one component; its events carry the name in the field `component`."""
+    """Return the logger of one component. Its events carry the name in the field `component`."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger

@@ -106,7 +106,7 @@ class BlockWatch:
         began, used = time.monotonic(), time.process_time()
         self._stopped.wait(seconds)
         late, used = time.monotonic() - began - seconds, time.process_time() - used
-        # A call that holds the GIL uses CPU while this thread is late; a stopped process does not.
+        # A call that holds the GIL uses CPU while this thread is late, unlike a stopped process.
         if late > self._threshold / 4 and used < seconds + late / 8:
             self._awake_since = time.monotonic()
 

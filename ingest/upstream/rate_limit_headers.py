@@ -8,7 +8,7 @@
 | custom | `X-RateLimit-Remaining: 50`, `X-RateLimit-Reset: 30`, or a Unix time in seconds or milliseconds |
 | BigCommerce | `X-Rate-Limit-Requests-Left: 50`, `X-Rate-Limit-Time-Reset-Ms: 30000` |
 
-What does not follow its form exactly is ignored: a header is a hint, and never an error.
+Invalid values are ignored, because a header is a hint and never an error.
 """
 
 import re
@@ -20,7 +20,7 @@ import msgspec
 LONGEST = 31 * 86_400.0
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-# A space belongs to one part only: if it could belong to several, a text that does not match would be tried in each way there is.
+# A space belongs to one part only. If it could belong to several, a text that does not match would be tried in each way there is.
 _ITEM = re.compile(
     r'\s*(?P<name>"[^"\\]*"|[A-Za-z*][\w.:/*-]*)\s*(?P<parameters>(;\s*[a-z*][a-z0-9_.*-]*(=[^;,]*|\s*))*)'
 )
@@ -28,7 +28,7 @@ _PARAMETER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=([^;,]*)")
 # Larger values of a reset are a time, not a duration.
 _SINCE_1970 = 1e9
 _MILLISECONDS = 1e12
-# Longer headers are not read: their server may want to keep us busy.
+# Longer headers are not read, because their server may want to keep us busy.
 _LONGEST_TEXT = 300
 
 

@@ -121,7 +121,7 @@ def _fault_of(
         case Meaning.CREDENTIAL:
             return CredentialFault(f"{error}: the external API rejects our credential")
         case Meaning.OUTAGE:
-            # As if the API could not be reached: no order can be to blame.
+            # As if the API could not be reached, because no order can be at fault.
             return TransientFault(f"{error}: the external API is unavailable", reached=False)
         case Meaning.NOT_FOUND:
             return PermanentFault(DeadReason.NOT_FOUND, error, is_configured=True)

@@ -183,7 +183,7 @@ class ApiSession:
         except NoResponse as reason:
             code = "timeout" if reason.timed_out else "error"
             raise self._without_response(reason) from reason
-        except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
+        except Exception as bug:  # a bug in the transport is the fault of neither the order nor the external API
             await self._transport.replace(send, bug)
             raise TransportFault(f"our HTTP client failed: {type(bug).__name__}") from bug
         else:

@@ -55,7 +55,7 @@ _NOTES = (
         "are not counted."
     ),
     "Ideal is the sum of all drawn times divided by the limit.",
-    "With the semaphore inside the task, memory grows with the waiting calls; in all other ways, only with the limit.",
+    "With the semaphore inside the task, memory grows with the waiting calls, and in all other ways only with the limit.",
     (
         "Ours is the service's `Worker` with its default settings, on a queue and a table in memory and an external "
         "API that sleeps. Its time, CPU and memory include the whole flow of a delivery (lease, JSON to a checked "

@@ -180,7 +180,7 @@ class CircuitBreaker:
             self._count(fault)
 
     def _count(self, fault: Fault) -> None:
-        """Decide without evidence: one failure is the fault of its order, several are an outage, and a response is unproven."""
+        """Decide without evidence. One failure is the fault of its order, several are an outage, and a response is unproven."""
         if isinstance(fault, PermanentFault):
             self._open(fault, is_unproven=True)
             return

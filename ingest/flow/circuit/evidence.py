@@ -1,4 +1,4 @@
-"""The evidence window: failed requests wait in it until their order or the external API is found to be at fault."""
+"""The evidence window, in which failed requests wait until their order or the external API is found to be at fault."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

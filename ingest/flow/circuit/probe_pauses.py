@@ -32,7 +32,7 @@ class ProbePauses:
             self._asked_until = self._clock() + min(fault.after or 0.0, _LONGEST_RETRY_AFTER)
 
     def forget(self) -> None:
-        """The outage has ended: forget the time that the API asked to wait."""
+        """After the end of an outage, forget the time that the API asked to wait."""
         self._asked_until = 0.0
 
     def left(self) -> float:

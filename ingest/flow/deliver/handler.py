@@ -104,7 +104,7 @@ class Handler:
         if delivery.order_id is None:
             return DeadLetter(DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
         if delivery.count > self._limits.deliveries:
-            # Counted by Redis: a message that kills its worker leaves no attempt behind.
+            # Counted by Redis, because a message that kills its worker records no attempt.
             return DeadLetter(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
         if delivery.document is not None:
             return await self._read_pushed(delivery, delivery.document)

@@ -19,7 +19,7 @@ from ingest.flow.shares import Share
 from ingest.flow.shutdown import Shutdown
 from ingest.telemetry.shared_metrics import Gauge
 
-# With a backlog, a read waits this long for a few free slots together: one entry costs as much as fifty.
+# With a backlog, a read waits this long for a few free slots together, because one entry costs as much as fifty.
 _GATHER = 0.002
 _GATHER_SHARE = 8
 # With requests for several orders, for the slots of a whole request.

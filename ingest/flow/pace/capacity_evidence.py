@@ -71,7 +71,7 @@ class LatencyBaseline:
         self.seconds = (self.seconds + measured.p90) / 2 if is_near else measured.p90
 
     def clear(self) -> None:
-        """The limit has changed: do not smooth across the change."""
+        """Do not smooth across a change of the limit."""
         self._windows.clear()
         self._smoothed = 0.0
 

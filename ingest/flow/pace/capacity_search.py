@@ -154,7 +154,7 @@ class CapacitySearch:
         self._set(max(self.limit - queue, _MOST_LOWERED * self.limit))
 
     def _restore(self, measured: Measured, experiment: Experiment) -> None:
-        """Fewer requests took as long: the API itself has become slower, and has no queue."""
+        """Fewer requests took as long, so the API itself has become slower without a queue."""
         self._baseline.adopt(measured)
         self._trend.clear()
         self._steps = 0

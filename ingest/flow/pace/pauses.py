@@ -157,6 +157,6 @@ class Pauses:
         return min(by_time, max(least, min(most, self.interval / _LONGEST_INTERVAL)))
 
     def resume(self) -> None:
-        """The API works again: end every pause."""
+        """End every pause, because the API works again."""
         self._until = self._next_start = 0.0
         self._rejections = 0

@@ -1,6 +1,6 @@
 """Decides whether a row that PostgreSQL rejects is at fault, or the table, and postpones locked rows.
 
-A rejected row is at fault only if another row is stored: it was rejected before and after that, while the other row is still accepted.
+A rejected row is at fault only if another row is stored. It was rejected before and after that, while the other row is still accepted.
 Otherwise the table may be the cause, for example a new constraint. Until another row is stored, rejected rows are held and tried
 again. When other orders need the buffer space, held rows go to the retry set, a few after each round and uncounted. Locked rows go there
 immediately, because the transaction that has locked them may last for hours.

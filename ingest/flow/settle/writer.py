@@ -36,7 +36,7 @@ _log = get_logger("writing")
 
 # Bytes of documents in one statement. PostgreSQL takes about 50 ms for each MB, and encoding it blocks the event loop for about 20 ms.
 _STATEMENT_BYTES = 8 * 1024 * 1024
-# Rows rejected one by one without an accepted row, after which a search ends: the table is the likely cause.
+# Rows rejected one by one without an accepted row, after which a search ends because the table is the likely cause.
 _MOST_REFUSED = 4
 # Connections lost in a row during a statement, after which the statement may be the cause: it needs too much memory, or takes longer
 # than a proxy keeps connections.

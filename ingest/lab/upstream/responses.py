@@ -14,7 +14,7 @@ from ingest.lab.upstream.faults import Fault
 
 
 class Ending(Enum):
-    """What the server does with the connection after a response."""
+    """The treatment of the connection after a response."""
 
     KEEP = "keep"
     CLOSE = "close"

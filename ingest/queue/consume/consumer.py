@@ -52,7 +52,7 @@ class Consumer(msgspec.Struct, frozen=True):
     ) -> AsyncIterator[Self]:
         """A consumer on connections that others share.
 
-        Reads, which block up to `block` seconds, use the connection `reading`. If it is None, they use a connection of their own.
+        Reads, which block up to `block` seconds, use the connection `reading`. If it is None, they use their own connection.
         """
         async with AsyncExitStack() as stack:
             if reading is None:

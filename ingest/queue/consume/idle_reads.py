@@ -1,6 +1,6 @@
 """One blocking read for all idle consumers of a process, which would otherwise be one each.
 
-A consumer is idle after a read of its own that waited and found nothing. All idle consumers wait until the same instants, about a second
+A consumer is idle after its own read has waited without a result. All idle consumers wait until the same instants, about a second
 apart. In between, a consumer that has nothing left to do waits with a read of its own, so that no entry waits for the next instant. A
 consumer whose queue Redis denies access to does not get here, because its own read fails.
 

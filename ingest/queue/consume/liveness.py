@@ -1,6 +1,6 @@
 """How a consumer shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
 
-Each consumer writes its report to a key of its own while its circuit is open. The key expires by itself, so that a process that dies leaves
+Each consumer writes its report to its own key while its circuit is open. The key expires by itself, so that a process that dies leaves
 nothing behind. Only `ingest status` reads it.
 """
 

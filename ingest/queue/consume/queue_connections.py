@@ -22,7 +22,7 @@ from ingest.queue.redis.routed_connection import QueueConnection, open_direct
 from ingest.queue.redis.scripts import has_xnack
 from ingest.queue.redis.topology import Topology, topology_of
 
-# A lease of a quota is renewed several times a second: a server that does not answer for this long counts as unavailable.
+# A lease of a quota is renewed several times a second. A server that does not answer for this long counts as unavailable.
 _LEASE_TIMEOUT = 2.0
 # Seconds between the instants until which idle consumers wait together.
 _SHARED_BLOCK = 1.0

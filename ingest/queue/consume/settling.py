@@ -140,7 +140,7 @@ class QueueSettling:
         return int(released)
 
     def _moving(self, lane: LaneKeys, delivery: Delivery) -> list[str]:
-        # The record is of the entry, not of the consumer: who has lost it to another finds the other's. And of its order: after a
+        # The record belongs to the entry, not to the consumer. A consumer that has lost it finds the record of the other. And of its order: after a
         # failover its ID may be another's.
         name = f"{self._access.group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
         return [lane.stream, lane.settled, self._access.keys.clock, self._access.keys.records + name]

@@ -174,7 +174,7 @@ class Retries:
         arguments: Sequence[str],
         on_progress: Callable[[int], None],
     ) -> int:
-        # All are read before any is changed: what runs now would come again at its new place.
+        # All are read before any is changed, because a changed retry would come again at its new place.
         if isinstance(selected, RetrySelection):
             selected = await self.survey(selected, on_progress=lambda _: on_progress(0))
         names, done = selected.names, 0

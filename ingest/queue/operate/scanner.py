@@ -88,7 +88,7 @@ class QueueScanner:
         async for page in self._entries(lane):
             held = await self._held(lane.stream, page[0][0], page[-1][0])
             settled = await self._settled(lane.settled, [entry_id for entry_id, _ in page if entry_id not in held])
-            # A delivered entry that is neither held nor settled has left the pending list without an ack: the sweep puts it back.
+            # A delivered entry that is neither held nor settled has left the pending list without an ack. The sweep restores it.
             yield [
                 OrderLocation(
                     valid_order_id(fields.get(ORDER_ID)),

@@ -56,7 +56,7 @@ class NoGroup(Exception):
 
 
 class _ControlPool(BlockingConnectionPool):
-    """When a connection is lost, the idle ones are closed too: a network has often lost all, and each would cost a timeout."""
+    """When a connection is lost, the idle ones are closed as well. A network has often lost all, and each would cost a timeout."""
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
         # redis-py sends by a connection that the server has closed while it was idle, unless its maintenance notifications are off.

@@ -18,7 +18,7 @@ _CLOSED_EARLY = "the connection was closed before the response"
 
 
 class ClosedEarly(NoResponse):
-    """A connection that was used before has been closed without a byte of a response: the server did not want to keep it."""
+    """A connection that was used before has been closed without a byte of a response, because the server did not keep it."""
 
 
 class Http1Connection(asyncio.Protocol):
@@ -116,7 +116,7 @@ class Http1Connection(asyncio.Protocol):
             self._continue()
 
     def eof_received(self) -> bool:
-        """The server has sent everything: the connection is closed."""
+        """The server has sent everything, and the connection is closed."""
         self.is_open = False
         return False
 

@@ -106,7 +106,7 @@ class Origin:
         return self._found
 
     def forget_addresses(self) -> None:
-        """Resolve the name again for the next connection: the host may have another address by now."""
+        """Resolve the name again for the next connection, because the host may have another address by now."""
         self._known_until = 0.0
 
 

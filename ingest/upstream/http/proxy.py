@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from ingest.domain.errors import ConfigError
 from ingest.upstream.http.transport import DEFAULT_PORTS
 
-# Stricter than either client: a client that cannot parse a URL quotes it in its error, including the password.
+# Stricter than either client, because a client that cannot parse a URL quotes it in its error, including the password.
 _PROXY = re.compile(
     r"https?://(?:[^\s/?#@\\\x00-\x1f\x7f]*@)?(?:\[[0-9a-f:.]+\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?/?", re.IGNORECASE
 )

@@ -18,7 +18,7 @@ _log = get_logger("upstream")
 Send = Callable[..., Awaitable[bytes]]
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
-# A new transport that fails within this time is not replaced: the transport is not the cause.
+# A new transport that fails within this time is not replaced, because it is not the cause.
 _SETTLING = 1.0
 # A failure is logged with its traceback at most this often. Further ones are counted.
 _LOG_EVERY = 60.0

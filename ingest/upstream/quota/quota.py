@@ -156,7 +156,7 @@ class FleetQuota:
         self._share.adapt(points.requests(self._clock()))
 
     def turn_away(self, reason: str = ASKED_TO_WAIT) -> None:
-        """There is a pause: waiting requests are not sent, because their turn may come before the pause ends."""
+        """During a pause, waiting requests are not sent, because their turn may come before the pause ends."""
         self._end_waiting(reason)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class FleetQuota:
             with suppress(ValueError):
                 self._waiting.remove(turn)
         elif turn.exception() is None:
-            # Cancelled between its turn and its start: the place is for the next.
+            # Cancelled between its turn and its start, it leaves the place to the next.
             self.release()
 
     def _send_due(self) -> None:

@@ -91,7 +91,7 @@ async def _layouts(
             return await read_layouts(client, dict.fromkeys(queues, 1)), None
         except QueueUnavailable as error:
             single = {queue: Layout(queue) for queue in queues}
-            # The inspection explains what a server rejects.
+            # The inspection explains the rejections of a server.
             return single, None if isinstance(error.__cause__, ResponseError) else error
 
 
