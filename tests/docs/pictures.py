@@ -40,7 +40,7 @@ OUTAGE = (80, 115)
 PAGES = {
     "console-overview": "/console/",
     "console-order": "/console/orders/show?source=shop-uk&id=536365",
-    "console-dead-letters": "/console/dead-letters",
+    "console-dead-letters": "/console/dead-letters?source=shop-uk",
 }
 UNKNOWN = ("SO-20311", "SO-20312", "SO-20347", "SO-20402")
 SHOWN = {
@@ -153,7 +153,7 @@ def chosen(every: list[Panel]) -> list[Panel]:
 async def visit(url: str, folder: Path) -> None:
     """Photograph pages of the console."""
     async with chromium() as browser:
-        context = await browser.new_context(viewport={"width": 1200, "height": 760}, color_scheme="light")
+        context = await browser.new_context(viewport={"width": 1400, "height": 660}, color_scheme="light")
         page = await context.new_page()
         for name, path in PAGES.items():
             await page.goto(url + path)
