@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ingest.client.answers import FoundOrder
     from ingest.client.client import Client
     from ingest.client.errors import (
         ApiError,
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
         RateLimited,
         RequestInProgress,
         Unauthorized,
-        UnexpectedAnswer,
+        UnexpectedResponse,
     )
+    from ingest.client.responses import FoundOrder
     from ingest.client.sync_client import SyncClient
     from ingest.domain.deliveries.accepted import Accepted, Durability
     from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
@@ -73,7 +73,7 @@ __all__ = [
     "SyncClient",
     "SyncProducer",
     "Unauthorized",
-    "UnexpectedAnswer",
+    "UnexpectedResponse",
     "load_settings",
     "reconcile",
     "replay",
@@ -83,9 +83,9 @@ __all__ = [
 _NAMES = {
     "ingest.client.client": "Client",
     "ingest.client.errors": (
-        "ApiError ApiUnavailable Forbidden Invalid NotFound RateLimited RequestInProgress Unauthorized UnexpectedAnswer"
+        "ApiError ApiUnavailable Forbidden Invalid NotFound RateLimited RequestInProgress Unauthorized UnexpectedResponse"
     ),
-    "ingest.client.answers": "FoundOrder",
+    "ingest.client.responses": "FoundOrder",
     "ingest.client.sync_client": "SyncClient",
     "ingest.domain.deliveries.accepted": "Accepted Durability",
     "ingest.domain.deliveries.announcement": "Announcement InvalidAnnouncement",

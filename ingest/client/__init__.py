@@ -1,4 +1,4 @@
 """The client of the HTTP API, for programs in Python.
 
-Data: call -> `client` -> `calls` (again, until the deadline) -> `connection` (HTTP) -> `answers` -> result or error.
+Data: call -> `client` -> `calls` (again, until the deadline) -> `connection` (HTTP) -> `responses` -> result or error.
 """

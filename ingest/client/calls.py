@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from ingest.client.answers import ApiResponse, accepted, checked, json_object
 from ingest.client.connection import ApiConnection, Request
-from ingest.client.errors import ApiError, ApiUnavailable, UnexpectedAnswer
+from ingest.client.errors import ApiError, ApiUnavailable, UnexpectedResponse
+from ingest.client.responses import ApiResponse, accepted, checked, json_object
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.source_name import InvalidSourceName, parse_source_name
 
@@ -101,14 +101,14 @@ class Calls:
             cursor: The cursor of the page, or None for the first page.
         """
         query = urlencode(filters if cursor is None else {**filters, "cursor": cursor})
-        answer = await self.read(f"{self.orders}?{query}" if query else self.orders)
-        orders, following = answer.get("orders"), answer.get("next_cursor")
+        response = await self.read(f"{self.orders}?{query}" if query else self.orders)
+        orders, following = response.get("orders"), response.get("next_cursor")
         if not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
-            raise UnexpectedAnswer("the answer is not a list of orders")
+            raise UnexpectedResponse("the response is not a list of orders")
         if not (following is None or (isinstance(following, str) and following)):
-            raise UnexpectedAnswer("the response contains no usable cursor")
+            raise UnexpectedResponse("the response contains no usable cursor")
         if following is not None and following == cursor:
-            raise UnexpectedAnswer("the list of orders does not continue")
+            raise UnexpectedResponse("the list of orders does not continue")
         return orders, following
 
     @asynccontextmanager

@@ -11,11 +11,11 @@ from typing import Any, Self
 
 import msgspec
 
-from ingest.client.answers import FoundOrder, accepted, found_order, json_object
 from ingest.client.calls import NDJSON, Calls, checked_source, filters_of
 from ingest.client.connection import ApiConnection, ApiEndpoint, Request
-from ingest.client.errors import UnexpectedAnswer
+from ingest.client.errors import UnexpectedResponse
 from ingest.client.parts import MOST_IDS, abatched, batched, checked_ids, checked_size, ndjson, new_key, part_key
+from ingest.client.responses import FoundOrder, accepted, found_order, json_object
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.orders.order import Order, parse_order_id
@@ -187,11 +187,13 @@ class Client:
             InvalidOrderId: Before anything is sent.
             ApiError: If the order may not be erased everywhere yet. Erase it again.
         """
-        answer = json_object(
+        response = json_object(
             await self.calls.send(Request("DELETE", f"{self.calls.orders}/{quoted_ids(parse_order_id(order_id))}"))
         )
-        if answer.get("order_id") != order_id:
-            raise UnexpectedAnswer("the answer does not confirm that the order is erased: is this the URL of the API?")
+        if response.get("order_id") != order_id:
+            raise UnexpectedResponse(
+                "the response does not confirm that the order is erased: is this the URL of the API?"
+            )
 
     async def queue(self) -> dict[str, Any]:
         """Return the state of the queue, such as its depth, retries and dead letters.

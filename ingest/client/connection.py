@@ -12,8 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 from yarl import URL
 
-from ingest.client.answers import ApiResponse
-from ingest.client.errors import ApiUnavailable, UnexpectedAnswer
+from ingest.client.errors import ApiUnavailable, UnexpectedResponse
+from ingest.client.responses import ApiResponse
 from ingest.domain.fetch.request_headers import check_token
 from ingest.telemetry.tracing.program import program_context
 
@@ -89,7 +89,7 @@ class ApiConnection:
         self._secret = endpoint.key
         self._headers = {
             "Accept": "application/json, application/problem+json",
-            # No answer is so large that it is worth the risk that a small one becomes huge here.
+            # No response is so large that it is worth the risk that a small one becomes huge here.
             "Accept-Encoding": "identity",
             "User-Agent": f"order-ingest/{version('order-ingest')}",
         }
@@ -108,11 +108,11 @@ class ApiConnection:
             yield cls(session, endpoint)
 
     async def send(self, request: Request, seconds: float) -> ApiResponse:
-        """Send a request and read the answer, within `seconds`.
+        """Send a request and read the response, within `seconds`.
 
         Raises:
-            ApiUnavailable: If there is no whole answer in time.
-            UnexpectedAnswer: If it is too large or compressed.
+            ApiUnavailable: If there is no whole response in time.
+            UnexpectedResponse: If it is too large or compressed.
         """
         headers = dict(self._headers)
         if request.body is not None:
@@ -137,9 +137,9 @@ class ApiConnection:
             why = error.certificate_error
             reason = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else type(why).__name__
             refused = f"the certificate of {urlsplit(self._url).hostname} is not accepted: {reason}"
-            raise UnexpectedAnswer(refused) from None
+            raise UnexpectedResponse(refused) from None
         except TimeoutError:
-            failure = f"no answer within {seconds:.3g} s"
+            failure = f"no response within {seconds:.3g} s"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = _describe(error)
         except RuntimeError as error:
@@ -162,12 +162,12 @@ def quoted(key: str) -> str:
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnexpectedAnswer("the response is compressed, which was not requested", status=response.status)
+        raise UnexpectedResponse("the response is compressed, which was not requested", status=response.status)
     body = bytearray()
     async for chunk in response.content.iter_chunked(_CHUNK):
         body += chunk
         if len(body) > _BODY_LIMIT:
-            raise UnexpectedAnswer(f"the response is larger than {_BODY_LIMIT:,} bytes", status=response.status)
+            raise UnexpectedResponse(f"the response is larger than {_BODY_LIMIT:,} bytes", status=response.status)
     return bytes(body)
 
 
@@ -201,11 +201,11 @@ def _describe(error: Exception) -> str:
         case aiohttp.ClientConnectorError():
             return f"cannot connect: {error.os_error.strerror or type(error.os_error).__name__}"
         case aiohttp.ServerDisconnectedError():
-            return "the connection was closed before the answer"
+            return "the connection was closed before the response"
         case aiohttp.ClientPayloadError():
-            return "the answer has ended early"
+            return "the response has ended early"
         case aiohttp.ClientResponseError():
-            return "the answer is not HTTP"
+            return "the response is not HTTP"
         case OSError():
             return f"the connection failed: {error.strerror or type(error).__name__}"
         case _:

@@ -88,5 +88,5 @@ class Invalid(ApiError):
     """The request is not valid. Correct it, because it would be rejected again."""
 
 
-class UnexpectedAnswer(ApiError):
+class UnexpectedResponse(ApiError):
     """The server is not this API, or not of a compatible release. Check the URL."""

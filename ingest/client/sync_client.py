@@ -6,12 +6,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from ingest.client.answers import FoundOrder
 from ingest.client.calls import NDJSON, checked_source, filters_of
 from ingest.client.client import DEADLINE, TIMEOUT, Client
 from ingest.client.connection import ApiEndpoint
 from ingest.client.errors import ApiUnavailable
 from ingest.client.parts import MOST_IDS, batched, checked_ids, checked_size, ndjson, new_key, part_key
+from ingest.client.responses import FoundOrder
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.orders.order import Order
 from ingest.domain.source_name import UNNAMED

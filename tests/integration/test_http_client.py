@@ -36,7 +36,7 @@ from ingest import (
     RateLimited,
     SyncClient,
     Unauthorized,
-    UnexpectedAnswer,
+    UnexpectedResponse,
 )
 from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
@@ -274,7 +274,7 @@ async def test_an_api_that_does_not_answer_is_unavailable_when_the_deadline_is_o
     server.silent = True
 
     async with connected(server, timeout=0.1, deadline=0.5) as client:
-        with pytest.raises(ApiUnavailable, match="no answer within"):
+        with pytest.raises(ApiUnavailable, match="no response within"):
             await client.announce("A-1")
 
     assert len(server.received) > 1
@@ -290,9 +290,9 @@ async def test_an_api_that_does_not_answer_is_unavailable_when_the_deadline_is_o
         (problem(413, "body_too_large"), Invalid),
         (problem(422, "invalid_order_id", index=3), Invalid),
         (problem(422, "idempotency_key_reused"), IdempotencyKeyReused),
-        (problem(404, "no_such_path"), UnexpectedAnswer),
-        (http(404, b"<html>", "text/html"), UnexpectedAnswer),
-        (http(422, b"{}", "application/json"), UnexpectedAnswer),
+        (problem(404, "no_such_path"), UnexpectedResponse),
+        (http(404, b"<html>", "text/html"), UnexpectedResponse),
+        (http(422, b"{}", "application/json"), UnexpectedResponse),
     ],
 )
 async def test_what_cannot_pass_is_raised_at_once(server: ScriptedServer, answer: bytes, kind: type[Exception]) -> None:
@@ -425,7 +425,7 @@ async def test_an_order_is_pushed_read_and_erased(server: ScriptedServer) -> Non
         assert (found.order_id, found.state, found.erased_at) == ("A-1", "stored", None)
         assert found.order is not None
         assert found.order.lines[0].unit_price == Decimal("2.50")
-        assert found.answer["ingestion"]["searched"]
+        assert found.response["ingestion"]["searched"]
         for unusable in ("..", "a\n", " a", "a\r\nX-Header: b", ""):
             with pytest.raises(InvalidOrderId):
                 await client.get(unusable)
@@ -474,7 +474,7 @@ async def test_a_list_that_does_not_go_on_ends(server: ScriptedServer, page: byt
     server.answer(http(200, page))
 
     async with connected(server) as client:
-        with pytest.raises(UnexpectedAnswer):
+        with pytest.raises(UnexpectedResponse):
             [order async for order in client.orders()]
 
     assert len(server.received) <= 2
@@ -528,7 +528,7 @@ async def test_an_answer_that_tells_of_no_order_is_not_believed(server: Scripted
     server.answer(http(200, found))
 
     async with connected(server) as client:
-        with pytest.raises(UnexpectedAnswer):
+        with pytest.raises(UnexpectedResponse):
             await client.get("A-1")
 
 
@@ -539,7 +539,7 @@ async def test_an_order_is_erased_only_where_the_api_says_so(server: ScriptedSer
     server.answer(answer)
 
     async with connected(server) as client:
-        with pytest.raises(UnexpectedAnswer):
+        with pytest.raises(UnexpectedResponse):
             await client.erase("A-2")
 
 
@@ -548,7 +548,7 @@ async def test_the_key_does_not_follow_a_redirect(server: ScriptedServer) -> Non
         elsewhere.answer(ACCEPTED)
         server.answer(http(307, b"", location=f"{elsewhere.url}/v1/orders"))
         async with connected(server) as client:
-            with pytest.raises(UnexpectedAnswer, match="redirect"):
+            with pytest.raises(UnexpectedResponse, match="redirect"):
                 await client.announce("A-1")
 
     assert elsewhere.received == []
@@ -596,7 +596,7 @@ async def test_only_a_certificate_of_a_trusted_authority_is_accepted(tmp_path: P
             assert await client.announce("A-1") == Accepted(1, 0)
         for options in ({"ca_file": str(tmp_path / "other")}, {}):
             async with connected(server, **options) as client:
-                with pytest.raises(UnexpectedAnswer, match="certificate"):
+                with pytest.raises(UnexpectedResponse, match="certificate"):
                     await client.announce("A-1")
     for unusable in ("none", "missing"):
         with pytest.raises(ValueError, match="CA file"):

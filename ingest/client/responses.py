@@ -19,7 +19,7 @@ from ingest.client.errors import (
     RateLimited,
     RequestInProgress,
     Unauthorized,
-    UnexpectedAnswer,
+    UnexpectedResponse,
 )
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.orders.order import Order
@@ -32,16 +32,16 @@ _BY_CODE: dict[str, type[ApiError]] = {
     "queue_full": ApiBacklogFull,
     "idempotency_key_reused": ApiKeyReused,
     "request_in_progress": RequestInProgress,
-    "no_such_path": UnexpectedAnswer,
+    "no_such_path": UnexpectedResponse,
 }
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
-    405: UnexpectedAnswer,
+    405: UnexpectedResponse,
     408: ApiUnavailable,
     429: RateLimited,
-    501: UnexpectedAnswer,
+    501: UnexpectedResponse,
 }
 # Only the API itself can decide this.
 _OWN = (NotFound, Invalid)
@@ -67,25 +67,25 @@ class ApiResponse:
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def checked(answer: ApiResponse) -> ApiResponse:
+def checked(response: ApiResponse) -> ApiResponse:
     """Return the response of a successful call.
 
     Raises:
         ApiError: The error in the response.
     """
-    if answer.status in {200, 202, 204}:
-        return answer
-    raise _error(answer)
+    if response.status in {200, 202, 204}:
+        return response
+    raise _error(response)
 
 
-def json_object(answer: ApiResponse) -> dict[str, Any]:
+def json_object(response: ApiResponse) -> dict[str, Any]:
     """The body.
 
     Raises:
-        UnexpectedAnswer: It is not a JSON object.
+        UnexpectedResponse: It is not a JSON object.
     """
-    if (found := _decoded(answer, "application/json", dict[str, Any])) is None:
-        raise _unexpected(answer, "the answer is not a JSON object")
+    if (found := _decoded(response, "application/json", dict[str, Any])) is None:
+        raise _unexpected(response, "the response is not a JSON object")
     return found
 
 
@@ -94,15 +94,15 @@ class _Accepted(msgspec.Struct, frozen=True):
     duplicates: int = 0
 
 
-def accepted(answer: ApiResponse) -> Accepted:
+def accepted(response: ApiResponse) -> Accepted:
     """Return the number of accepted orders.
 
     Raises:
-        UnexpectedAnswer: The response does not contain that.
+        UnexpectedResponse: The response does not contain that.
     """
-    told = _decoded(answer, "application/json", _Accepted)
-    if answer.status != 202 or told is None:
-        raise _unexpected(answer, "the answer does not confirm the orders")
+    told = _decoded(response, "application/json", _Accepted)
+    if response.status != 202 or told is None:
+        raise _unexpected(response, "the response does not confirm the orders")
     return Accepted(told.accepted, told.duplicates)
 
 
@@ -115,14 +115,14 @@ class FoundOrder:
         state: `queued`, `in_flight`, `retrying`, `dead`, `stored` or `erased`. `unknown` if the queue is too long to be searched.
         order: The stored order, or None if it is not stored.
         erased_at: When it was erased, or None if it was not.
-        answer: The whole response, such as `ingestion`, with the reason of a retry.
+        response: The whole response, such as `ingestion`, with the reason of a retry.
     """
 
     order_id: str
     state: str
     order: Order | None
     erased_at: datetime | None
-    answer: dict[str, Any] = field(repr=False)
+    response: dict[str, Any] = field(repr=False)
 
 
 class _Ingestion(msgspec.Struct, frozen=True):
@@ -136,39 +136,39 @@ class _Found(msgspec.Struct, frozen=True):
     erased_at: datetime | None = None
 
 
-def found_order(answer: dict[str, Any]) -> FoundOrder:
+def found_order(response: dict[str, Any]) -> FoundOrder:
     """The order in a response.
 
     Raises:
-        UnexpectedAnswer: If it contains none.
+        UnexpectedResponse: If it contains none.
     """
     try:
-        found = msgspec.convert(answer, _Found)
+        found = msgspec.convert(response, _Found)
     except msgspec.ValidationError as error:
-        raise UnexpectedAnswer(f"the response contains no order: {error}") from None
-    return FoundOrder(found.order_id, found.ingestion.state, found.order, found.erased_at, answer)
+        raise UnexpectedResponse(f"the response contains no order: {error}") from None
+    return FoundOrder(found.order_id, found.ingestion.state, found.order, found.erased_at, response)
 
 
-def _unexpected(answer: ApiResponse, what: str) -> UnexpectedAnswer:
-    return UnexpectedAnswer(f"{what} (HTTP {answer.status}): is this the URL of the API?", status=answer.status)
+def _unexpected(response: ApiResponse, what: str) -> UnexpectedResponse:
+    return UnexpectedResponse(f"{what} (HTTP {response.status}): is this the URL of the API?", status=response.status)
 
 
-def _error(answer: ApiResponse) -> ApiError:
-    told = _decoded(answer, "application/problem+json", dict[str, Any]) or {}
+def _error(response: ApiResponse) -> ApiError:
+    told = _decoded(response, "application/problem+json", dict[str, Any]) or {}
     code = _text(told.get("code"))
-    kind = _BY_CODE.get(code) or _kind(answer.status)
-    if 300 <= answer.status < 400:
-        return _unexpected(answer, "the answer is a redirect, which is not followed")
+    kind = _BY_CODE.get(code) or _kind(response.status)
+    if 300 <= response.status < 400:
+        return _unexpected(response, "the response is a redirect, which is not followed")
     if not told and issubclass(kind, _OWN):
-        return _unexpected(answer, "the answer is not the API's")
+        return _unexpected(response, "the response is not the API's")
     text = _text(told.get("detail")) or kind.__doc__ or ""
     return kind(
-        f"{text.partition(chr(10))[0]} (HTTP {answer.status}{f', {code}' if code else ''})",
-        status=answer.status,
+        f"{text.partition(chr(10))[0]} (HTTP {response.status}{f', {code}' if code else ''})",
+        status=response.status,
         code=code,
         members={name: value for name, value in told.items() if name not in _MEMBERS},
-        request_id=_text(answer.headers.get("X-Request-Id")),
-        told=retry_after(answer.headers.get("Retry-After"), api_time(answer.headers, datetime.now(UTC))),
+        request_id=_text(response.headers.get("X-Request-Id")),
+        told=retry_after(response.headers.get("Retry-After"), api_time(response.headers, datetime.now(UTC))),
     )
 
 
@@ -177,15 +177,15 @@ def _kind(status: int) -> type[ApiError]:
         return kind
     if 400 <= status < 500:
         return Invalid
-    return ApiUnavailable if 500 <= status < 600 else UnexpectedAnswer
+    return ApiUnavailable if 500 <= status < 600 else UnexpectedResponse
 
 
-def _decoded(answer: ApiResponse, content_type: str, kind: type[_T]) -> _T | None:
+def _decoded(response: ApiResponse, content_type: str, kind: type[_T]) -> _T | None:
     """The body, if it is JSON of this type."""
-    if answer.content_type != content_type:
+    if response.content_type != content_type:
         return None
     try:
-        return msgspec.json.decode(answer.body, type=kind)
+        return msgspec.json.decode(response.body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
