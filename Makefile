@@ -186,6 +186,7 @@ pictures:  ## write the pictures of docs/explanation/architecture from their tex
 
 .PHONY: docs
 docs: .venv/ready  ## build the documentation site into build/docs, and check its links; ARGS="-b linkcheck" asks other sites, too
+	@rm -rf build/docs  # pages that have moved
 	@.venv/bin/python -m sphinx -q -W --keep-going -j auto $(or $(ARGS),-b html) -d build/doctrees docs build/$(if $(ARGS),docs-checked,docs)
 	@$(if $(ARGS),:,cd tests && exec ../.venv/bin/python -m docs.links ../build/docs)
 
