@@ -2,8 +2,8 @@
 
 Each command is a module in a folder of this package, with a function of its name (`list_` where the name is a Python built-in).
 The function's docstring is the help. Its first line has at most 55 characters, because `--help` lists it on one line, and each paragraph of
-its examples is a command in backticks with a sentence about it. A module is imported when its command is used. A command with `COMMANDS` of its
-own is a group: its module has their functions, or it is a package of further modules. With `RUNS_ALONE`, the group's own function
+its examples is a command in backticks with a sentence about it. A module is imported when its command is used. A module with `COMMANDS` is a
+group: it contains their functions, or is a package of further modules. With `RUNS_ALONE`, the group's own function
 runs without arguments, instead of printing the help.
 """
 

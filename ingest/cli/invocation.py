@@ -93,7 +93,7 @@ def backends_of_sources(names: Sequence[str] | None) -> "dict[str, Backends]":
 
 
 def backends_to_change(names: Sequence[str] | None, *, dry_run: bool) -> "dict[str, Backends]":
-    """As `backends_of_sources`, for a command that changes something. With several sources, it has to be told which.
+    """As `backends_of_sources`, for a command that changes something. With several sources, a name is required.
 
     Raises:
         ConfigError: a name is needed, or no source has one of the names. The message lists the names.
@@ -129,7 +129,7 @@ def is_confirmed(question: str, *, change: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"this would {change}, and there is no terminal to ask for confirmation: add --yes; nothing was changed"
+            f"this would {change}, and there is no terminal to ask for confirmation: add --yes. Nothing was changed"
         )
     # On stderr, as stdout is for data. Typer's own prompt writes to both.
     sys.stderr.write(wrapped(f"{question} Continue? [y/N]", sys.stderr) + " ")

@@ -81,7 +81,7 @@ class Changing:
         selection: the entries.
         sources: the names of their sources.
         dry_run: whether to only count them.
-        yes: whether to ask for no confirmation.
+        yes: whether to skip the confirmation.
         rate: limit of changes per second, or None.
     """
 

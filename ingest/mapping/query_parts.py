@@ -72,7 +72,7 @@ class QueriedPages:
         if not self._in_order:
             return None
         document = decode_json_strictly(body)
-        # The mapping reports what is wrong with a document without the list.
+        # The mapping reports the error in a document without the list.
         return self._page(document, order_id) if self._contains_list(document) else Page((), None)
 
     def first(self, order_id: str) -> PageRequest:

@@ -34,7 +34,7 @@ class ApiSettings(Topic):
     )
     api_connections: Annotated[int, Field(gt=0, le=1_000_000)] = Field(
         10_000,
-        description="Concurrent connections to the HTTP API in each process. Beyond that, idle connections are closed or new ones refused",
+        description="Concurrent connections to the HTTP API in each process. Beyond that, idle connections are closed or new ones rejected",
     )
     api_idle_timeout: _Seconds = Field(
         75.0, description="Time limit for the pause between two requests of a connection to the HTTP API"

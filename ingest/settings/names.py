@@ -72,7 +72,7 @@ def with_names_of(source: str, text: str) -> str:
 
 @contextmanager
 def naming_keys_of(source: str) -> Iterator[None]:
-    """Name the keys of the source in an error of the block, which may come from a part that knows only the variables."""
+    """Name the keys of the source in an error of the block, which may come from a part that reads only the variables."""
     try:
         yield
     except ConfigError as error:

@@ -15,7 +15,7 @@ class ProcessingSettings(Topic):
 
     mapping: NotEmpty | None = Field(
         None,
-        description="Mapping of the external API's documents to orders: the name of one that comes with the service, or a TOML file",
+        description="Mapping of the external API's documents to orders, the name of a ready-made one or a TOML file",
     )
     transform: str | None = Field(
         None, description="User function called between fetching and storing an order, `package.module:function`"

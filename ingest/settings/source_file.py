@@ -56,7 +56,7 @@ def source_kinds(settings: "Settings") -> dict[str, str]:
 
 
 def source_settings(settings: "Settings", only: Collection[str] | None = None) -> "dict[str, Settings]":
-    """Return the settings of each source by its name. Without a sources file, this is the unnamed source alone.
+    """Return the settings of each source by its name. Without a sources file, this is only the unnamed source.
 
     Args:
         settings: of the process.

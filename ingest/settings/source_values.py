@@ -75,7 +75,7 @@ class _SourceModel(UpstreamSettings, ProcessingSettings, ListSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the given values alone."""
+        """Return only the given values."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 

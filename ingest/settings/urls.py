@@ -54,7 +54,7 @@ def require_template(url: str, placeholder: str, example: str) -> None:
 
 
 def require_known_options(url: str) -> None:
-    """Require options in the query that the Redis client knows.
+    """Require options in the query that the Redis client supports.
 
     Raises:
         ValueError: it is something else.

@@ -46,7 +46,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         body_limit: bytes of one order document.
         bulk: how orders are requested together. None for one request per order.
         mapping: from the API's documents to orders. None if they are orders already.
-        transform: called for each order. None for none.
+        transform: called for each order, or None.
         keeps_documents: whether the raw document is stored with each order.
         results_age: seconds for which results are kept. 0 if none are written.
         order_list: how its list of orders is read. None without a list.

@@ -374,7 +374,7 @@ def test_status_of_a_database_without_tables_says_how_they_are_created(cli: Cli,
     )
 
     assert (table.returncode, document.returncode) == (0, 0)
-    assert "postgres: the database has no tables for orders; run `ingest migrate`" in table.stdout
+    assert "postgres: the database contains no tables for orders. Run `ingest migrate`" in table.stdout
     assert json.loads(document.stdout)["orders"] == {"stored": 0, "last_ingested_at": None, "is_migrated": False}
 
 

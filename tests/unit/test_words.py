@@ -64,26 +64,26 @@ FREE = "ingest/"
 # free of them yet.
 PROSE_HABITS: dict[str, tuple[str, set[str]]] = {
     r"(?:(?:^|[.:(] )What|(?:[,:(] |\b(?:of|with|than|by|from|for|and|to|after|before|as|is) )what) "
-    r"(?:is|was|are|were|has|have|had|comes|goes|came|waits|they|it)\b": ("the name of the thing", {"cli", "queue"}),
+    r"(?:is|was|are|were|has|have|had|comes|goes|came|waits|they|it)\b": ("the name of the thing", {"queue"}),
     r";\s+[`a-z]": (
         "a new sentence",
-        {"cli", "mapping", "queue", "store", "telemetry", "upstream"},
+        {"queue", "store", "telemetry", "upstream"},
     ),
     r"\b(?:that of|those of|one that|of (?:its|their|an?) own)\b": (
         "the noun again, separate",
-        {"cli", "domain", "queue", "store", "upstream"},
+        {"domain", "queue", "store", "upstream"},
     ),
     r"(?:^|[.:] )(?:Nothing|Nowhere)\b|\b(?:no|nothing|none) \w+ but\b": (
         "an affirmative sentence",
         {"queue", "upstream"},
     ),
-    r"\bpeople\b|\ba person\b": ("the actor: operator, user", {"cli"}),
+    r"\bpeople\b|\ba person\b": ("the actor: operator, user", set()),
     r"\ba (?:third|fifth|sixth|seventh|eighth|ninth|tenth) (?:of|less|more)\b": ("33 %", {"store"}),
-    r"\b(?:beside|besides)\b": ("next to, in addition to", {"cli"}),
-    r"(?:^|[.] )Also\b|, too\b": ("including, even, only", {"cli", "queue"}),
+    r"\b(?:beside|besides)\b": ("next to, in addition to", set()),
+    r"(?:^|[.] )Also\b|, too\b": ("including, even, only", {"queue"}),
     r"\b(?:knows|learns|refuses)\b": (
         "detect, reject, deny",
-        {"cli", "queue", "settings", "store"},
+        {"queue", "store"},
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What the commands that control workers have in common: their sources, their connections, and their words."""
+"""The sources, connections and messages that the commands to control workers share."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime

@@ -39,7 +39,7 @@ def log_level(
 
     `ingest log-level warning` logs less on all hosts.
 
-    `ingest log-level --reset` returns to the configured level on all hosts that have no level of their own.
+    `ingest log-level --reset` returns to the configured level on all hosts without a separate level.
     """
     from ingest.operations import controls
 

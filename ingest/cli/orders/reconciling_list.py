@@ -102,7 +102,7 @@ async def reconcile_shop(settings: "Settings", options: ListOptions) -> ListReco
 
 
 def print_list_report(report: ListReconciliation, source: str, options: ListOptions, *, as_json: bool) -> None:
-    """Print the report, on stderr for people and on stdout for scripts."""
+    """Print the report, on stderr for the terminal and on stdout for scripts."""
     if as_json:
         typer.echo(json.dumps({"source": source} | report.as_dict(), default=format_time))
         return

@@ -20,7 +20,7 @@ def api(
 ) -> None:
     """Serve the HTTP API, until stopped.
 
-    It starts while Redis is unavailable, and answers 503 until it is there.
+    It starts even while Redis is unavailable, and responds with 503 until then.
 
     Examples:
     `ingest api` serves on http://127.0.0.1:8080, without API keys only to this machine.

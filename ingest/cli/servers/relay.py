@@ -41,7 +41,7 @@ def relay(
     until stopped.
 
     Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any
-    host. One at a time has its turn.
+    host. They take turns.
     """
     from ingest.services.relay import outbox_dsn, run_relay
     from ingest.store.outbox.outbox_schema import create_outbox, outbox_sql

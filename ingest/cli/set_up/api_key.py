@@ -209,7 +209,7 @@ def _show(text: str, path: Path, key_id: str) -> None:
 
 
 def _facts(key: ApiKey) -> tuple[str, str, str, str, str, str]:
-    """The name, ID, scopes, rate limit, date and sources of a key, for people."""
+    """The name, ID, scopes, rate limit, date and sources of a key on one line."""
     limit = f"{key.limit.rate:g}/s, burst {key.limit.burst:,}" if key.limit else "no limit"
     scopes = " ".join(scope.value for scope in Scope if scope in key.scopes)
     created = f"{key.created:%Y-%m-%d}" if key.created else ""

@@ -56,10 +56,10 @@ def capacity(  # noqa: PLR0913  each parameter is one option
         str, typer.Option(help="The HTTP client of the workers, native or aiohttp.", metavar="NAME")
     ] = "native",
     bulk: Annotated[int, typer.Option(help="Orders in one request.", min=1, max=1_000)] = 1,
-    announced: Annotated[int, typer.Option(help="Orders announced at a time.", min=1, max=100_000)] = 1,
+    announced: Annotated[int, typer.Option(help="Orders enqueued together.", min=1, max=100_000)] = 1,
     quota: Annotated[float, typer.Option(help="Requests per second that the API permits. 0 for any.", min=0)] = 0.0,
     quota_concurrency: Annotated[
-        int, typer.Option(help="Requests at a time that the API permits. 0 for any.", min=0)
+        int, typer.Option(help="Concurrent requests that the API permits. 0 for any.", min=0)
     ] = 0,
     outage: Annotated[
         float, typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0)
@@ -75,7 +75,10 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     speed: Annotated[
         float,
         typer.Option(
-            help="Of your machine, compared with that of the measurements.", metavar=_NUMBER, min=0.01, max=100
+            help="Speed of your machine, compared with the machine of the measurements.",
+            metavar=_NUMBER,
+            min=0.01,
+            max=100,
         ),
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

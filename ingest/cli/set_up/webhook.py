@@ -55,14 +55,14 @@ def check(
 
     FILE declares the webhooks. The default is INGEST_WEBHOOKS, or the tables [sources.NAME.webhook] of INGEST_SOURCES.
 
-    The exit code is 1 if the request would be refused, and 2 if a webhook cannot be used.
+    The exit code is 1 if the request would be rejected, and 2 if a webhook cannot be used.
 
     Examples:
     `ingest webhook check` shows all webhooks.
 
     `ingest webhook check --source shop-de` shows the webhook of a source.
 
-    `ingest webhook check webhooks.toml --json` prints those of another file as JSON.
+    `ingest webhook check webhooks.toml --json` prints the webhooks of another file as JSON.
 
     `ingest webhook check --source shop --body body.json --header 'X-Shopify-Topic: orders/create' --header
     'X-Shopify-Hmac-Sha256: …'` shows the order in a request, or why the request would be rejected.

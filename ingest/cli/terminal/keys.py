@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 
 class Keys:
-    """The keys that the user presses, without those of editing a line. Ctrl-C still interrupts."""
+    """The keys that the user presses, except the keys that edit a line. Ctrl-C still interrupts."""
 
     def __init__(self) -> None:
         self._pressed: asyncio.Queue[str] = asyncio.Queue()

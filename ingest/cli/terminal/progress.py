@@ -29,12 +29,12 @@ _BAR_AFTER = 0.5
 
 
 def run_with_progress(
-    activity: str, work: Callable[..., Coroutine[Any, Any, _T]], *, beside: IO[str] | None = None
+    activity: str, work: Callable[..., Coroutine[Any, Any, _T]], *, data_stream: IO[str] | None = None
 ) -> _T:
-    """Run what reports to `on_progress`, until Ctrl-C. The other arguments are those of the display."""
+    """Run what reports to `on_progress`, until Ctrl-C. The other arguments are passed to the display."""
 
     async def run() -> _T:
-        with ProgressDisplay(activity, beside=beside) as display:
+        with ProgressDisplay(activity, data_stream=data_stream) as display:
             return await work(on_progress=display.update)
 
     return run_interruptible(run())
@@ -46,23 +46,23 @@ class ProgressDisplay:
     Args:
         activity: the work, in one or two words.
         total: how many items there are, if known.
-        beside: where data is written at the same time. If that is a terminal, the data shows the progress, and a bar would
+        data_stream: where data is written at the same time. If that is a terminal, the data shows the progress, and a bar would
             be between its lines.
         quiet: whether to show no progress.
     """
 
-    # What the bar shows about the items.
+    # The text of the bar about the items.
     amount: ProgressColumn = MofNCompleteColumn()
 
     def __init__(
-        self, activity: str, total: int | None = None, *, beside: IO[str] | None = None, quiet: bool = False
+        self, activity: str, total: int | None = None, *, data_stream: IO[str] | None = None, quiet: bool = False
     ) -> None:
         console = Console(stderr=True)
         self._activity = activity
         self._total = total
         self._started = self._logged = time.monotonic()
         self._bar: Progress | None = None
-        self._is_shown = not quiet and (beside is None or not beside.isatty())
+        self._is_shown = not quiet and (data_stream is None or not data_stream.isatty())
         if self._is_shown and console.is_terminal:
             columns = (
                 TextColumn("{task.description}"),
@@ -71,7 +71,7 @@ class ProgressDisplay:
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
             )
-            # Drawing takes CPU time from what runs beside it.
+            # Drawing takes CPU time from the measured work.
             self._bar = Progress(*columns, console=console, transient=True, refresh_per_second=4)
             self._task = self._bar.add_task(activity, total=total)
 
@@ -83,7 +83,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def say(self, line: str) -> None:
-        """Print a line beside the progress."""
+        """Print a line next to the progress."""
         if self._bar:
             self._bar.console.print(wrapped(line, sys.stderr), highlight=False, markup=False, soft_wrap=True)
         else:

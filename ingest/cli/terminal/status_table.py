@@ -124,7 +124,7 @@ def _servers(status: "SystemStatus") -> Iterator[str]:
     for server, error in status.errors.items():
         yield f"{server}: {printable(' '.join(error.split()))}"
     if status.orders is not None and not status.orders.is_migrated:
-        yield "postgres: the database has no tables for orders; run `ingest migrate`"
+        yield "postgres: the database contains no tables for orders. Run `ingest migrate`"
 
 
 def _lanes(queue: "QueueState") -> Iterator[str]:

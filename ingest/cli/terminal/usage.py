@@ -44,7 +44,7 @@ class Command(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands with such help texts. Its attributes are those of `Command`."""
+    """A group of commands with such help texts. It has the attributes of `Command`."""
 
     examples = ""
 

@@ -52,7 +52,7 @@ class Table:
 
     Attributes:
         header: of all columns.
-        names: the first columns that say which row it is.
+        names: the first columns, which identify the row.
         facts: the first columns that stay together on a narrow terminal.
     """
 

@@ -23,7 +23,7 @@ def demo(
 
     It checks every row at the end.
 
-    Starts PostgreSQL, Valkey, a simulated external API that answers in 100-200 ms with a few faults, and worker
+    Starts PostgreSQL, Valkey, a simulated external API that responds in 100-200 ms with a few faults, and worker
     processes. Uses none of your settings, and removes everything at the end.
 
     The exit code is 1 unless every order is stored, once, with the right content.

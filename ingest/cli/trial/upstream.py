@@ -37,7 +37,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     host: Annotated[str, option(_LISTENING, "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option(_LISTENING, "Port. 0 selects a free one.", min=0, max=65535)] = 8081,
     latency: Annotated[
-        str, option(_SPEED, "Seconds until the answer: 0.1, 0.1-0.2 (uniform) or lognormal:MEDIAN,SIGMA.")
+        str, option(_SPEED, "Seconds until the response: 0.1, 0.1-0.2 (uniform) or lognormal:MEDIAN,SIGMA.")
     ] = _DEFAULT.latency,
     error_rate: Annotated[float, _share("Answered with --error-status.")] = 0.0,
     error_status: Annotated[int, option(_FAULTS, "The status of an error.", min=400, max=599)] = _DEFAULT.error_status,
@@ -52,9 +52,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     ] = _DEFAULT.oversize_bytes,
     truncate_rate: Annotated[float, _share("The connection closes after half of the body.")] = 0.0,
     reset_rate: Annotated[float, _share("The connection is reset without an answer.")] = 0.0,
-    hang_rate: Annotated[float, _share("Never answered.")] = 0.0,
+    hang_rate: Annotated[float, _share("No response.")] = 0.0,
     breaking_id: Annotated[
-        str | None, option(_FAULTS, "Any request that asks for this order gets --error-status.")
+        str | None, option(_FAULTS, "Every request for this order gets --error-status.")
     ] = _DEFAULT.breaking_id,
     fail_first: Annotated[
         int, option(_FAULTS, "Only the first n requests for each order are faulty. 0 for any.", min=0)
@@ -63,22 +63,23 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         int | None, option(_FAULTS, "Seed of the random generator. Defaults to a random one.", metavar="N")
     ] = None,
     rate_limit: Annotated[
-        float, option(_LIMITS, "Requests per second above which it answers 429. 0 for no limit.", min=0)
+        float, option(_LIMITS, "Requests per second above which it responds with 429. 0 for no limit.", min=0)
     ] = _DEFAULT.rate_limit,
     rate_burst: Annotated[
-        int | None, option(_LIMITS, "Requests that may arrive in a burst. Defaults to those of one second.", min=1)
+        int | None,
+        option(_LIMITS, "Requests that may arrive in a burst. Defaults to the requests of one second.", min=1),
     ] = _DEFAULT.rate_burst,
     concurrency_limit: Annotated[
-        int, option(_LIMITS, "Requests at a time above which it answers 429. 0 for no limit.", min=0)
+        int, option(_LIMITS, "Concurrent requests above which it responds with 429. 0 for no limit.", min=0)
     ] = _DEFAULT.concurrency_limit,
     capacity: Annotated[
-        int, option(_LIMITS, "Requests processed at a time, while the others wait. 0 for no limit.", min=0)
+        int, option(_LIMITS, "Requests processed concurrently, while others wait. 0 for no limit.", min=0)
     ] = _DEFAULT.capacity,
     capacity_queue: Annotated[
         int, option(_LIMITS, "Requests that may wait. More get 503.", min=0)
     ] = _DEFAULT.capacity_queue,
     quota: Annotated[
-        int, option(_LIMITS, "Requests in each --quota-window, above which it answers 429. 0 for no quota.", min=0)
+        int, option(_LIMITS, "Requests in each --quota-window above which it responds with 429. 0 for no quota.", min=0)
     ] = _DEFAULT.quota,
     quota_window: Annotated[
         float, option(_LIMITS, "Seconds after which the quota is full again.", min=0.001)
@@ -132,7 +133,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         ),
     ] = _DEFAULT.shape,
     list_limit: Annotated[
-        int, option(_ORDERS, "Orders that one request to the list endpoint may ask for.", min=1)
+        int, option(_ORDERS, "Maximum number of orders in one request to the list endpoint.", min=1)
     ] = _DEFAULT.list_limit,
     list_shape: Annotated[
         str, option(_ORDERS, "Answer of the list endpoint.", metavar="object|array")
@@ -175,7 +176,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 
     `ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
 
-    `ingest upstream --latency 0.4 --capacity 400` takes longer when it is asked for more than 400 orders at a time.
+    `ingest upstream --latency 0.4 --capacity 400` takes longer with more than 400 concurrent requests.
 
     `ingest upstream --any-id` serves any number of orders, for a benchmark.
 

@@ -108,7 +108,7 @@ def _check_pattern(pattern: str, keys: Keys) -> None:
 
 def _rfc2822_timestamp(text: str) -> datetime:
     moment = parsedate_to_datetime(text)
-    # `-0000` is the time in UTC of a sender that does not tell its own zone.
+    # `-0000` is the time in UTC of a sender that hides its own zone.
     is_utc = moment.tzinfo is None and text.rstrip().endswith("-0000")
     return moment.replace(tzinfo=UTC) if is_utc else moment
 

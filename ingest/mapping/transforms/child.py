@@ -28,7 +28,7 @@ class TookTooLong(ProcessEnded):
 
 
 class ChildProcess:
-    """A process that runs the function for one order at a time."""
+    """A process that runs the function for one order after another."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -51,7 +51,7 @@ class ChildProcess:
         try:
             with its:
                 # Not by asyncio, which would reap the process. Its ID remains the ID of its group until `end` reaps it.
-                process = subprocess.Popen(  # noqa: ASYNC220, S603  as asyncio does; our own module
+                process = subprocess.Popen(  # noqa: ASYNC220, S603  like asyncio, with our own module
                     [sys.executable, "-P", "-m", "ingest.mapping.transforms.transform_process", str(os.getpid())],
                     stdin=its.fileno(),
                     # Outside the process group that a terminal signals.

@@ -103,7 +103,7 @@ class Transform:
         decoder: from a document to orders.
         runner: calls the function.
         seconds: duration of its calls.
-        tracing: records them for orders that are traced. None without tracing.
+        tracing: records them for orders that are traced, or None.
     """
 
     def __init__(self, decoder: Decoder, runner: Runner, seconds: Histogram, tracing: Tracing | None = None) -> None:

@@ -20,7 +20,7 @@ class KindKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         default_with_base_url: its default if the user gives `base_url`, so that this key is enough to send all requests elsewhere.
         is_secret: whether it is a secret, which may be in a file that the key with `_file` names.
         values: the possible values, with the text that each stands for.
-        pattern: what the value must match completely.
+        pattern: the whole value must match it.
         example: a value, for errors.
     """
 

@@ -23,7 +23,7 @@ from ingest.settings import Settings
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("enqueue")
-# Where a rate is asked for.
+# With a rate.
 _BATCHES_A_SECOND = 10
 
 _Batch = tuple[list[str], int]
@@ -57,7 +57,7 @@ class EnqueueResult:
         return json.dumps(fields | ({"error": self.error} if self.error else {}))
 
     def as_line(self) -> str:
-        """One line for people."""
+        """One line for the terminal."""
         rate = f" ({self.accepted / self.seconds:,.0f}/s)" if self.seconds > 0 and self.accepted > BATCH else ""
         invalid = f", {self.invalid:,} invalid" if self.invalid else ""
         return f"{self.accepted:,} accepted{invalid} in {self.seconds:.2f} s{rate}"

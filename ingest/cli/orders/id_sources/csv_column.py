@@ -1,7 +1,7 @@
 """Reads the IDs in a column of a CSV file.
 
 A quote that is never closed makes everything up to the next quote, or to the end of the file, one field. A reader that accepts
-such a field loses orders without an error. So fields of several lines are checked, and reading stops at one that cannot be
+such a field loses orders without an error. So fields of several lines are checked, and reading stops at a field that cannot be
 right. The length of a record is limited: memory does not grow with the file.
 """
 
@@ -79,7 +79,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class _Feed:
-    """Passes lines to the CSV reader, and knows on which line an open quote was opened.
+    """Passes lines to the CSV reader, and keeps the line on which an open quote began.
 
     The reader asks for a second line of a record only if the first ended within quotes.
 
@@ -111,7 +111,7 @@ class _Feed:
         self._started_at = None
 
     def found(self, text: str | None, problem: str) -> Found:
-        """What was found in the record."""
+        """The values in the record."""
         return Found(self.line, text, problem, self._position)
 
     def check(self, row: Sequence[str]) -> None:

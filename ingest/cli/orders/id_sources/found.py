@@ -1,4 +1,4 @@
-"""The content of a source of IDs: what is read, invalid lines, and the error where reading ends."""
+"""The content of a source of IDs, with invalid lines and the error that ended the reading."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Found:
 
     Attributes:
         line: its number, from 1, or the position of an argument.
-        text: what was read there, or None if it cannot be read.
+        text: the content of the line, or None if it cannot be read.
         problem: why it cannot be read.
         position: bytes read so far, for progress.
     """

@@ -34,11 +34,11 @@ async def reconcile_source(
     invalid = InvalidLines(source.name)
     with missing_orders(missing, replace=replace) as on_lost, ExitStack() as stack:
         display: ProgressDisplay | None = None
-        beside = sys.stdout if missing == STDOUT else None
+        data_stream = sys.stdout if missing == STDOUT else None
 
         def show(done: int, total: int) -> None:
             nonlocal display
-            display = display or stack.enter_context(ProgressDisplay("searching", beside=beside))
+            display = display or stack.enter_context(ProgressDisplay("searching", data_stream=data_stream))
             display.update(done, total)
 
         report = await reconcile(_read(source, invalid), backends, complete=complete, on_lost=on_lost, on_progress=show)
@@ -48,7 +48,7 @@ async def reconcile_source(
 def print_report(
     report: ReconciliationReport, source: str, invalid: int, missing: str | None, *, as_json: bool
 ) -> None:
-    """Print the report, on stderr for people and on stdout for scripts."""
+    """Print the report, on stderr for the terminal and on stdout for scripts."""
     if as_json:
         typer.echo(json.dumps({"source": source} | report.as_dict() | {"invalid": invalid}))
     else:

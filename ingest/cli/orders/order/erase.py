@@ -39,8 +39,8 @@ def erase(
 
     `ingest order erase --yes --json 536365 536366` erases without a confirmation, and prints JSON.
 
-    INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the tables, or one that
-    `ingest migrate --api-role` has granted the rights.
+    INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the tables, or a role to
+    which `ingest migrate --api-role` has granted the rights.
     """
     from ingest.cli.terminal.progress import run_with_progress
     from ingest.operations.orders import erase as run
@@ -86,7 +86,7 @@ def erase(
 
 
 async def _found(backends: "Backends", order_ids: "Sequence[str]", on_progress: "Callable[..., None]") -> "Erased":
-    """Count what an erasure would remove."""
+    """Count the rows and entries that an erasure would remove."""
     from ingest.domain.orders.order_state import DeadEntry, RetryEntry
     from ingest.operations.order_places import locate
     from ingest.operations.orders import Erased

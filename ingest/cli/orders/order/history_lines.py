@@ -13,7 +13,7 @@ _LONGEST_ERROR = 500
 
 
 def lines_of(history: "OrderHistory") -> Iterator[str]:
-    """A line for each event, the oldest first. None without events."""
+    """A line for each event, the oldest first."""
     if not history.entries:
         return
     yield "  history:" if history.before is None else "  history, the newest events:"

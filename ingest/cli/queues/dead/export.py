@@ -64,8 +64,8 @@ def export(  # noqa: PLR0913  the options of a command
     `ingest dead export --reason not_found | jq -r .order_id | sort -u` prints the orders that the external API does
     not have.
 
-    In JSON, bytes that are not UTF-8 become backslash escapes such as `\xff`; in CSV, all characters that are not
-    printable do.
+    In JSON, bytes that are not UTF-8 become backslash escapes such as `\xff`. In CSV, so do all characters that are
+    not printable.
     """
     from ingest.cli.queues.dead.search import search
     from ingest.operations import dead_letter_export, dead_letters
@@ -91,7 +91,7 @@ def export(  # noqa: PLR0913  the options of a command
 
         export_all = partial(dead_letters.export, sources, selection, write, after=after)
         try:
-            done = search(export_all, activity="exporting", beside=stream)
+            done = search(export_all, activity="exporting", data_stream=stream)
         except (KeyboardInterrupt, QueueUnavailable):
             if output is not None:
                 say(f"the export is not complete: run it again with --resume to continue {output}.part")

@@ -53,7 +53,7 @@ def list_(  # noqa: PLR0913  the options of a command
 
     `ingest dead list 536365` lists the dead letters of one order.
 
-    `ingest dead list --source shop-de` lists those of one source. Without `--source`, it lists all sources.
+    `ingest dead list --source shop-de` lists one source. Without `--source`, it lists all sources.
 
     `ingest dead list --json --limit 1000 | jq -r .order_id` prints their orders. With `--json`, each line is a
     JSON object.

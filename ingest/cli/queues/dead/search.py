@@ -20,16 +20,16 @@ def search(
     find: Callable[..., Coroutine[Any, Any, WrittenDeadLetters]],
     *,
     activity: str = "searching",
-    beside: IO[str] | None = None,
+    data_stream: IO[str] | None = None,
 ) -> WrittenDeadLetters:
     """Search for dead letters, and report IDs that match none.
 
     Args:
         find: passes them on, and calls `on_progress`.
         activity: for the progress.
-        beside: where they are written at the same time.
+        data_stream: where they are written at the same time.
     """
-    found = run_with_progress(activity, find, beside=beside)
+    found = run_with_progress(activity, find, data_stream=data_stream)
     for missing in sorted(found.missing):
         say(f"no dead letter for {printable(missing)}")
     return found
@@ -39,7 +39,7 @@ def print_json(sources: Sequence[Backends], selection: Selection, limit: int | N
     """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
         find = partial(dead_letters.read, sources, selection, json_writer(stream), limit=limit)
-        return search(find, beside=stream)
+        return search(find, data_stream=stream)
 
 
 def json_writer(stream: IO[str]) -> dead_letters.Write:

@@ -45,7 +45,7 @@ def show(
 
     `ingest dead show 536365` shows every dead letter of an order.
 
-    `ingest dead show 536365 --source shop-de` shows those of one source. Without `--source`, it searches all sources.
+    `ingest dead show 536365 --source shop-de` searches one source. Without `--source`, it searches all sources.
 
     `ingest dead show 536365 --json | jq -r .fields.document` prints a pushed document. With `--json`, each line is
     a JSON object.
@@ -67,7 +67,7 @@ def show(
                 console.print(_table(entry, source))
                 shown += 1
 
-        found = search(partial(dead_letters.read, sources, selection, write), beside=stream)
+        found = search(partial(dead_letters.read, sources, selection, write), data_stream=stream)
     raise typer.Exit(1 if found.missing else 0)
 
 

@@ -37,7 +37,7 @@ def partitions(context: typer.Context, *, source: Sources = None, as_json: AsJso
     Examples:
     `ingest partitions` shows the partitions of all sources.
 
-    `ingest partitions --source shop-de` shows those of one source.
+    `ingest partitions --source shop-de` shows the partitions of one source.
 
     `ingest partitions set 6` changes the number of partitions while workers and producers run.
 

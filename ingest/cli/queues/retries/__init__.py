@@ -87,7 +87,7 @@ def _changing(  # noqa: PLR0913  the options of a command
 def run_now(options: Changing) -> None:
     """Make the next attempt of orders due now.
 
-    Attempts count as before. Workers read the orders within a second or two.
+    Attempts count as before. Workers read the orders within two seconds.
 
     The exit code is 1 if an order has no retry. All others are changed.
 
@@ -115,7 +115,7 @@ def dead_letter(options: Changing) -> None:
     Examples:
     `ingest retries dead-letter 536365` moves one order to the dead letters.
 
-    `ingest retries dead-letter --reason http_status --yes` moves all for which the external API answers with an error.
+    `ingest retries dead-letter --reason http_status --yes` moves all orders whose last response was an error.
 
     `ingest dead replay 536365` puts it back into the queue.
     """

@@ -47,9 +47,9 @@ def list_(  # noqa: PLR0913  the options of a command
     Examples:
     `ingest retries list` lists the next 50.
 
-    `ingest retries list --reason http_status` lists those for which the external API has answered with an error.
+    `ingest retries list --reason http_status` lists the orders whose last response was an error.
 
-    `ingest retries list --source shop-de` lists those of one source. Without `--source`, it lists all sources.
+    `ingest retries list --source shop-de` lists one source. Without `--source`, it lists all sources.
 
     `ingest retries list --json --limit 1000 | jq -r .order_id` prints their orders. With `--json`, each line is a
     JSON object.

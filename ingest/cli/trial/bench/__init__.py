@@ -183,7 +183,7 @@ def isolation(
 
     It reports the time from enqueue to commit of orders of source B, while source A fails in the same processes.
 
-    B is also measured alone, before and after. Expected duration and progress go to stderr.
+    B is also measured without A, before and after. Expected duration and progress go to stderr.
 
     Examples:
     `ingest bench isolation` takes about 6 minutes.

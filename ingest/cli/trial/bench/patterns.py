@@ -14,9 +14,9 @@ from ingest.telemetry.logs import setup_logs
 def patterns(
     *,
     orders: Annotated[int, typer.Option(help="Orders for each pattern.", min=1, max=100_000)] = 10_000,
-    latency: Annotated[float, typer.Option(help="Seconds until the simulated API answers.", min=0, max=60)] = 0.3,
+    latency: Annotated[float, typer.Option(help="Seconds until the simulated API responds.", min=0, max=60)] = 0.3,
     throttle: Annotated[
-        int, typer.Option(help="Requests at a time above which the API answers 429. 0 for no limit.", min=0)
+        int, typer.Option(help="Concurrent requests above which the API responds with 429. 0 for no limit.", min=0)
     ] = 0,
     kill: Annotated[
         bool, typer.Option("--kill/--no-kill", help="Run each again, with a process killed half-way.")
@@ -43,7 +43,7 @@ def patterns(
 
     `ingest bench patterns --only semaphore --only service --no-kill` compares two.
 
-    `ingest bench patterns --throttle 500 --no-kill` makes the API refuse more than 500 requests at a time.
+    `ingest bench patterns --throttle 500 --no-kill` makes the API reject more than 500 concurrent requests.
     """
     from ingest.bench.patterns.compare import run
 

@@ -78,7 +78,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         ),
     ] = "worker",
     api_limit: Annotated[
-        int, option(_FAULTS, "Requests at a time above which the API answers 429. 0 for no limit.", min=0)
+        int, option(_FAULTS, "Concurrent requests above which the API responds with 429. 0 for no limit.", min=0)
     ] = 0,
     api_retry_after: Annotated[int, option(_FAULTS, "Seconds to wait that a 429 demands.", min=0)] = 1,
     redis_url: Annotated[

@@ -26,8 +26,8 @@ def select(
 
     Many concurrent clients read stored orders through an async pool, and in threads through a sync pool.
 
-    Also shows what a single blocking call in async code does to all other requests. Starts a PostgreSQL of its own with real
-    orders, and removes it at the end. Expected duration and progress go to stderr.
+    It also shows the effect of one blocking call in async code on all other requests. It starts its own PostgreSQL with
+    real orders, and removes it at the end. Expected duration and progress go to stderr.
 
     Examples:
     `ingest bench select` compares pools of 10, 20 and 50 in one and in two processes: about 3 minutes.
