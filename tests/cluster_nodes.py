@@ -52,7 +52,7 @@ class ClusterServer(HostedServer):
 
 @dataclass(frozen=True)
 class Member:
-    """A node as another one knows it, or itself.
+    """A node as another node, or the node itself, describes it.
 
     Attributes:
         slots: ranges, with both ends.
@@ -78,7 +78,7 @@ async def ask(node: ValkeyServer, *command: str | bytes | int) -> Any:
 
 
 async def members(node: ValkeyServer) -> list[Member]:
-    """All nodes that a node knows."""
+    """All nodes that a node lists."""
     lines = (await ask(node, "CLUSTER", "NODES")).decode().splitlines()
     return [_member(line.split(" ")) for line in lines]
 
@@ -96,7 +96,7 @@ def _member(fields: Sequence[str]) -> Member:
 
 
 def owner_among(known: Sequence[Member], slot: int) -> int | None:
-    """The port of the owner of a slot, as one node knows it."""
+    """The port of the owner of a slot, according to one node."""
     return next((each.port for each in known for first, last in each.slots if first <= slot <= last), None)
 
 

@@ -120,7 +120,7 @@ class ClusterSet:
         await eventually(self._is_in_step, every=_OFTEN)
 
     async def meet(self, node: ClusterServer, other: ClusterServer) -> None:
-        """Let a node know another one."""
+        """Introduce a node to another node."""
         await ask(node, "CLUSTER", "MEET", other.host, other.port, other.bus)
 
     async def follow(self, node: ClusterServer, primary: ClusterServer) -> None:
@@ -128,7 +128,7 @@ class ClusterSet:
         primary_id = await ask(primary, "CLUSTER", "MYID")
 
         async def is_accepted() -> bool:
-            with suppress(RedisError):  # until it knows that primary
+            with suppress(RedisError):  # until it has discovered that primary
                 return bool(await ask(node, "CLUSTER", "REPLICATE", primary_id))
             return False
 

@@ -77,7 +77,7 @@ async def move_slots(cluster: ClusterSet, slots: range, target: ClusterServer, *
             some = range(start, min(start + _TOGETHER, slots.stop))
             counts = await _each(there, some, "COUNTKEYSINSLOT")
             used = [slot for slot, count in zip(some, counts, strict=True) if count]
-            # Commands with several keys fail while their slot is open, so that a slot with keys is opened alone.
+            # Commands with several keys fail while their slot is open, so a slot with keys is opened separately.
             for opened in (*([slot] for slot in used), [slot for slot in some if slot not in used]):
                 await _each(here, opened, "SETSLOT", "IMPORTING", await ask(source, "CLUSTER", "MYID"))
                 await _each(there, opened, "SETSLOT", "MIGRATING", await ask(target, "CLUSTER", "MYID"))

@@ -1,4 +1,4 @@
-"""Runs `ingest` commands and the tests' own programs in processes forked from one that has imported their modules.
+"""Runs `ingest` commands and the tests' own programs in forks of a process that has imported their modules.
 
 For most tests, a program's imports would take several times as long as the rest. Each program is still a separate
 process with its own arguments, environment, folder and standard streams, and runs `python -m ingest` or `python FILE`.

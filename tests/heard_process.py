@@ -47,7 +47,7 @@ class HeardProcess:
         return [event for event in list(self.log) if event["event"] == name]
 
     def output(self) -> str:
-        """Everything logged, once all has been said."""
+        """The whole log, once the process has finished logging."""
         for reader in self._readers:
             reader.join(20)
         return "\n".join(map(str, self.log))

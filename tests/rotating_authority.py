@@ -65,7 +65,7 @@ class RotatingAuthority:
 
     reuse: Reuse
     lifetime: float = 1.0
-    grace: float = 30.0  # of Okta; docs/connect/credentials.md recommends at least this
+    grace: float = 30.0  # Okta's, and docs/connect/credentials.md recommends at least this
     url: str = ""
     rotations: int = 0
     repeated: int = 0

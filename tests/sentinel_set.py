@@ -120,7 +120,7 @@ class SentinelSet:
         await self.become_complete()
 
     async def become_complete(self) -> None:
-        """Wait until the Sentinels know each other and a replica that has everything."""
+        """Wait until the Sentinels have found each other and a replica that is up to date."""
         for sentinel in self.sentinels:
             for name, milliseconds in _INTERVALS.items():
                 await _ask(sentinel, "SENTINEL", "DEBUG", name, milliseconds)

@@ -1,4 +1,4 @@
-"""A simulated WooCommerce shop as a source of its own, with the list of its orders."""
+"""A simulated WooCommerce shop as a separate source, with the list of its orders."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

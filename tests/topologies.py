@@ -54,7 +54,7 @@ class SharedServers:
     @classmethod
     @contextmanager
     def open(cls) -> Iterator["SharedServers"]:
-        """None runs yet."""
+        """The servers, which are not running yet."""
         with ExitStack() as stack:
             yield cls(stack, Path(stack.enter_context(TemporaryDirectory(prefix="ingest-"))))
 

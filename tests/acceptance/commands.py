@@ -100,7 +100,7 @@ class Workers:
 
 
 async def is_refused(host: str, port: int) -> bool:
-    """Whether a new connection to this port is refused."""
+    """Whether a new connection to this port fails."""
     try:
         _, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:

@@ -1,4 +1,4 @@
-"""The dead letters of one test, and commands on a terminal of their own."""
+"""The dead letters of one test, and commands on their own terminals."""
 
 import json
 import os
@@ -29,11 +29,11 @@ class StoredDeadLetters:
         self.keys = keys
 
     def add(self, *entries: Fields) -> list[str]:
-        """Write dead letters; return their IDs."""
+        """Write dead letters and return their IDs."""
         return self.add_many(entries)
 
     def add_many(self, entries: Iterable[Fields]) -> list[str]:
-        """Write any number of dead letters; return their IDs."""
+        """Write any number of dead letters and return their IDs."""
         entry_ids: list[str] = []
         for chunk in chunks(entries):
             with self.redis.pipeline(transaction=False) as pipe:
@@ -49,7 +49,7 @@ class StoredDeadLetters:
 
     @property
     def queued(self) -> list[str]:
-        """The orders in the express lane, where replayed ones go, oldest first; the main lane's after them."""
+        """The orders in the express lane, where replayed ones go, oldest first, followed by the main lane's orders."""
         return [order for lane in self.keys.lanes for order in self._orders(lane.stream)]
 
     def _orders(self, key: str) -> list[str]:
@@ -65,7 +65,7 @@ def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters
 def on_a_terminal(
     cli: Cli, *arguments: str, answer: bytes = b"", env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run a command on a terminal of its own and answer its question; return its exit code and its output."""
+    """Run a command on its own terminal, answer its question, and return its exit code and its output."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", _OWN, sys.executable, "-m", "ingest", *arguments],
@@ -82,7 +82,7 @@ def on_a_terminal(
                 while data := os.read(leader, 4096):
                     written += data
                     if answer and b"[y/N]" in written:
-                        # A Ctrl-C just before Python begins to read does not end the wait for a line; the next one does.
+                        # A Ctrl-C just before Python begins to read does not end the wait for a line. The next one does.
                         eventually_sync(lambda: is_waiting(process.pid))
                         os.write(leader, answer)
                         answer = b""

@@ -31,7 +31,7 @@ from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 
 CURRENCIES = {"shop-de": "EUR", "shop-uk": "GBP", "shop-no": "NOK"}
-# An order that Redis alone has confirmed may be lost if it was confirmed that shortly before a failure.
+# An order that only Redis has confirmed may be lost if it was confirmed this shortly before a failure.
 _UNREPLICATED = 1.0
 
 

@@ -84,7 +84,7 @@ class KindShop:
     """A source, and the shop that it reads.
 
     Attributes:
-        name: of the source, which is that of its kind.
+        name: of the source, which is the name of its kind.
     """
 
     name: str

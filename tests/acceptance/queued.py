@@ -45,7 +45,7 @@ def queued(redis_url: str, queue_name: str) -> Iterator[Queued]:
 
 
 class Sources:
-    """The queues of the sources `shop-de` and `shop-fr`, and commands that know them."""
+    """The queues of the sources `shop-de` and `shop-fr`, and commands configured with them."""
 
     def __init__(self, redis: Redis, queue: str, cli: Cli) -> None:
         self.redis = redis

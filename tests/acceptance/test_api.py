@@ -1,4 +1,4 @@
-"""The real `ingest api` as processes: shared, killed and stopped, with refused, slow and idle clients."""
+"""The real `ingest api` as processes: shared, killed and stopped, with rejected, slow and idle clients."""
 
 import asyncio
 import os

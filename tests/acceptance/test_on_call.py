@@ -1,4 +1,4 @@
-"""Twelve situations of an operator who is on call, diagnosed and repaired by commands alone.
+"""Twelve situations of an operator who is on call, diagnosed and repaired with commands only.
 
 All of them, in full size: `make on-call`, which also prints the commands with their output.
 """

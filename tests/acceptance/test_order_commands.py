@@ -1,4 +1,4 @@
-"""`ingest order` and `ingest retries` as people and scripts use them."""
+"""`ingest order` and `ingest retries` as operators and scripts use them."""
 
 import asyncio
 import json
@@ -184,7 +184,7 @@ def test_an_erasure_that_is_interrupted_says_what_is_erased(cli: Cli) -> None:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         process = cli.start("order", "erase", "A", "--yes", env={"INGEST_REDIS_URL": url})
         with silent.accept()[0] as connection:  # the database is done
-            # Now it waits for a reply. Interrupted in the callback that ends its connect, asyncio may log an exception of its own.
+            # Now it waits for a reply. Interrupted in the callback that ends its connect, asyncio itself may log an exception.
             connection.recv(1)
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=30)

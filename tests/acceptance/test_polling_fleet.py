@@ -153,7 +153,7 @@ async def watch(dsn: str, changes: dict[str, list[Change]]) -> None:
 
 
 async def kill_hosts(workers: Workers, shop: CountedShop, hosts: dict[str, WorkerCommand]) -> list[float]:
-    """Kill hosts at regular times: the one that reads the list, while it does, or any."""
+    """Kill a host at regular intervals, either the host that is reading the list or any other."""
     killed, draw = [], random.Random(2)
     for number in range(KILLS):
         await asyncio.sleep(SECONDS / (KILLS + 1))

@@ -159,7 +159,7 @@ def test_an_unavailable_server_is_one_line_and_leaves_no_file(cli: Cli, tmp_path
 def test_a_list_too_long_for_memory_without_room_for_a_file_is_one_line(cli: Cli) -> None:
     stdin = "\n".join(f"a-rather-long-order-id-that-takes-memory-{number:09}" for number in range(60_000))
 
-    # Its temporary file cannot be written: the limit is that of a file's size.
+    # Its temporary file cannot be written because the size of files is limited.
     done = subprocess.run(
         ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", sys.executable, "-m", "ingest", "reconcile", "-"],
         env=cli.env, input=stdin, capture_output=True, text=True, timeout=60, check=False,

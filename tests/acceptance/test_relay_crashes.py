@@ -1,6 +1,6 @@
 """The real `ingest relay`: killed again and again, and both servers restarted, each row is queued once.
 
-INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills; run it with `-s` for the figures.
+INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills. Run it with `-s` for the figures.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ async def kill(process: Process) -> None:
 
 
 async def stop(process: Process, number: signal.Signals = signal.SIGTERM) -> str:
-    """Ask it to stop; returns its log."""
+    """Stop it and return its log."""
     process.send_signal(number)
     _, log = await asyncio.to_thread(process.communicate, timeout=30)
     assert process.returncode == 0, log
@@ -260,7 +260,7 @@ def test_a_relay_started_by_a_program_that_blocks_signals_stops_when_asked(cli: 
 
 @asynccontextmanager
 async def unread_relay(cli: Cli) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, int]]:
-    """A relay whose log nobody reads, and both ends of the pipe to which it logs, of one page."""
+    """A relay whose log is not read, and both ends of the pipe of one page to which it logs."""
     unread, log = os.pipe()
     fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
     relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)

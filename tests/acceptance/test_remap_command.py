@@ -1,4 +1,4 @@
-"""`ingest remap`, as people and scripts use it."""
+"""`ingest remap`, as operators and scripts use it."""
 
 import asyncio
 import json

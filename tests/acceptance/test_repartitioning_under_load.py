@@ -136,7 +136,7 @@ async def fail_over(cluster: ClusterSet, key: str) -> None:
 
 
 async def change(cli: Cli, scene: Scene, partitions: int, failing: ClusterSet | None) -> None:
-    """Change the partitions, with a command that is killed in between, and one that completes."""
+    """Change the partitions with a command that is killed halfway and a second command that completes."""
     record = LayoutRecord(scene.redis, scene.queue)
     killed = cli.start("partitions", "set", str(partitions))
 

@@ -197,7 +197,7 @@ async def test_metrics_and_log_lines_name_the_source_and_follow_the_file(shops: 
 
 
 def values_by_source(port: int, name: str, labels: dict[str, str]) -> dict[str, float]:
-    """The samples of a worker's /metrics with these labels, by source. Nothing before it listens."""
+    """The samples of a worker's /metrics with these labels, by source. Empty until it listens."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
             families = text_string_to_metric_families(page.read().decode())
@@ -361,7 +361,7 @@ async def test_an_order_that_kills_its_process_does_not_count_against_orders_of_
     (tmp_path / "code_of_a.py").write_text("import os\n\ndef kill(order, document):\n    os.kill(os.getpid(), 9)\n")
     workers.env["PYTHONPATH"] = str(tmp_path)
     shops.write(a='transform = "code_of_a:kill"')
-    # The order dies while those of the other source are in flight, and again when its process has started again.
+    # The order dies while the other source's orders are in flight, and again when its process has started again.
     shops["b"].api.behave(latency="1")
     await shops["a"].enqueue("poison")
     await shops["b"].enqueue(*ids(10, "b"))

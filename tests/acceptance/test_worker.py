@@ -42,7 +42,7 @@ async def all_finished_right(scene: Scene, order_ids: list[str] = ORDERS) -> Non
 
 
 async def nothing_lost(scene: Scene, order_ids: list[str] = ORDERS) -> set[str]:
-    """Each order is stored or still in the stream; those that are stored."""
+    """Check that each order is stored or still in the stream, and return the stored orders."""
     stored = set(await scene.rows())
     queued = {fields[b"order_id"].decode() for _, fields in await scene.redis.xrange(scene.keys.stream)}
     assert stored | queued == set(order_ids)

@@ -134,7 +134,7 @@ class Monitoring:
         return found
 
     async def ends(self, labels: Labels, since: float, within: float) -> None:
-        """Wait until Prometheus no longer lists the alert, and a notification says that it is resolved."""
+        """Wait until Prometheus no longer lists the alert, and a notification reports it as resolved."""
 
         async def is_over() -> bool:
             found = self.receiver.latest(labels, since)

@@ -175,7 +175,7 @@ def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_giv
     (run,) = report(cli.run("bench", "pipeline", *given, *arriving, "--json", timeout=110))["runs"]
 
     assert_all_stored(run, 150)
-    # None can be stored before the external API has answered, and there is no backlog to wait for.
+    # No order can be stored before the external API has responded, and there is no backlog to wait for.
     assert 19 < run["latency_p50_ms"] <= run["latency_p99_ms"] <= run["latency_p999_ms"]
     assert run["latency_p50_above_api_ms"] == pytest.approx(run["latency_p50_ms"] - 20, abs=0.02)
     assert run["load_late_p99_ms"] > 0

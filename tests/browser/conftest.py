@@ -41,7 +41,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def deployment(servers: EmbeddedServers, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
-    """Processes and shops that all tests share. A test uses IDs of its own, and leaves each shop as it was."""
+    """Processes and shops that all tests share. A test uses its own IDs and leaves each shop as it was."""
     async with connected(servers.postgres_dsn) as connection:
         await connection.execute("CREATE DATABASE browser")
     dsn = with_database(servers.postgres_dsn, "browser")

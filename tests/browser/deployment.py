@@ -19,7 +19,7 @@ from ingest.domain.source_name import queue_of
 from ingest.operations import api_keys
 from ingest.operations.api_keys import limit_of
 
-# Two whose behaviour a test may change, and one that plants scripts in every field.
+# A test may change the behaviour of two of them. The third plants scripts in every field.
 CALM, MOODY, HOSTILE = "calm", "moody", "hostile"
 HOSTILE_IDS = (planted.SCRIPT, planted.IMAGE, "49{{7*7}}", f"broken {planted.SCRIPT}", "broken-2")
 
@@ -52,7 +52,7 @@ class Deployment:
         """Start everything in an empty folder, and end it.
 
         Args:
-            redis_url: the server for its queues, which get a name of their own.
+            redis_url: the server for its queues, which get their own name.
             dsn: a database with our tables.
             folder: for the sources file and the API keys.
             environ: variables of the commands besides ours.

@@ -1,4 +1,4 @@
-"""Situations of an operator who is on call, diagnosed and repaired on the console alone.
+"""Situations of an operator who is on call, diagnosed and repaired on the console only.
 
 All of them, in full size: `make on-call`, which also prints the steps.
 """

@@ -10,7 +10,7 @@ from support import eventually
 from yarl import URL
 
 SignIn = Callable[..., Awaitable[Visitor]]
-# Each test has orders of its own. The simulated API has all of them.
+# Each test uses its own orders. The simulated API serves all of them.
 LISTED = ("536400", "536401", "536402")
 ERASED = ("536415", "536416")
 REFETCHED = "536420"

@@ -12,7 +12,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, ConsoleMessage, Dialog, Page, Response, async_playwright
 from servers.get import CHROMIUM
 
-# The browser runs as root in containers, loads only pages of this machine, and makes no connection of its own.
+# The browser runs as root in containers, loads only pages of this machine, and opens no other connections.
 _OPTIONS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",

@@ -153,7 +153,7 @@ async def _find_in(stage: Stage, shop: Shop, orders: Orders, durability: Durabil
     dsn, url = stage.servers.postgres_dsn, stage.redis.straight_url
     unreplicated = [_order_id(entry.order) for keys in shop.partitions for entry in stage.written.lost[keys.stream]]
     unreplicated += [_order_id(entry.order) for keys in shop.partitions for entry in stage.written.lost[keys.express]]
-    # A replica had every order of our own producer before it was confirmed, in contrast to entries of foreign ones.
+    # A replica had every order of our producer before it was confirmed, unlike the entries of foreign producers.
     excused = {name for name in unreplicated if durability != Durability.REPLICATED or name.startswith(WIDE)}
     lost = list[str]()
     account = await reconcile(

@@ -27,7 +27,7 @@ def test_a_connection_that_was_closed_a_moment_ago_is_opened_again(
     async def ping_over_a_closed_connection() -> object:
         async with control_client(redis_url) as client:
             connection = await client.connection_pool.get_connection()
-            # As when a write has just failed: the event loop closes it, and its reader has not been told yet.
+            # This is the state after a failed write. The event loop closes the connection before it notifies the reader.
             connection._writer.transport.abort()
             await connection.send_command("PING")
             return await connection.read_response()

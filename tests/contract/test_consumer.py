@@ -157,7 +157,7 @@ async def test_a_short_delay_passes_by_itself(consumer: Consumer, redis: Redis, 
 
     assert moved == 1
     [again] = await consumer.read(1, NOW)
-    # Redis' clock alone counts: the new entry's ID is its time.
+    # Only Redis' clock counts, and the new entry's ID shows it.
     assert int(again.entry.id.split("-")[0]) >= int(delivery.entry.id.split("-")[0]) + 200
 
 
@@ -234,7 +234,7 @@ async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
 
 
 async def held_under_an_id_given_again(consumer: Consumer, redis: Redis, keys: Keys) -> Delivery:
-    """A delivery of the order `lost`, whose entry ID is now that of the order `other`.
+    """A delivery of the order `lost`, whose entry ID now belongs to the order `other`.
 
     As after a failover to a server that is behind: in its data, and in its clock.
     """
@@ -518,7 +518,7 @@ async def test_what_was_lost_is_reported_and_never_stolen_back(
     assert lost == set(refs(keys, [taken]))
     assert (await pending(redis, keys))[taken] == ("two", 2)
     assert await idle_of(redis, keys, taken) >= LEASE / 2 * 1000
-    # What nobody has, because it is finished or gone from the stream, is nobody's to yield to.
+    # An entry that is finished or gone from the stream has no owner to yield to.
     assert await consumer.renew(refs(keys, [deleted])) == set()
     assert await consumer.renew(refs(keys, [deleted])) == set()
 

@@ -1,4 +1,4 @@
-"""Calls that were made before, under their idempotency key, count as duplicates for those who ask for it."""
+"""Calls that were made before, under their idempotency key, count as duplicates for callers that request it."""
 
 import asyncio
 from collections.abc import AsyncIterator

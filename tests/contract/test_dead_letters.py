@@ -533,7 +533,7 @@ async def test_cancelled_in_a_page_it_reads_no_other(dead: DeadLetters, redis: R
     assert await orders(redis, keys.express) == names(PAGE)
 
 
-# -- servers that are unavailable, full, or refuse -----------------------------------------------------------------------
+# -- servers that are unavailable, full or reject ----------------------------------------------------------------------
 
 
 async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing_by_halves(

@@ -1,4 +1,4 @@
-"""Calls that are made once, on a real server: an attempt whose reply is lost is its caller's to go on with."""
+"""Calls that are made once, on a real server: the caller repeats an attempt whose reply is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from ingest.queue.redis.connection import control_client
 class Interrupter:
     """A proxy for Redis that closes the connection instead of replying to a number of the next scripts.
 
-    Redis has run them, and the client cannot know.
+    Redis has run them, and the client cannot detect that.
     """
 
     def __init__(self, redis_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Idle consumers of a process share one blocking read, and each gets its own entries as promptly as by a read of its own."""
+"""Idle consumers of a process share one blocking read, and each gets its entries as promptly as with its own read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -108,7 +108,7 @@ async def sql(dsn: str) -> AsyncIterator[Any]:
 
 
 async def whole_row(sql: Any, order_id: str = "a") -> asyncpg.Record:
-    """The row with what PostgreSQL alone knows of it: which transaction wrote it, and where it lies."""
+    """The row with PostgreSQL's system columns, which show the transaction that wrote it and its position."""
     return await sql.fetchrow("SELECT xmin, ctid, * FROM orders WHERE order_id = $1", order_id)
 
 
@@ -396,7 +396,7 @@ async def test_rows_are_locked_in_the_order_of_their_keys(dsn: str, store: Order
         await eventually(is_waiting)
         free = await other.fetch("SELECT order_id FROM orders ORDER BY order_id FOR UPDATE SKIP LOCKED")
 
-    # Waiting for the first key it holds none of the others, so nobody waits for it in turn.
+    # While it waits for the first key it holds no other key, so it cannot block another writer.
     assert [record[0] for record in free] == ["b", "c"]
     assert await upserting == [CHANGED] * 3
 
@@ -470,7 +470,7 @@ async def trigger(sql: Any, body: str) -> None:
 
 
 _RAISED = "a function of the database raised an error"
-# Bodies of triggers that somebody may add, by the SQLSTATE of their error for one row. Its text may hold any value of the row.
+# Bodies of triggers that a user may add, by the SQLSTATE of their error for one row. Its text may hold any value of the row.
 TRIGGERS = {
     "P0001": ("RAISE EXCEPTION 'unknown customer %', new.country", RowsRefused, _RAISED),
     "P0004": ("ASSERT false, new.country", RowsRefused, _RAISED),
@@ -760,7 +760,7 @@ async def test_a_statement_that_the_server_lets_go_on_is_cancelled(dsn: str, sql
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    """A server for this test alone."""
+    """A server for this test only."""
     with embedded_servers(durable=True) as servers:
         yield servers.postgres
 

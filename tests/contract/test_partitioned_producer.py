@@ -133,7 +133,7 @@ async def test_a_repeated_call_over_several_partitions_adds_nothing_and_other_or
     again = await producer.try_announce(mine, idempotency_key="key")
     counted = await producer.try_announce(mine, idempotency_key="key", count_repeats=True)
     with pytest.raises(IdempotencyKeyReused):
-        # Also in the partition that does not know the key.
+        # This includes the partition that has not seen the key.
         await producer.try_announce(IDS[1_000:2_000], idempotency_key="key")
 
     assert (first, again, counted) == (Accepted(len(mine), 0), Accepted(len(mine), 0), Accepted(0, len(mine)))

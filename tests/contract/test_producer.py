@@ -32,7 +32,7 @@ async def queued(redis: Redis, keys: Keys) -> list[str]:
 class CuttingProxy:
     """Stands between a client and Redis, and cuts the connection in place of the replies to batches.
 
-    The batch has then been taken in, and the client cannot know.
+    The batch has then been taken in, and the client cannot detect that.
     """
 
     def __init__(self, port: int, cuts: int) -> None:

@@ -102,7 +102,7 @@ async def test_a_move_that_is_refused_half_way_loses_nothing_and_can_be_made_aga
 
 
 async def scanner(redis: Redis) -> list[str]:
-    """Where the order is that it will still be stored, or told of, from."""
+    """The place from which the order will still be stored or reported."""
     look = QueueScanner(redis, QUEUE, GROUP)
     queued = [sighting.place async for page in look.queued() for sighting in page]
     return [*queued, *[sighting.place async for page in look.dead() for sighting in page]]

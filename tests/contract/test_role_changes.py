@@ -78,7 +78,7 @@ async def test_what_was_refused_as_the_server_became_a_replica_succeeds_at_the_n
     await change_roles()
     refused: list[str] = []
     for call in calls:
-        # The pool may have had several connections, and each is refused once.
+        # The pool may have had several connections, and each fails once.
         assert any([await works(call, refused) for _ in range(5)]), refused
 
     assert refused

@@ -93,7 +93,7 @@ async def test_a_trigger_that_forbids_changes_of_the_schema_is_told_by_a_migrati
 
 
 async def end(connection: asyncpg.Connection, other: asyncpg.Connection) -> None:
-    """Have the server end a connection, and wait until its client knows."""
+    """Have the server end a connection, and wait until its client notices."""
     await other.execute(f"SELECT pg_terminate_backend({connection.get_server_pid()})")
 
     await eventually(connection.is_closed)

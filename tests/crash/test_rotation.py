@@ -155,7 +155,7 @@ async def run(authority: RotatingAuthority, processes: list[Refresher]) -> None:
 
 
 async def go_on(authority: RotatingAuthority, processes: list[Refresher], until: Callable[[], bool]) -> None:
-    """Start processes again until a condition is true. None of them may be locked out."""
+    """Start processes again until a condition is true. No process may be locked out."""
     async with asyncio.timeout(180):
         while not until():
             await asyncio.sleep(0.01)

@@ -137,7 +137,7 @@ def _end_engine() -> None:
 
 
 def _engine_processes(*programs: str) -> list[int]:
-    """The processes of the engine and its containers, or only the ones that run one of `programs`."""
+    """The processes of the engine and its containers, or only the processes that run one of `programs`."""
     containers = [path.name for path in WORK.glob("data/containers/*")]
     found = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -14,7 +14,7 @@ from typer.main import get_command
 from ingest.cli import app
 
 _SHORTENED = "…"
-# Programs in front of a command, which may have options of their own.
+# Programs in front of a command, which may take their own options.
 _LAUNCHERS = {
     "docker",
     "kubectl",
@@ -30,7 +30,7 @@ _LAUNCHERS = {
     "setpriv",
 }
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
-# What the text of a page cannot know: files of the reader, and values that the shell puts in.
+# Values that the text of a page does not contain: the reader's files and the shell's substitutions.
 _OF_THE_READER = re.compile(r"does not exist|no such file|\$", re.IGNORECASE)
 
 

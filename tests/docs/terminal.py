@@ -75,7 +75,7 @@ def _last_screen(printed: bytes) -> str:
 
 
 def picture(path: Path, command: str, screen: str) -> None:
-    """Write a terminal with a command and its output as SVG. Fonts are those of the reader."""
+    """Write a terminal with a command and its output as SVG. The reader's fonts are used."""
     lines = "\n".join(line.rstrip() for line in screen.splitlines())
     text = Text.from_ansi(re.sub(r"\n{3,}", "\n\n", lines).strip("\n"))
     width = max(len(line) for line in text.plain.splitlines())

@@ -1,4 +1,4 @@
-"""A shop with a list of orders, whose orders change, appear late and have a clock of their own."""
+"""A shop with a list of orders, whose orders change, appear late and follow the shop's clock."""
 
 import json
 from collections import Counter

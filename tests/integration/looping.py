@@ -84,7 +84,7 @@ KINDS: dict[str, Callable[[float], Awaitable[None]]] = {
 
 
 async def stays(watch: BlockWatch, threshold: float) -> None:
-    """Let the watch know that the loop runs."""
+    """Signal to the watch that the loop runs."""
     while True:
         watch.expect(time.monotonic() + threshold / 2)
         await asyncio.sleep(threshold / 2)

@@ -110,7 +110,7 @@ class Scene:
     async def open(
         cls, redis_url: str, dsn: str, queue: str, behaviour: Behaviour | None = None
     ) -> AsyncIterator["Scene"]:
-        """The scene, with an external API of its own."""
+        """The scene, with its own external API."""
         behaviour = behaviour or Behaviour(any_id=True)
         async with SimulatedApi(behaviour, seed=1) as api, control_client(redis_url) as redis:
             yield cls(redis, redis_url, dsn, queue, api)
@@ -226,7 +226,7 @@ class Scene:
                     pipe.xlen(lane.stream)
                 return not any(await pipe.execute())
         except RedisConnectionError:
-            return False  # a test that kills Redis asks again
+            return False  # a test that kills Redis retries
 
     async def finished(self, within: float = 60.0) -> None:
         """Wait until nothing is left to do."""
@@ -235,7 +235,7 @@ class Scene:
     # -- the database ---------------------------------------------------------------------------------------
 
     async def sql(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement on a connection of its own, so that a server may have been restarted before."""
+        """Run one statement on a new connection, so that the server may have been restarted before."""
         connection = await asyncpg.connect(self.dsn)
         try:
             return list(await connection.fetch(query, *arguments))

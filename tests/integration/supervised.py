@@ -35,7 +35,7 @@ def dies(_lifeline: int) -> int:
 
 
 def serves(_lifeline: int) -> int:
-    """End when asked."""
+    """End on request."""
     say("serving", os.getpid())
     signal.sigwait([signal.SIGTERM])
     say("asked", os.getpid())
@@ -43,13 +43,13 @@ def serves(_lifeline: int) -> int:
 
 
 def fails_at_the_end(_lifeline: int) -> int:
-    """End when asked, with an error."""
+    """End on request, with an error."""
     serves(_lifeline)
     return 5
 
 
 def takes_its_time(_lifeline: int) -> int:
-    """End when asked twice."""
+    """End on the second request."""
     serves(_lifeline)
     signal.sigwait([signal.SIGTERM])
     say("hurried", os.getpid())
@@ -77,7 +77,7 @@ def raises(_lifeline: int) -> int:
 
 
 def logs(lifeline: int) -> int:
-    """Log more than a pipe takes in an event loop, and end when asked."""
+    """Log more than a pipe takes in an event loop, and end on request."""
 
     async def main() -> None:
         stopped = asyncio.Event()

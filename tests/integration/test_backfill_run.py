@@ -38,7 +38,7 @@ DRY_RUN = BackfillRequest(NOW - timedelta(days=30), NOW, dry_run=True)
 
 
 class Listed:
-    """A list of pages of three orders, which first fails as it is told.
+    """A list of pages of three orders, which first fails as configured.
 
     Attributes:
         faults: for the next requests.

@@ -68,7 +68,7 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
     for part in ("domain", "flow", "queue", "store", "upstream"):
         for path in sorted((package / part).rglob("*.py")):
             if "inspection" in (path.stem, path.parent.name):
-                continue  # compares this machine's clock with a server's, for people
+                continue  # compares this machine's clock with a server's, for operators
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 match node:
                     case ast.Attribute(value=ast.Name(id="time"), attr="time" | "time_ns" | "gmtime" | "localtime"):

@@ -198,7 +198,7 @@ async def test_a_server_that_cannot_save_is_a_fault(set_up: SetUp, tmp_path: Pat
             await redis.bgsave()
             await eventually(has_failed)
             found = await set_up.examined(redis_url=server.url)
-            await redis.config_set("save", "")  # or it would refuse to end
+            await redis.config_set("save", "")  # or it would not end
 
     (fault,) = faults_of(found)
     assert "does not accept writes: MISCONF" in fault.what
@@ -298,7 +298,7 @@ async def test_any_key_that_the_user_may_not_use_is_named(
 
 async def test_each_key_that_holds_something_else_is_a_fault(set_up: SetUp, redis: Redis, queue_name: str) -> None:
     keys = Keys.of(queue_name)
-    # The others are prefixes, and one that does not exist.
+    # The others are prefixes and a command that does not exist.
     own = [key for key in msgspec.structs.astuple(keys) if not key.endswith(":") and key != keys.probe]
     for key in own:
         await (redis.rpush if key == keys.pushed else redis.set)(key, "something")
@@ -313,7 +313,7 @@ def test_each_command_that_a_script_sends_is_tried() -> None:
     called = {match for text in texts for match in re.findall(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?", text)}
     sent = {f"{name} {second}" if name in {"XGROUP", "XINFO"} else name for name, second in called}
 
-    # XNACK has a substitute, and TIME is asked for the clock.
+    # XNACK has a substitute, and TIME is called for the clock.
     # Without INFO, scripts use a fallback, which another check reports.
     assert sent - {"TIME", "XNACK", "INFO"} <= set(PROBED)
 

@@ -1,4 +1,4 @@
-"""An API without keys on a loopback address serves programs of its own host, and no page in a browser there."""
+"""An API without keys on a loopback address serves programs on its host, but no page in a browser there."""
 
 from collections.abc import AsyncIterator
 

@@ -69,7 +69,7 @@ def test_a_blocking_call_is_reported_once_while_it_blocks() -> None:
     assert blocked["cpu_seconds"] < blocked["seconds"] / 2
     assert free["seconds"] > 2 * THRESHOLD
     assert len(loop.events("event_loop_blocked")) == len(loop.events("event_loop_unblocked")) == 1
-    assert "run_until_complete" not in blocked["stack"]  # it begins within what the loop runs
+    assert "run_until_complete" not in blocked["stack"]  # it begins inside the callback that the loop runs
 
 
 def test_a_computation_that_holds_the_gil_is_reported_when_it_releases_it() -> None:

@@ -13,7 +13,7 @@ MARK = b"\xef\xbb\xbf"
 
 
 def odd(order_id: str, text: bytes) -> bytes:
-    """A document with such a text in a field that nothing reads, in one that is stored, and in an attribute."""
+    """A document with such a text in an unused field, in a stored field, and in an attribute."""
     body = document(order_id).replace(b'"Norway"', text).removesuffix(b"}")
     return body + b',"unread":' + text + b',"attributes":{"note":' + text + b"}}"
 

@@ -105,7 +105,7 @@ async def probed(api: Api, times: int = 2) -> None:
 
 @dataclass
 class Shop:
-    """One API that fails in one way, with a queue and a worker of its own."""
+    """One API that fails in one way, with its own queue and worker."""
 
     scene: Scene
     api: Api
@@ -114,7 +114,7 @@ class Shop:
     worker: RunningWorker
 
     async def breaks(self, name: str) -> None:
-        """Break the API while it is asked for orders, until it is probed."""
+        """Break the API while orders are requested, until it is probed."""
         self.api.broken = self.answer
         await self.scene.enqueue(*ids(20, f"{self.prefix}-{name}"))
         await until(lambda: is_open(self.worker), within=30)
@@ -203,7 +203,7 @@ async def test_a_thousand_orders_that_do_not_exist_are_dead_within_a_minute(scen
     async with scene.worker(**api.settings(way)):
         await scene.finished()
 
-    # By a process that knows of no order but those that are stored.
+    # By a process that has seen only the stored orders.
     async with scene.worker("another", **api.settings(way)):
         await scene.enqueue(*missing)
         await scene.finished(within=60)

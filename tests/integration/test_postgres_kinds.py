@@ -170,7 +170,7 @@ async def test_a_pooler_that_is_put_in_between_later_is_noticed(
             await scene.stored_at_least(20)
 
             if site.pooler is not None:
-                # Poolers are often told to ignore settings that they do not know.
+                # Poolers are often configured to ignore unknown settings.
                 settings = {"ignore_startup_parameters": ignored} if ignored else {}
                 pooler = stack.enter_context(temporary_pooler(site.postgres, pool_size=1, settings=settings))
                 await prepare_the_names_of_other_processes(pooler.dsn, databases[1])
@@ -183,7 +183,7 @@ async def test_a_pooler_that_is_put_in_between_later_is_noticed(
 
 
 async def prepare_the_names_of_other_processes(pooler: str, database: str) -> None:
-    """Leave prepared statements in the server process, as others leave them who do not know that they share it."""
+    """Leave prepared statements in the server process, as clients leave them that are unaware of sharing it."""
     first = asyncpg.connection._uid
     names = [f"__asyncpg_stmt_{number:x}__" for number in range(first, first + 1_000)]
     async with connected(with_database(pooler, urlsplit(database).path.strip("/"))) as sql:

@@ -33,7 +33,7 @@ def folder() -> Iterator[Path]:
 
 
 async def give_way(server: PostgresServer) -> None:
-    """Give the server's superuser another name than that of a role of the deployment."""
+    """Give the server's superuser a name that no role of the deployment uses."""
     first = await asyncpg.connect(server.dsn)
     await first.execute(f"CREATE ROLE boss SUPERUSER LOGIN PASSWORD '{server.password}'")
     await first.close()

@@ -104,7 +104,7 @@ async def test_the_users_file_of_the_authority_may_be_missing_for_a_while(
         dsn = site.dsn(sslrootcert=None).replace(f":{port}/", f":{between.port}/")
         waiting = await _loses_its_authority_for_a_while(scene, dsn, between, authority)
 
-    assert waiting["log_level"] == "error"  # only a person can correct it
+    assert waiting["log_level"] == "error"  # only an operator can correct it
     assert str(authority) in waiting["error"]
 
 

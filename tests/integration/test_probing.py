@@ -77,7 +77,7 @@ async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes
     api.status_of = lambda _: 500
     await scene.enqueue(*ids(30))
 
-    # Nothing was given before, so every probe is an order of the queue.
+    # No order was fetched before, so every probe is an order of the queue.
     settings: dict[str, object] = {"upstream_url": api.url, "upstream_status": "404=not_found", "claim_idle": 3600}
     async with scene.worker(classes=Classes(consumer=SlowToBury), **settings) as worker:
         await until(lambda: is_open(worker))
@@ -101,7 +101,7 @@ async def test_an_outage_is_a_few_lines_in_the_log_however_long_it_lasts(scene: 
         settings = {"upstream_url": api.url, "heartbeat_ttl": 30.0}
         async with scene.worker("a", **settings) as one, scene.worker("b", **settings) as other:
             good: list[str] = []
-            while not (requests(one) and requests(other)):  # each knows an order that it can ask for
+            while not (requests(one) and requests(other)):  # each has an order that it can request
                 await scene.enqueue(f"good-{len(good)}")
                 good.append(f"good-{len(good)}")
                 await scene.finished()

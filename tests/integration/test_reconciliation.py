@@ -398,7 +398,7 @@ async def test_memory_does_not_grow_with_the_number_of_accepted_orders(scene: Sc
         assert (report.accepted, report.lost.count) == (count, count)
         return tracemalloc.get_traced_memory()[1] - before
 
-    await peak_of(1)  # what is imported and cached once
+    await peak_of(1)  # allow for imports and caches
     tracemalloc.start()
     try:
         few, more = await peak_of(2_000), await peak_of(15_000)

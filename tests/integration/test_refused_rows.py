@@ -143,7 +143,7 @@ async def test_that_an_order_is_unchanged_is_no_evidence_against_another(
     async with scene.worker(classes=Classes(store=counting)) as worker:
         await scene.enqueue("old")
         await scene.finished()
-        # Triggers of inserts and updates say nothing to what stays as it is.
+        # Triggers of inserts and updates do not fire for unchanged rows.
         await scene.sql(BROKEN["a trigger at the commit"][0])
         await scene.enqueue("new")
         await has_tried(counting, 1)

@@ -33,7 +33,7 @@ from ingest.telemetry.relay_metrics import PENDING, RELAY_METRICS, ROWS, RelayMe
 from ingest.telemetry.shared_metrics import SharedMetrics
 
 TABLE = "order_outbox"
-# No test waits for it: who passes has been told.
+# Longer than any test waits.
 NEVER = 3600.0
 
 
@@ -94,7 +94,7 @@ class Shop:
         open_outbox: OpenOutbox | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[None]:
-        """A relay of its own connections while the block runs."""
+        """A relay with its own connections while the block runs."""
         stop = asyncio.Event()
         async with Producer.connect(self.redis_url, self.queue, backlog_limit=backlog_limit) as producer:
             relay = Relay(
@@ -410,7 +410,7 @@ async def test_what_was_announced_is_deleted_though_announcing_takes_long(shop: 
     async with Producer.connect(shop.redis_url, shop.queue) as producer:
         slow = TakesLong(producer, shop)
 
-        # A limit of one order: each row is a step of its own.
+        # With a limit of one order, each row is a separate step.
         async with shop.relaying(backlog_limit=1, wrap=lambda _: slow, clock=lambda: slow.now):
             await shop.until_empty()
 

@@ -236,7 +236,7 @@ async def test_parts_of_an_order_that_their_document_does_not_name_stay(dsn: str
     def split(order: Order, _: bytes) -> list[Order]:
         return [replace(order, id=f"{order.id}{part}", status="part") for part in ("", "-2")]
 
-    # As with a mapping whose `id` is the one that was requested: for the second row, that is not known any more.
+    # As with a mapping whose `id` is the requested ID, which is no longer known for the second row.
     mapping = OrderDecoder(lambda body, order_id: replace(decode_order(body, "a"), id=order_id))
     await store_parts(dsn, split, "a")
     before = await rows(dsn)

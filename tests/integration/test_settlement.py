@@ -39,7 +39,7 @@ async def settle_as_one_batch(store: OrderStore, consumer: Consumer, count: int)
 
 
 async def refuse(scene: Scene, order_id: str) -> None:
-    """Let PostgreSQL refuse one order that our own checks let pass."""
+    """Let PostgreSQL reject one order that passes our own checks."""
     await scene.sql(f"ALTER TABLE orders ADD CONSTRAINT no_such_order CHECK (order_id <> '{order_id}')")
 
 
@@ -54,7 +54,7 @@ async def test_one_row_that_postgresql_refuses_is_found_by_halving_and_dead_lett
         await settle_as_one_batch(store, consumer, 500)
 
         assert store.statements[0] == 500
-        # And two to make sure: that row once more, and one that was stored.
+        # Two more to make sure, the same row again and a stored row.
         assert len(store.statements) <= 2 * math.ceil(math.log2(500)) + 1 + 2
     (letter,) = await scene.dead()
     assert (letter["order_id"], letter["reason"]) == (f"order-{bad}", "unstorable")

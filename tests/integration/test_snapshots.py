@@ -12,7 +12,7 @@ from ingest.store.pool import Pool
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Seconds that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0

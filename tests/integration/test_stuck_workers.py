@@ -32,7 +32,7 @@ STUCK_BY_NOW = 5.0
 
 
 class Probes:
-    """Asks a worker what Kubernetes would ask."""
+    """Sends a worker the same probes as Kubernetes."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session

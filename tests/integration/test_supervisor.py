@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).with_name("supervised.py")
 
 
 class Supervised(HeardProcess):
-    """A supervisor under test, and what its children say."""
+    """A supervisor under test, and the output of its children."""
 
     def hear_pid(self, word: str) -> int:
         return int(self.hear(word)[0])

@@ -21,7 +21,7 @@ async def test_the_page_has_each_column_with_its_type(dsn: str) -> None:
     finally:
         await connection.close()
 
-    # PostgreSQL does not know whether a column of a view may be null.
+    # PostgreSQL does not record whether a column of a view may be null.
     assert described() == {
         (table, column, _TYPES.get(kind, kind), table == "order_lines" or nullable == "YES")
         for table, column, kind, nullable in columns

@@ -45,7 +45,7 @@ async def received() -> AsyncIterator[Received]:
 
 @asynccontextmanager
 async def traced_api(scene: Scene, received: Received, *, share: float = 1.0, **settings: Any) -> AsyncIterator[Api]:
-    """The API with traces of its own service."""
+    """The API, traced as a separate service."""
     traced = scene.settings(otlp_endpoint=received.url, otlp_sampling=share)
     async with tracing_of(traced, "api"), running_api(scene.redis_url, scene.dsn, scene.queue, **settings) as api:
         yield api
@@ -53,7 +53,7 @@ async def traced_api(scene: Scene, received: Received, *, share: float = 1.0, **
 
 @asynccontextmanager
 async def traced_worker(scene: Scene, received: Received, *, share: float = 1.0, **changed: Any) -> AsyncIterator[None]:
-    """A worker with traces of its own service, which has exported all of them at the end."""
+    """A worker, traced as a separate service, which has exported all its traces at the end."""
     traced = scene.settings(otlp_endpoint=received.url, otlp_sampling=share)
     async with tracing_of(traced, "worker"), scene.worker(**changed) as worker:
         yield

@@ -82,7 +82,7 @@ async def test_a_transient_fault_goes_to_the_retry_set_and_ends_stored(scene: Sc
     assert 0 < retried < 10
     attempts = {order_id: row["attempts"] for order_id, row in rows.items()}
     assert sum(attempts.values()) == 10 + retried
-    # One that has come may be asked for again, to see whether the external API works.
+    # An order that has arrived may be requested again, to see whether the external API works.
     assert all(attempts[order_id] <= times for order_id, times in asked.items())
     assert sum(asked.values()) - sum(attempts.values()) <= retried
 

@@ -71,7 +71,7 @@ class Foreigners(Trouble):
 
     @step(1, lambda self: self.unread is not None and self.look.stream)
     def auditor_is_set_back(self) -> None:
-        """It reads all entries again, including the ones that it has not acked yet."""
+        """It reads all entries again, including entries that it has not acked yet."""
         for lane in (EXPRESS, MAIN):
             self.run(self.world.redis.xgroup_setid(stream_of(self.keys, lane), AUDIT, "0"))
         self.unread = list(self.look.stream)

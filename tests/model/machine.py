@@ -210,7 +210,7 @@ class Machine(RuleBasedStateMachine):
             if held is not None and self.token(held) != self.token(delivery):
                 member.drop(entry_id)
             elif held is not None and lost:
-                # The worker finishes the delivery that it had before the group was lost, and does not know of this one. An announcement
+                # The worker finishes the delivery that it had before the group was lost, and is unaware of this one. An announcement
                 # that was coalesced in between may be about a newer version.
                 self.promised[self.token(delivery)] = 0
             if not lost:

@@ -14,7 +14,7 @@ _ALL = 1000
 
 
 class QueueMachine(Work, Claims, Operators):
-    """Nothing is lost, doubled, or finished that is not stored, whatever happens in whatever order."""
+    """No order is lost, stored twice, or finished without being stored, whatever happens in whatever order."""
 
     def moves(self) -> list[Move]:
         """Those that can be made now."""

@@ -143,7 +143,7 @@ class Stage:
             yield cls(shops, cli, servers, folder, size)
 
     def operator(self, title: str) -> Operator:
-        """Someone who is on call."""
+        """An operator who is on call."""
         return Operator(self.cli, self.environment, title)
 
     @asynccontextmanager

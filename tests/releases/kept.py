@@ -18,7 +18,7 @@ def version() -> str:
 
 
 def last_migration() -> int:
-    """The last version of the schema that the release knows."""
+    """The last version of the schema that the release supports."""
     with tarfile.open(archive()) as kept:
         names = [Path(name) for name in kept.getnames()]
     return max(int(name.name[:4]) for name in names if name.parent.name == "migrations" and name.suffix == ".sql")

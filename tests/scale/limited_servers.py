@@ -16,7 +16,7 @@ Made = tuple[str, Sequence[ValkeyServer]]
 
 
 class LimitedHosts:
-    """Gives each node of a `ClusterSet` a share of a processor, like a host of its own."""
+    """Gives each node of a `ClusterSet` a share of a processor, as if it had its own host."""
 
     def __init__(self, groups: ControlGroups, limits: Limits) -> None:
         self._groups = groups

@@ -66,7 +66,7 @@ class Counts:
     Attributes:
         cpu: seconds of the processor that the thread which serves clients has used.
         scripts: calls of scripts.
-        reads: calls of XREADGROUP, including those of scripts.
+        reads: calls of XREADGROUP, including calls by scripts.
         entries: that the streams have ever had.
         left: entries in the streams.
         connections: of clients, and how many of them wait in a read.

@@ -1,6 +1,6 @@
 """Measures how the throughput of Redis grows with the nodes of a cluster: `make nodes`. Needs root on Linux.
 
-Each server has the same share of a processor, as if it had a small host of its own, so that a machine with few cores can show more
+Each server has the same share of a processor, as if it had its own small host, so that a machine with few cores can show more
 servers than cores. Simulated workers read and ack entries by the service's own parts, as fast as Redis lets them, without fetching or
 storing orders. The second part has no limits, and compares the processor time of Redis for an order at a fixed rate.
 """

@@ -221,7 +221,7 @@ async def run(on: Stage, options: argparse.Namespace) -> int:
     findings = Findings("operate")
     size = DataSize(options.queued, options.retries, options.dead, options.stored)
     async with Redis.from_url(on.redis_url, socket_timeout=60) as redis, aiohttp.ClientSession() as http:
-        # As on a host of its own. Otherwise the log of slow commands contains the times of other processes.
+        # As on its own host. Otherwise the log of slow commands contains the times of other processes.
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, int((await redis.info("server"))["process_id"]), -19)
         began = time.monotonic()

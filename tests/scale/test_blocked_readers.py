@@ -1,4 +1,4 @@
-"""Of many waiting processes, few block in a read, because each announcement wakes all of them. None misses an order."""
+"""Of many waiting processes, few block in a read, because each announcement wakes all of them. Every order is read."""
 
 import asyncio
 

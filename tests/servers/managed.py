@@ -5,7 +5,7 @@
 | cluster mode, all slots on one node: keys of one command share a slot, scripts name all their keys | ElastiCache Serverless, MemoryDB |
 | no `CONFIG`, `ACL`, `MONITOR`, `SAVE`, `DEBUG`, `WAIT` … : NOPERM | all of them |
 | commands newer than Redis 7.0: NOPERM | proxies with a list of commands |
-| `maxmemory-policy volatile-lru` | all of them, unless told otherwise |
+| `maxmemory-policy volatile-lru` | all of them, by default |
 """
 
 from collections.abc import Iterator

@@ -61,7 +61,7 @@ def bigcommerce_orders(draw: st.DrawFn) -> Generated:
     for name in ("gift_certificate_amount", "store_credit_amount"):
         paid = draw(sometimes(amounts(2, 20)))
         document[name] = _written(paid)
-        # The documentation does not tell whether a payment of this kind reduces the total.
+        # The documentation does not state whether a payment of this kind reduces the total.
         summed.maybe(-paid, counts=draw(st.booleans()))
     document |= {"total_tax": _written(taxes), "total_inc_tax": _written(summed.total)}
     document["parts"] = {

@@ -41,7 +41,7 @@ class _Order:
         self.tax = self.discounts = self.removed = ZERO
         # Whether a part of a line has another amount than its price.
         self.is_reduced = False
-        # The documentation does not tell whether the total contains a charge that was removed.
+        # The documentation does not state whether the total contains a charge that was removed.
         self.counts_removed = draw(st.booleans())
         # The discounts of orders that were imported are not allocated.
         self.allocates = not is_rest or draw(st.integers(0, 3)) > 0
@@ -115,7 +115,7 @@ def shopify_rest_orders(draw: st.DrawFn, *, is_rest: bool = True) -> Generated:
     order = _Order(draw, is_rest=is_rest)
     summed, currency = order.summed, order.currency
     lines = [order.line(number) for number in range(draw(st.integers(0, 5)))]
-    # The documentation does not tell whether an edit that removes products changes the total.
+    # The documentation does not state whether an edit that removes products changes the total.
     counts_edits = not order.is_reduced and draw(st.integers(0, 3)) == 0
     summed.maybe(-order.removed, counts=counts_edits)
     shipping = [order.shipping() for _ in range(draw(st.integers(0, 2)))]

@@ -1,4 +1,4 @@
-"""An external API in virtual time, for the adaptive limit: so many requests at a time, the others wait or are refused."""
+"""An external API in virtual time, for the adaptive limit. It serves a limited number of requests, and others wait or fail."""
 
 import heapq
 from collections.abc import Callable
@@ -16,14 +16,14 @@ RETRY = 0.1
 
 @dataclass
 class Api:
-    """An API with a backlog to work on, and the limits of the processes that ask it.
+    """An API with a backlog to work on, and the limits of the processes that send requests.
 
     Attributes:
         capacity: requests that it processes at a time.
         queue: requests that may wait.
         latency: mean seconds of processing a request.
         spread: sigma of its lognormal distribution.
-        failing: share of the requests that it refuses whatever it has to do.
+        failing: share of the requests that it rejects, whatever its load.
     """
 
     most: int = 500

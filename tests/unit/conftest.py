@@ -33,7 +33,7 @@ _UNTRACED = {
 
 
 def _gate() -> Coverage | None:
-    """The running measurement of the gate, which measures these packages alone."""
+    """The running measurement of the gate, which covers only these packages."""
     running = Coverage.current()
     return running if running and set(running.get_option("run:source") or ()) == _MEASURED else None
 

@@ -1,4 +1,4 @@
-"""What tests of the circuit share: an API to ask, a clock to set, and classifications."""
+"""Shared parts of the tests of the circuit: a fake API, a clock to set, and classifications."""
 
 import asyncio
 import time

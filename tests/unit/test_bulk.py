@@ -33,7 +33,7 @@ class ListApi:
         asked: the IDs of each request, in order.
         latency: seconds of a request.
         page: most documents in an answer.
-        answer: another answer for these IDs; an exception is raised.
+        answer: another response for these IDs. An exception is raised.
         tries: requests that may be tried again, and single ones.
     """
 
@@ -64,7 +64,7 @@ class ListApi:
 
 
 class Pace:
-    """The pace of an API that asks for a pause."""
+    """The pace of an API that requests a pause."""
 
     def __init__(self) -> None:
         self.pause = 0.0

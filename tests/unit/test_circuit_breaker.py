@@ -338,7 +338,7 @@ async def test_an_api_that_asked_to_wait_before_other_requests_failed_is_not_pro
 
 
 async def throttle(watched: CircuitBreaker, count: int, hand: Hand, after: float | None = None) -> list[str]:
-    """So many orders are told that it is too much."""
+    """This many requests are throttled."""
     fault = ThrottledFault("HTTP 429", after)
     tasks = [await classifying(watched, f"throttled-{number}", fault, hand.at) for number in range(count)]
     assert all(task.done() for task in tasks), "nobody waits for a verdict"

@@ -1,4 +1,4 @@
-"""The shared clock keeps the queue server's time, whatever the clock of this host says."""
+"""The shared clock keeps the queue server's time, whatever the clock of this host shows."""
 
 import time
 from dataclasses import dataclass

@@ -75,7 +75,7 @@ VALUES["result"] = set(WebhookResult)
 
 @cache
 def metrics() -> dict[str, set[str]]:
-    """Every series that can be asked for, with its labels."""
+    """Every series that can be queried, with its labels."""
     known = {"up": ON_ALL, "ALERTS": ON_ALL | {"alertname", "alertstate", "severity", "source", "stream"}}
     for spec in METRICS.values():
         labels = ON_ALL | set(spec.labels)

@@ -1,4 +1,4 @@
-"""When a full queue will have room: told by how fast it gets shorter, within bounds."""
+"""When a full queue will have room, estimated from how fast it drains, within bounds."""
 
 import pytest
 from hypothesis import given

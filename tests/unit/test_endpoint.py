@@ -1,4 +1,4 @@
-"""The external API as the settings describe it: which settings belong together, and how a mistake is told."""
+"""The external API as the settings describe it: which settings belong together, and how a mistake is reported."""
 
 from pathlib import Path
 from typing import Any

@@ -40,7 +40,7 @@ ORDERS = [f"o{number}" for number in range(50)]
 
 @dataclass
 class ListApi:
-    """A client of a list endpoint that fails if it is asked for an order in `breaks`."""
+    """A client of a list endpoint that fails if an order in `breaks` is requested."""
 
     fault: type[Fault] | Fault
     breaks: set[str]
@@ -78,7 +78,7 @@ async def outcomes(api: ListApi, breaker: CircuitBreaker, limit: Pace | None = N
 
 
 def proven(fault: Fault | None = None) -> CircuitBreaker:
-    """A circuit whose API has sent an order before, and is asked for that again when something fails."""
+    """A circuit whose API has sent an order before, and gets a request for it again when another order fails."""
     breaker = circuit(answering(fault), window=0.01)
     breaker.record_success(FetchRequest("canary"), time.monotonic())
     return breaker

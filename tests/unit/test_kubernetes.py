@@ -42,7 +42,7 @@ PRODUCTION = settings_of("base/common.env", "overlays/production/common.env", "o
 
 
 def workers_that_can_be_fed(latency: float) -> int:
-    """As docs/deploy/kubernetes.md says: what the API permits in flight, by what a worker has in flight."""
+    """As in docs/deploy/kubernetes.md, the API's limit of orders in flight divided by a worker's limit."""
     each = int(PRODUCTION["INGEST_CONCURRENCY"]) * int(PRODUCTION["INGEST_PROCESSES"])
     in_flight = min(
         float(PRODUCTION["INGEST_UPSTREAM_CONCURRENCY"]), float(PRODUCTION["INGEST_UPSTREAM_RATE"]) * latency

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "log-events.md"
 PACKAGE = ROOT / "ingest"
 
-# Programs that log to their own people only.
+# Programs that log only for their own developers.
 NOT_THE_SERVICE = ("lab", "demo", "bench")
 
 _EVENT = re.compile(r"[a-z]+(_[a-z]+)*")

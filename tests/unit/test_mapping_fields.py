@@ -36,7 +36,7 @@ def mapped(
 
 
 def attribute(field: str, value: Any = None, **document: Any) -> Any:
-    """What becomes of the value `v` by a field of the attributes; None if it is left out."""
+    """The value `v` as mapped by a field of the attributes, or None if it is left out."""
     given = {} if value is None else {"v": value}
     return mapped(given | document, attributes=f"x = {field}").attributes.get("x")
 

@@ -1,4 +1,4 @@
-"""A mapping file that cannot be used is refused at the start, by one line that names the line and the field."""
+"""A mapping file that cannot be used is rejected at the start with one line that names the line and the field."""
 
 import os
 import re

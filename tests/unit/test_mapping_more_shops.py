@@ -209,10 +209,10 @@ def test_the_fields_of_a_bigcommerce_order() -> None:
     assert (order.id, order.status, order.currency, order.customer_id, order.country) == (
         "218",
         "Awaiting Payment",
-        # In which the buyer pays, and not that of the storefront.
+        # The currency in which the buyer pays, not the storefront's.
         "EUR",
         "11",
-        # Of the shipping address, which takes a request of its own.
+        # Of the shipping address, which takes a separate request.
         "DE",
     )
     assert order.placed_at == datetime(2019, 3, 5, 21, 40, 11, tzinfo=UTC)

@@ -25,7 +25,7 @@ def mapped(shop: str, order_id: str | None = None) -> Order:
 
 
 def changed(shop: str, **changes: Any) -> Order:
-    """The sample with some values of the order changed. None in a change stands for null."""
+    """The sample with some values of the order changed. A change to None stands for null."""
     document = msgspec.json.decode(sample(shop))
     {"shopify-rest": document.get("order"), "amazon": document.get("payload")}.get(shop, document).update(changes)
     return load_mapping(shop).decode(msgspec.json.encode(document), None)
@@ -68,7 +68,7 @@ def test_the_lines_of_a_shopify_order_add_up_to_its_total() -> None:
     assert lines(order) == [
         # Removed later on: the line stays.
         ("IPOD2008GREEN", 1, "199.00", "IPod Nano - green"),
-        # An empty SKU, and one that is null without a variant.
+        # An empty SKU, and a null SKU without a variant.
         ("variant-49148385", 3, "3.00", "Sticker"),
         ("line-703073504", 2, "0.00", "Custom item"),
         # Discounts are in the allocations. `total_discount` is 0.00.
@@ -227,7 +227,7 @@ def test_a_pending_amazon_order_has_neither_a_total_nor_prices() -> None:
 
     order = load_mapping("amazon").decode(msgspec.json.encode(document), None)
 
-    # The currency is that of the marketplace.
+    # The currency is the marketplace's.
     assert (order.currency, order.country, lines(order)) == ("JPY", None, [("B0", 2, "0", None)])
     assert "line_totals" not in order.attributes
 

@@ -1,4 +1,4 @@
-"""The document on docs/reference/order-document.md is one that the service accepts."""
+"""The service accepts the document on docs/reference/order-document.md."""
 
 import re
 from decimal import Decimal

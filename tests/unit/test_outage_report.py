@@ -12,7 +12,7 @@ from ingest.flow.outage_report import OutageReport
 
 
 class Told:
-    """A queue that can only be told of circuits, and is unavailable for the first N calls."""
+    """A queue that only takes reports of circuits and is unavailable for the first N calls."""
 
     def __init__(self, unavailable: int = 0) -> None:
         self.unavailable = unavailable
@@ -28,7 +28,7 @@ class Told:
 
 
 class Switched:
-    """A circuit that opens and closes as the test says."""
+    """A circuit that opens and closes as the test sets it."""
 
     is_unproven = False
 

@@ -165,7 +165,7 @@ class Quota:
 
 @dataclass(eq=False)
 class Process:
-    """One that asks as often as it may: there is always another order."""
+    """A process that sends requests as often as it may, because there is always another order."""
 
     pacing: Pauses
     pace: Pace

@@ -102,7 +102,7 @@ async def test_nearly_all_points_are_used_and_no_request_is_rejected(rate: float
     used, throttled = shop.used, len(shop.throttled)
     await fleet.run(120.0, *names)
 
-    # Processes that start together do not know the cost yet.
+    # Processes that start together have not measured the cost yet.
     assert throttled + len(shop.throttled) <= processes / 4
     assert shop.used - used >= 0.9 * 120 * rate
     assert shop.available() > 0.2 * shop.size

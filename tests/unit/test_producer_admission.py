@@ -1,4 +1,4 @@
-"""Producers of a paused source are rejected if the pause says so, and rows of an outbox wait."""
+"""Producers of a paused source are rejected if the pause is set to reject, and rows of an outbox wait."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -31,7 +31,7 @@ class Source:
 
     Attributes:
         undelivered: new entries.
-        own: those that were delivered to this consumer in replies that nobody got.
+        own: entries that were delivered to this consumer in lost replies.
         largest: entries in a reply, beyond which it is lost.
     """
 
@@ -107,7 +107,7 @@ class Releasing(Source):
 
 
 class Process:
-    """What one process reads, and holds."""
+    """The entries that one process reads and holds."""
 
     def __init__(self, source: Source, *, isolate_above: int = 3, drawn: float = 1.0) -> None:
         metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
@@ -171,7 +171,7 @@ async def test_what_fails_at_once_is_not_claimed_again_before_others_are_read() 
     source.largest = 10**6
     source.undelivered = [delivery(2)]
 
-    # Nothing of it is in flight any more when the next is read: a bug has ended it.
+    # It is no longer in flight when the next is read, because a bug has ended it.
     taken = [[entry.entry.id for entry in (await process.read(10)).deliveries] for _ in range(3)]
 
     assert taken == [["1-0"], ["2-0"], []]

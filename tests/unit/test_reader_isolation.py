@@ -22,7 +22,7 @@ LIFETIME = 6.0
 
 
 class Process:
-    """What one process reads, and holds."""
+    """The entries that one process reads and holds."""
 
     def __init__(self, name: str = "one", group: MemoryGroup | None = None, isolate_above: int = 3) -> None:
         self.group = group or MemoryGroup(now)

@@ -14,7 +14,7 @@ from ingest.flow.settle.recorder import Recorder
 
 @dataclass
 class KeptHistory:
-    """Keeps the events of each call, and fails as told."""
+    """Keeps the events of each call, and fails as configured."""
 
     failures: list[Exception] = field(default_factory=list)
     written: list[list[RecordedEvent]] = field(default_factory=list)

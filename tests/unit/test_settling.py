@@ -345,7 +345,7 @@ async def test_a_release_that_was_cancelled_on_behalf_of_others_is_made_by_the_n
         assert process.in_flight.deliveries() == deliveries[:2]
 
 
-# -- rows that are refused --------------------------------------------------------------------------------------
+# -- rows that are rejected --------------------------------------------------------------------------------------------
 
 
 # How a table takes no row: it rejects the statement, or a trigger suppresses the row.
@@ -384,7 +384,7 @@ async def test_when_no_row_is_taken_it_is_the_table_and_none_is_to_blame(way: st
 @virtual_time
 async def test_if_no_row_is_taken_after_one_was_stored_it_is_the_table(way: str) -> None:
     async with settling() as process:
-        # Somebody adds a constraint or a trigger just after the first row.
+        # An administrator adds a constraint or a trigger just after the first row.
         setattr(process.store, way, lambda row: row.order_id != "first" or bool(process.store.rows))
         await process.store_each("first", "a", "b")
         await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""Sources of a process do their regular work at the same instants, about as often as each of them would alone."""
+"""Sources of a process do their regular work at the same instants, about as often as each of them would by itself."""
 
 import asyncio
 

@@ -21,7 +21,7 @@ EVENT = b'{"type":"order.created","data":{"id":"7"}}'
 
 
 def result(source: Webhook, headers: dict[str, str], body: bytes, now: float = NOW) -> str:
-    """`signed`, or why it is refused."""
+    """`signed`, or why it is rejected."""
     try:
         read_webhook(source, made.headers(headers), body, now)
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""What the processes of `ingest worker` import, because each module costs start-up time and memory."""
+"""The imports of the processes of `ingest worker`, because each module costs start-up time and memory."""
 
 import subprocess
 import sys

@@ -161,7 +161,7 @@ async def test_a_bug_met_by_a_delivery_of_a_lost_reply_stops_no_others_either() 
         requested = place.upstream.requested.count("bug")
         await until(lambda: place.group.dead, within=3_600)
 
-    # In what was lost with a reply it was delivered once already, uncounted by the claim.
+    # It was delivered once already, in a lost reply that the claim does not count.
     assert requested == 1
     assert [(dead.order_id, dead.reason) for dead in place.group.dead] == [("bug", DeadReason.MAX_DELIVERIES)]
 

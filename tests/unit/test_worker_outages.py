@@ -20,7 +20,7 @@ def order_ids(count: int) -> list[str]:
 
 
 async def works(place: Workplace) -> None:
-    """Let the API have sent something: it can be asked for that again."""
+    """Let the API have sent an order, which can be requested again."""
     place.group.add("canary")
     await until(lambda: "canary" in place.store.rows)
 

@@ -13,7 +13,7 @@ SINCE = datetime(2026, 10, 1, tzinfo=UTC)
 
 
 class Orders:
-    """The requests for orders, and a list. The API asks to wait, or orders wait, until a time."""
+    """The requests for orders, and a list. The API requests a pause, or orders wait, until a time."""
 
     def __init__(self, *, paused_for: float = 0.0, waiting_for: float = 0.0) -> None:
         self.paused_until, self.waiting_until = now() + paused_for, now() + waiting_for

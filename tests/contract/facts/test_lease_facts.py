@@ -39,7 +39,7 @@ async def test_xclaim_with_justid_resets_the_idle_time_and_leaves_the_count_alon
     assert state["times_delivered"] == 1
 
 
-# -- nobody checks the owner --------------------------------------------------------------------------------------
+# -- the owner is not checked ------------------------------------------------------------------------------------------
 
 
 async def test_an_xclaim_takes_a_message_from_whoever_owns_it(redis: Redis, queue_name: str) -> None:
@@ -53,7 +53,7 @@ async def test_an_xclaim_takes_a_message_from_whoever_owns_it(redis: Redis, queu
 async def test_an_ack_takes_a_message_from_whoever_owns_it(redis: Redis, queue_name: str) -> None:
     [entry_id] = await deliver(redis, queue_name, 1, consumer="one")
 
-    assert await redis.xack(queue_name, GROUP, entry_id) == 1  # there is no place to say who asks
+    assert await redis.xack(queue_name, GROUP, entry_id) == 1  # XACK takes no consumer name
     assert (await redis.xpending(queue_name, GROUP))["pending"] == 0
 
 

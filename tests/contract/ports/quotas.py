@@ -15,7 +15,7 @@ _SECONDS = 4
 
 
 class QuotaUnderTest(Protocol):
-    """A quota, in a state in which it has learned what processes hold."""
+    """A quota that has already counted the reservations of the processes."""
 
     async def join(self, limits: QuotaLimits) -> QuotaLeases:
         """The leases of a new process. All processes of a test have the same limits."""
@@ -24,7 +24,7 @@ class QuotaUnderTest(Protocol):
         """Let time pass."""
 
     async def pause(self, seconds: float) -> None:
-        """The API has asked all processes to wait."""
+        """The API has requested a pause from all processes."""
 
     async def lose(self) -> None:
         """The server loses its state."""

@@ -104,7 +104,7 @@ async def test_a_request_with_another_rate_books_its_times_at_that_rate(quota: Q
     after = await one.lease(LeaseRequest(tokens=1))
 
     assert slow.spacing == pytest.approx(0.5)
-    # Nothing is booked so far ahead.
+    # Slots are not booked so far ahead.
     assert after.tokens == 0
     assert after.renew_in > 0.3
 

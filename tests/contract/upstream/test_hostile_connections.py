@@ -209,7 +209,7 @@ async def test_a_post_on_a_connection_that_was_just_closed_is_not_sent_twice(kin
     async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
         received.append(head)
         if len(received) == 2:
-            writer.close()  # it was received: whether it had an effect, nobody knows
+            writer.close()  # it was received, perhaps without an effect
         else:
             writer.write(RIGHT)
 

@@ -21,7 +21,7 @@ Attempt = Callable[..., Awaitable["Attempts"]]
 
 
 class Attempts:
-    """Keeps `ingest.upstream.session.Attempts`, and notes what it is told."""
+    """Keeps `ingest.upstream.session.Attempts`, and notes its calls."""
 
     def __init__(self) -> None:
         self.started = 0

@@ -24,7 +24,7 @@ from ingest.upstream.session import ApiSession
 
 
 class Clock:
-    """Monotonic seconds that pass when a test says so."""
+    """Monotonic seconds that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -142,7 +142,7 @@ async def test_while_the_api_asks_to_wait_nothing_is_tried_again(api: SimulatedA
 
 
 async def test_the_time_of_a_fetch_is_that_of_the_try_that_succeeded(api: SimulatedApi, connect: Connect) -> None:
-    # Else an order asked for before an outage would count as older than one asked for, and changed, during it.
+    # Otherwise an order requested before an outage would count as older than an order requested, and changed, during it.
     api.behave(fail_first=2, error_rate=1)
 
     async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
@@ -181,7 +181,7 @@ async def test_a_refused_connection_is_a_transient_fault_that_has_not_reached_th
     connect: Connect, shared_metrics: SharedMetrics
 ) -> None:
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        bound.bind(("127.0.0.1", 0))  # bound, but not listening
         template = f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}"
         async with connect(template, QUICK) as client:
             with pytest.raises(TransientFault) as fault:

@@ -33,7 +33,7 @@ def oauth2(url: str, parameters: str = "", **options: Any) -> Access:
 
 @pytest.fixture
 def issuing(api: SimulatedApi) -> SimulatedApi:
-    """The API wants a token of its own authorization server, which has just begun."""
+    """The API requires a token of its authorization server, which has just started."""
     api.behave(client=f"{CLIENT}:{SECRET}")
     api.authority.revoke()
     return api
@@ -150,7 +150,7 @@ async def test_a_token_is_renewed_early_while_orders_go_on_and_one_request_at_a_
             await asyncio.sleep(0.01)
         await delivered(client.fetch(REQUEST))
 
-    assert counted(shared_metrics).keys() == {"2xx"}  # none was refused: each token was replaced before its end
+    assert counted(shared_metrics).keys() == {"2xx"}  # no request was rejected because each token was replaced early
     assert issuing.authority.peak == 1
 
 
@@ -159,7 +159,7 @@ async def test_a_token_that_is_refused_is_replaced_once_and_the_request_made_aga
 ) -> None:
     async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
         await delivered(client.fetch(REQUEST))
-        await asyncio.sleep(1.0)  # a token that is refused at once would not be replaced
+        await asyncio.sleep(1.0)  # a token that is rejected immediately would not be replaced
         issuing.authority.revoke()
 
         fetched = await asyncio.gather(*(delivered(client.fetch(REQUEST)) for _ in range(20)))

@@ -338,7 +338,7 @@ async def test_a_server_may_ask_for_the_certificate_after_it_has_read_a_request(
         connection = writer.get_extra_info("ssl_object")
 
         connection.verify_client_post_handshake()
-        writer.write(http(b"", status="103 Early Hints"))  # with what asks for the certificate
+        writer.write(http(b"", status="103 Early Hints"))  # with the request for the certificate
         await eventually(lambda: bool(connection.getpeercert()))
         writer.write(http(DOCUMENT, f"Content-Length: {len(DOCUMENT)}"))
 

@@ -1,4 +1,4 @@
-"""The transports on the event loop of the service, whose timers are not those of asyncio."""
+"""The transports on the event loop of the service, whose timers differ from asyncio's."""
 
 import asyncio
 from collections import Counter

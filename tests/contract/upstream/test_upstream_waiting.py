@@ -21,7 +21,7 @@ from ingest.telemetry.shared_metrics import SharedMetrics
 
 @contextmanager
 def deaf_port() -> Iterator[int]:
-    """A port that answers no attempt to connect: its queue of those that nobody accepts is full."""
+    """A port that ignores attempts to connect because its queue of unaccepted connections is full."""
     with ExitStack() as sockets:
         listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         port = listener.getsockname()[1]

@@ -67,7 +67,7 @@ exit with
 
 ## Commands
 {lists}"""
-# Written out in the help, because it stands alone there.
+# Written out in the help, because it stands there without context.
 _TIME = (TIME, "A [time](index.md#times).")
 
 

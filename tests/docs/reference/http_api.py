@@ -196,7 +196,7 @@ def _response(responses: Mapping[str, Any], document: Mapping[str, Any]) -> Iter
 
 
 def _members(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """The name, schema and necessity of each member, including those of objects in it."""
+    """The name, schema and necessity of each member, including members of nested objects."""
     properties, required = schema.get("properties", {}), schema.get("required", ())
     for name in dict.fromkeys([*properties, *required]):
         member = _resolved(properties.get(name, {}), document)
