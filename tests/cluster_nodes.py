@@ -28,7 +28,7 @@ _NOT_WELL = {"fail", "fail?", "handshake", "noaddr"}
 
 
 class ClusterServer(HostedServer):
-    """A node without slots and neighbours. Nodes of a cluster have the same password."""
+    """A node without slots and neighbours. Nodes of a cluster share a password."""
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ class Running:
         """Wait until it has ended, and return the exit code.
 
         Raises:
-            TimeoutError: it has not ended in time.
+            TimeoutError: it did not end in time.
         """
         if self.returncode is None:
             self._channel.settimeout(timeout)

@@ -22,7 +22,7 @@ _ABORTIVE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Forwards connections on a port of 127.0.0.1 to another port, as a context manager.
+    """Forwards connections on a port of 127.0.0.1 to another port. A context manager.
 
     Changes apply to all current and future connections.
 

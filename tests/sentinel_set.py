@@ -133,7 +133,7 @@ class SentinelSet:
         return next(server for server in self.servers if port in {server.port, server.tls_port})
 
     async def fail_over(self) -> None:
-        """Let a Sentinel exchange the roles, as an operator does."""
+        """Let a Sentinel exchange the roles, like an operator."""
         before = await self.primary()
         await self.begin_failover()
         await self.await_other_than(before, self._fail_over_again)
@@ -175,7 +175,7 @@ class SentinelSet:
         await eventually(is_replaced, every=_OFTEN)
 
     async def rejoin(self, server: HostedServer) -> None:
-        """Restart a server that is not the primary, as its replica, and wait until it has everything."""
+        """Restart a server that is not the primary, as its replica, and wait until it is up to date."""
         primary = await self.primary()
         await asyncio.to_thread(server.restart)
         await _ask(server, "REPLICAOF", primary.host, primary.port)

@@ -69,7 +69,7 @@ class SharedServers:
                 return self.cluster(place.kind).url()
 
     async def server_of(self, place: Place, key: str) -> ValkeyServer:
-        """The server that has a key."""
+        """The server that owns a key."""
         match place.topology:
             case "standalone":
                 return self.server(place.kind)

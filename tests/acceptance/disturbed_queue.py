@@ -1,6 +1,6 @@
 """Orders of three sources at a steady rate, processed by real worker commands, while a test disturbs Redis.
 
-Each source gets orders that Redis confirms at once, orders that it confirms when a replica has them, and new versions of a few
+Each source gets orders that Redis confirms immediately, orders that it confirms when a replica has them, and new versions of a few
 orders. Their IDs are the same in all sources. The database shows which orders are missing, which are wrong, and how long no order
 of a queue was stored after a disturbance.
 """

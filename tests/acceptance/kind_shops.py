@@ -131,7 +131,7 @@ class KindShop:
     async def plant_differences(self) -> dict[str, str]:
         """Make 50 orders differ between the shop and the database, and return how by ID."""
         state, order_id = self.shop.state, self.shop.kind.order_id
-        # Amazon's pending orders have no total.
+        # Amazon's pending orders come without a total.
         drawn = sorted(state.random_orders(50), key=lambda order: order.status != "pending")
         outdated, deleted, missing, total = drawn[:15], drawn[15:25], drawn[25:45], drawn[45:]
         by_list, by_lines = total[:3], total[3:]

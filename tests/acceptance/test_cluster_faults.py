@@ -94,7 +94,7 @@ class Faults:
         await self._cluster.settle()
 
     async def restart_all(self) -> None:
-        """Restart each node as in an upgrade: a primary after its replica has taken over."""
+        """Restart each node as in an upgrade, a primary after its replica has taken over."""
         for node in [*self._cluster.nodes]:
             if await role_of(node) == b"master":
                 [replica, *_] = await self._cluster.replicas_of(node)

@@ -170,7 +170,7 @@ async def kill_hosts(workers: Workers, shop: CountedShop, hosts: dict[str, Worke
 
 
 async def turns(scene: Scene) -> int:
-    """How often a process has had the turn to read the list."""
+    """How often a process has taken the turn to read the list."""
     return int((await scene.sql("SELECT fence FROM polls"))[0][0])
 
 

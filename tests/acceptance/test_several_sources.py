@@ -1,4 +1,4 @@
-"""The real `ingest worker` with several sources: each has its own API and queue, and a failure of one does not reach the others."""
+"""The real `ingest worker` with several sources, whose APIs and queues are separate, so a failure of one does not affect the others."""
 
 import asyncio
 import signal

@@ -1,6 +1,6 @@
 """Three shops in one deployment: the real commands store the orders of each, announced by webhooks and by IDs.
 
-The orders of two Shopify shops have the same IDs and different contents. `INGEST_TEST_ORDERS` sets their number.
+The orders of two Shopify shops share their IDs and differ in content. `INGEST_TEST_ORDERS` sets their number.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ def running_api(cli: Cli) -> Iterator[WorkerCommand]:
 
 
 async def announce(http: aiohttp.ClientSession, shop: Shop, order_id: str) -> int:
-    """Send a webhook of the shop, as its kind signs it."""
+    """Send a webhook of the shop, signed in the manner of its kind."""
     kind, body = KINDS[shop.kind], json.dumps({"id": int(order_id)}).encode()
     signature = base64.b64encode(hmac.digest(SECRET.encode(), body, hashlib.sha256)).decode()
     headers = {kind.signature: signature, "Content-Type": "application/json", **kind.headers}

@@ -1,4 +1,4 @@
-"""`ingest bench http`: every case gets correct responses and has all figures. Speed is not asserted."""
+"""`ingest bench http` gets correct responses and reports all figures in every case. Speed is not asserted."""
 
 import json
 import os

@@ -121,7 +121,7 @@ class Visitor:
         return found
 
     async def tab_to(self, name: str, most: int = 100) -> None:
-        """Press Tab until the element with this name, or a name that matches it, has a visible focus."""
+        """Press Tab until the element with this name, or a name that matches it, is visibly focused."""
         passed = []
         for _ in range(most):
             await self.page.keyboard.press("Tab")

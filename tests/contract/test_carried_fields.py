@@ -46,7 +46,7 @@ async def release(one: Consumer, held: Delivery, redis: Redis, queue: str) -> No
 
 
 async def crash(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
-    """Claimed from a dead consumer, as a suspect is as well."""
+    """Claimed from a dead consumer, like a suspect."""
     del held
     await one.heartbeat(LIFETIME)
     await heartbeats_end(redis, Keys.of(queue), "one")

@@ -1,4 +1,4 @@
-"""A cluster whose nodes fail, come and go: producers and consumers resume by themselves, and lose nothing that a replica has."""
+"""A cluster whose nodes fail, come and go. Producers and consumers resume by themselves and lose no replicated entry."""
 
 import asyncio
 import os

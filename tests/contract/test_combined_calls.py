@@ -19,7 +19,7 @@ from ingest.queue.redis.script_call import ScriptCall
 from ingest.queue.redis.topology.standalone import StandaloneTopology
 
 GROUP = "ingest"
-# All keys have the same owner.
+# All keys belong to the same owner.
 ONE_SERVER = StandaloneTopology("redis://127.0.0.1:1/0")
 
 

@@ -164,7 +164,7 @@ async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_re
     await redis.xadd(keys.stream, {"order_id": "deleted"})
     await redis.xadd(keys.stream, {"order_id": "kept"})
     deleted, kept = await one.read(10, NOW)
-    # As a producer's XADD with MAXLEN does: the pending record is all that Redis still has.
+    # As a producer's XADD with MAXLEN does: Redis keeps only the pending record.
     await redis.xdel(keys.stream, deleted.entry.id)
 
     assert await one.release([deleted, kept]) == 1

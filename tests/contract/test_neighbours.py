@@ -1,4 +1,4 @@
-"""Beside other groups, on servers of all kinds, as a user with few rights, and after a restart: the queue keeps its word."""
+"""The queue keeps its guarantees next to other groups, on servers of all kinds, with few rights, and after a restart."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

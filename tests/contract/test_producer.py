@@ -1,4 +1,4 @@
-"""The producer on a real server: when `enqueue` returns, Redis has each ID once, whatever happened meanwhile."""
+"""The producer on a real server. When `enqueue` returns, Redis contains each ID once, whatever happened during the call."""
 
 import asyncio
 from collections import Counter

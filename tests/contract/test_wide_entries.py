@@ -1,4 +1,4 @@
-"""Entries that a foreign producer has made hard to move: they are moved, or end by themselves, and stop nothing."""
+"""Entries that a foreign producer has made hard to move. They are moved or end by themselves, and block no other entry."""
 
 import msgspec
 import pytest

@@ -48,7 +48,7 @@ MOMENTS = (
     "any",
     "locked",
 )
-# The moments after which a server that forgets a used refresh token at once has locked the source out.
+# The moments after which a server that immediately forgets a used refresh token has locked the source out.
 LOST_WITH_A_STRICT_SERVER = ("after_commit", "before_put", "during_put", "any")
 
 

@@ -167,7 +167,7 @@ class MemoryGroup:
         return self.owns(name, delivery.entry) and named == delivery.fields.get(ORDER_ID)
 
     def is_gone(self, delivery: Delivery) -> bool:
-        """Whether Redis has no record of the entry. Its ID may belong to another order."""
+        """Whether the entry is missing from Redis. Its ID may belong to another order."""
         if delivery.entry in self.stream:
             return self.stream[delivery.entry].get(ORDER_ID) != delivery.fields.get(ORDER_ID)
         return delivery.entry not in self.pending

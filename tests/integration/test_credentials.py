@@ -1,4 +1,4 @@
-"""A worker whose credential expires, is rotated, or cannot be had for a while: no order is lost, and none is blamed."""
+"""A worker whose credential expires, is rotated, or is unavailable for a while. No order is lost, and none is blamed."""
 
 import asyncio
 import time

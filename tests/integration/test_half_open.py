@@ -94,7 +94,7 @@ async def test_redis_connections_that_are_forgotten_in_mid_run_are_replaced(
         await scene.stored_at_least(50)
         assert networks.redis.strand() >= 2
 
-        # The blocking read has its second besides.
+        # The blocking read may take one more second.
         await all_right(scene, REDIS_TIMEOUT + 1.0 + SLACK)
 
     await nothing_was_blamed(scene)

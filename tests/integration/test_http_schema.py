@@ -95,6 +95,6 @@ def ask(operation, mode, api_url, checks, asked) -> None:  # type: ignore[no-unt
         asked[operation.label] += 1
         case.call_and_validate(base_url=api_url, checks=checks)
 
-    # An operation without parameters and body has no wrong requests.
+    # An operation without parameters and body cannot be called wrongly.
     with suppress(Unsatisfiable):
         run()

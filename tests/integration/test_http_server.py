@@ -256,7 +256,7 @@ async def test_the_answer_to_a_post_is_whole_in_each_version_of_http(serve: Serv
         kept = await ask(api, HEAD + request + HEAD + request)
         closed = await ask(api, HEAD + b"Connection: close\r\n" + request)
         old = await ask(api, HEAD.replace(b"/1.1", b"/1.0") + request)
-        # HTTP/1.0 has no interim responses, so its expectation is ignored.
+        # HTTP/1.0 does not support interim responses, so its expectation is ignored.
         expecting = await ask(api, HEAD.replace(b"/1.1", b"/1.0") + b"Expect: 100-continue\r\n" + request)
 
     assert [answered.count(b"HTTP/1.") for _, answered in (kept, closed, old, expecting)] == [2, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""The HTTP API of several sources on a real Redis: each has its own queue, and keys may be limited to some of them."""
+"""The HTTP API of several sources on a real Redis. Each source uses its own queue, and keys may be limited to some of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

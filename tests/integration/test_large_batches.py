@@ -38,7 +38,7 @@ def hurried() -> type[Hurried]:
 
 
 async def make_slow(scene: Scene, seconds: float) -> None:
-    """Let each row take so long, while the table `slow` has a row."""
+    """Let each row take so long, while the table `slow` contains a row."""
     await scene.sql("CREATE TABLE slow (since timestamptz)")
     await scene.sql("INSERT INTO slow VALUES (now())")
     await scene.sql(
@@ -79,7 +79,7 @@ async def test_batches_grow_again_when_the_database_is_quick_again(scene: Scene,
 
 
 async def end_connections(scene: Scene, most: int) -> None:
-    """Let the server end the connection of a statement that inserts more rows, as if it had no memory for them."""
+    """Let the server end the connection of a statement that inserts more rows, as if it lacked memory for them."""
     await scene.sql(
         "CREATE FUNCTION end_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         f" IF (SELECT count(*) FROM added) > {most} THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;"

@@ -31,7 +31,7 @@ class Failing:
 
     Attributes:
         owned: the partitions of that primary.
-        replicated: waits until the replicas have everything.
+        replicated: waits until the replicas are up to date.
         replaced: waits until another server is the primary.
     """
 

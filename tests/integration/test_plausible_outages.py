@@ -98,7 +98,7 @@ async def served() -> AsyncIterator[Api]:
 
 
 async def probed(api: Api, times: int = 2) -> None:
-    """Wait until the API has had more requests."""
+    """Wait until the API has received more requests."""
     enough = api.requests + times
     await until(lambda: api.requests >= enough)
 
@@ -141,7 +141,7 @@ async def test_no_order_is_dead_lettered_while_every_request_fails_the_same_way(
             worker = await stack.enter_async_context(own.worker(**api.settings(way), upstream_transport=transport))
             shops.append(Shop(own, api, FAILURES[failure], f"shop-{number}", worker))
 
-        # At a first start, when no order is known: nothing is stored before all of them have failed.
+        # At a first start, no order is known, so nothing is stored before all of them have failed.
         await asyncio.gather(*(shop.breaks("first") for shop in shops))
         assert await scene.stored() == 0
         await asyncio.gather(*(shop.heals() for shop in shops))

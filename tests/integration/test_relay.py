@@ -1,4 +1,4 @@
-"""A relay on real servers: each committed row of an outbox is enqueued once, in order, whatever fails meanwhile."""
+"""A relay on real servers enqueues each committed row of an outbox once, in order, whatever fails in between."""
 
 import asyncio
 import itertools

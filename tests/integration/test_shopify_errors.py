@@ -1,4 +1,4 @@
-"""Errors of Shopify's GraphQL API, which are in responses with the status 200: each has its meaning, and no partial order is stored."""
+"""Errors of Shopify's GraphQL API, which are in responses with the status 200. Each is recognized, and no partial order is stored."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""/healthz and /readyz of real workers: a process that has orders and completes none is unhealthy, an outage is not."""
+"""/healthz and /readyz of real workers. A process that holds orders and completes none is unhealthy, but an outage is not."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Traces of orders, from the request that enqueues them to the ack, as a real exporter sends them to an OTLP receiver."""
+"""Traces of orders, from the request that enqueues them to the ack, sent by a real exporter to an OTLP receiver."""
 
 import asyncio
 import json

@@ -121,7 +121,7 @@ async def test_an_order_at_fault_is_a_dead_letter_at_once_and_stops_no_other(
 
 
 async def test_an_entry_whose_id_is_beyond_all_dates_is_stored_and_so_are_those_behind_it(scene: Scene) -> None:
-    # Each entry that is added after it has the same time in its ID.
+    # Each entry that is added after it gets the same time in its ID.
     await scene.redis.xadd(scene.keys.stream, {"order_id": "X"}, id="99999999999999999-0")
     await scene.enqueue("Y")
     await scene.add(order_id="Z", document=document("Z"))

@@ -41,7 +41,7 @@ class Trouble(Machine):
 
     @step(1, lambda self: self.busy(), pick=PICK)
     def die(self, *, pick: int) -> None:
-        """Its successor has the same name."""
+        """Its successor gets the same name."""
         name = one_of(self.busy(), pick)
         self.members[name] = self.newcomer(name)
 

@@ -172,7 +172,7 @@ class Stage:
         await eventually(enough, within=within, every=0.2)
 
     def write(self, name: str, text: str) -> Path:
-        """Write a file of the deployment, as a whole."""
+        """Replace a file of the deployment."""
         path = self.folder / name
         new = path.with_suffix(".new")
         new.write_text(text)

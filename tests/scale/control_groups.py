@@ -55,7 +55,7 @@ class ControlGroup:
     def __init__(self, name: str, limits: Limits) -> None:
         self.limits = limits
         self.is_v2 = (MOUNT / "cgroup.controllers").exists()
-        # In version 1, each controller has a separate tree.
+        # In version 1, each controller uses a separate tree.
         self._folders = (
             dict.fromkeys(_CONTROLLERS, MOUNT / name)
             if self.is_v2

@@ -55,7 +55,7 @@ class Servers:
         primary: of the queues that are compared.
         hosts: addresses of all other servers.
         replaced: waits until another server is the primary.
-        fail_over: exchanges it for its replica, as an operator does.
+        fail_over: exchanges it for its replica, like an operator.
         queues: partitions that the primary owns.
     """
 

@@ -137,7 +137,7 @@ class Measurement:
 
     @asynccontextmanager
     async def _visitors(self, http: aiohttp.ClientSession, paths: list[str]) -> AsyncIterator[None]:
-        """Each opens another page every second, and has the overview open, which is updated live."""
+        """Each opens another page every second, and keeps the overview open, which is updated live."""
 
         async def browse(first: int) -> None:
             for number in range(first, first + 1_000_000):

@@ -30,7 +30,7 @@ class Kind:
 
     @property
     def knows_setinfo(self) -> bool:
-        """Whether it has `CLIENT SETINFO`: since Redis 7.2."""
+        """Whether it supports `CLIENT SETINFO`, which Redis added in 7.2."""
         return self.product == "valkey" or self.is_redis_since(7, 2)
 
     @property

@@ -39,7 +39,7 @@ query_wait_timeout = 5
 
 
 class PgBouncer(Server):
-    """A pooler on a free port of 127.0.0.1 with PostgreSQL's user and password, as a context manager.
+    """A pooler on a free port of 127.0.0.1 with PostgreSQL's user and password. A context manager.
 
     Like PostgreSQL, it runs as `nobody` if root starts it.
 

@@ -19,7 +19,7 @@ from ingest.store.schema import migrate, migrations
 
 
 class StandbyServer(PostgresServer):
-    """A replica that follows another server, as a context manager.
+    """A replica that follows another server. A context manager.
 
     Args:
         directory: directory for all files.

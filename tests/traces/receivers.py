@@ -14,7 +14,7 @@ from support import eventually_sync
 
 from ingest.lab.servers.server import free_port
 
-# The Collector and its exporter for Zipkin have the same version.
+# The Collector and its exporter for Zipkin share a version.
 _COLLECTOR = "v0.148.0"
 _ZIPKIN = "3.5.1"
 _BUILDER = f"""

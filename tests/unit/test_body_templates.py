@@ -33,7 +33,7 @@ def test_in_a_string_of_graphql_within_json_it_is_the_id(order_id: str) -> None:
     sent = json.loads(body)
     assert sent["variables"] == {"id": order_id}
     written = sent["query"].removeprefix("{ order(id: ").removesuffix(', of: "x") { id } }')
-    # GraphQL's strings have the escapes of JSON.
+    # GraphQL's strings use the escapes of JSON.
     assert json.loads(written) == order_id
 
 

@@ -1,4 +1,4 @@
-"""Errors that differ only in values have one shape."""
+"""Errors that differ only in values share one shape."""
 
 import pytest
 

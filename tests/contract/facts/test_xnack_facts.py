@@ -55,7 +55,7 @@ async def test_a_silent_release_undoes_the_delivery_and_a_failed_one_keeps_it(
     entry_id = await deliver(redis, queue_name)
     await redis.xclaim(queue_name, GROUP, "two", 0, [entry_id])
 
-    # The command has no argument for the caller.
+    # The command takes no argument for the caller.
     await redis.xnack(queue_name, GROUP, mode, entry_id)
 
     assert await look(redis, queue_name, entry_id) == (b"", count)

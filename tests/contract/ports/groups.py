@@ -51,7 +51,7 @@ class GroupUnderTest(Protocol):
         """Lose all entries, and that IDs were given to them."""
 
     async def delete(self, entry: EntryRef) -> None:
-        """Delete an entry, as a producer does that limits a stream's length."""
+        """Delete an entry, like a producer that limits a stream's length."""
 
     async def drop_consumer(self, name: str) -> None:
         """Remove a consumer by hand, with the pending records of its entries."""

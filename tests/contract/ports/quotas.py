@@ -18,7 +18,7 @@ class QuotaUnderTest(Protocol):
     """A quota that has already counted the reservations of the processes."""
 
     async def join(self, limits: QuotaLimits) -> QuotaLeases:
-        """The leases of a new process. All processes of a test have the same limits."""
+        """The leases of a new process. All processes of a test share the same limits."""
 
     async def passes(self, seconds: int) -> None:
         """Let time pass."""

@@ -158,7 +158,7 @@ async def test_a_server_that_ends_its_half_of_the_connection_has_answered_nothin
 
 
 async def test_kept_connections_that_the_server_closes_lose_no_request(kind: Kind) -> None:
-    """Each connection is closed after its third response, without notice, as a new request may already be on its way."""
+    """Each connection is closed after its third response, without notice, while a new request may already be on its way."""
     served: dict[StreamWriter, int] = {}
 
     async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The client of the external API, over real HTTP: every fault has its name, and no answer breaks the session."""
+"""The client of the external API, over real HTTP. Every fault gets its name, and no response breaks the session."""
 
 import asyncio
 import gzip

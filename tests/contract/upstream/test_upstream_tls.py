@@ -112,7 +112,7 @@ def test_of_a_connection_that_is_closed_no_part_of_tls_is_kept(
 async def test_a_server_that_refuses_our_certificate_after_our_handshake_is_not_reached_and_its_reason_is_told(
     connect: Connect, server_tls: ssl.SSLContext
 ) -> None:
-    """As every server with TLS 1.3 does: our part of the handshake ends before the server has seen a certificate."""
+    """As with every server that uses TLS 1.3, our part of the handshake ends before the server has seen a certificate."""
     server_tls.verify_mode = ssl.CERT_REQUIRED
 
     async def refuse(reader: StreamReader, writer: StreamWriter) -> None:
