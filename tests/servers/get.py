@@ -24,6 +24,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,8 @@ def version_of(binary: Path | str) -> str:
         told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    # Redis, PostgreSQL, PgBouncer, browsers.
-    found = re.search(r"(?: v=|\(PostgreSQL\) |^PgBouncer |^Chromium |^Google Chrome )(\S+)", told)
+    # Redis, PostgreSQL, PgBouncer, browsers, curl, jq.
+    found = re.search(r"(?: v=|\(PostgreSQL\) |^PgBouncer |^Chromium |^Google Chrome |^curl |^jq-)(\S+)", told)
     return found[1] if found else ""
 
 
@@ -191,6 +192,15 @@ def _get_chromium(new: Path, run: Callable[..., None]) -> None:
     (new / CHROMIUM.program).symlink_to(installed)
 
 
+def _get_tool(new: Path, run: Callable[..., None], program: str) -> None:
+    if not shutil.which(program):
+        if os.geteuid() != 0:
+            raise NotHereError(f"it needs root to install. Run `sudo apt-get install {program}`")
+        _say(f"{program}: installing the distribution's package")
+        install(run, [program])
+    (new / program).symlink_to(shutil.which(program) or "")
+
+
 # -- Redis 8 ------------------------------------------------------------------------------------------------------
 
 
@@ -259,8 +269,13 @@ REDIS_8 = Wanted("redis-8", re.compile(r"8\.10\.2"), _get_8)
 POSTGRES = Wanted("postgresql-15", re.compile(r"15\.\d+"), _get_postgres, "postgres")
 PGBOUNCER = Wanted("pgbouncer", re.compile(r"1\.\d+\.\d+"), _get_pgbouncer, "pgbouncer")
 CHROMIUM = Wanted("chromium", re.compile(r"\d+(\.\d+){3}"), _get_chromium, "chromium")
+TOOLS = tuple(
+    Wanted(program, re.compile(r"\d+\.\d+.*"), partial(_get_tool, program=program), program)
+    for program in ("curl", "jq")
+)
+"""The programs that blocks of the documentation use."""
 REDIS = (REDIS_7, REDIS_8)
-WANTED = (*REDIS, POSTGRES, PGBOUNCER, CHROMIUM)
+WANTED = (*REDIS, POSTGRES, PGBOUNCER, CHROMIUM, *TOOLS)
 
 if __name__ == "__main__":
     main()
