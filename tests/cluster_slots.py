@@ -1,4 +1,4 @@
-"""Moves slots of a cluster between nodes: in single steps that a test can stop between, or whole ranges."""
+"""Moves slots of a cluster between nodes, in single steps that a test can stop between, or whole ranges."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Several sources of one deployment: each with its own simulated API and queue, on the same servers, and their sources file."""
+"""Several sources of one deployment, each with its own simulated API and queue, on the same servers, and their sources file."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,4 +1,4 @@
-"""Enqueues orders of one source at a steady rate: some confirmed in memory, some by a replica, and new versions of a few orders."""
+"""Enqueues orders of one source at a steady rate, some confirmed in memory, some by a replica, and new versions of a few orders."""
 
 import asyncio
 import time

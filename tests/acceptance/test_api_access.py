@@ -1,4 +1,4 @@
-"""`ingest api` with API keys as processes: admission, even while the file of the keys changes."""
+"""`ingest api` with API keys as processes, and its admission, even while the file of the keys changes."""
 
 import os
 import re

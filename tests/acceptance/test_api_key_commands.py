@@ -1,4 +1,4 @@
-"""`ingest api-key` as a process: a key is shown once, kept as a digest, and revoked."""
+"""`ingest api-key` as a process. A key is shown once, kept as a digest, and revoked."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""`ingest backfill` as a process: it enqueues missing orders, survives kills, and gives way to live orders."""
+"""`ingest backfill` as a process. It enqueues missing orders, survives kills, and gives way to live orders."""
 
 import asyncio
 import json

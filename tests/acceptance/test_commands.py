@@ -1,4 +1,4 @@
-"""The one-shot commands as real processes: their output and exit codes."""
+"""The one-shot commands as real processes, with their output and exit codes."""
 
 import asyncio
 import csv

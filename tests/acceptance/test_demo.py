@@ -1,4 +1,4 @@
-"""`ingest demo` as users run it: the report is correct, and all parts are removed, however it ends."""
+"""`ingest demo` as users run it. The report is correct, and all parts are removed, however it ends."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`ingest enqueue` and malformed CSV files: no line may be lost without an error."""
+"""`ingest enqueue` and malformed CSV files. No line may be lost without an error."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`ingest mapping check` and a worker's start: an error in a mapping or a document is reported in one line."""
+"""`ingest mapping check` and a worker's start. An error in a mapping or a document is reported in one line."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Three hosts poll one shop, and are killed while it changes: every change is stored within two polls.
+"""Three hosts poll one shop, and are killed while it changes. Every change is stored within two polls.
 
 Each host is an `ingest worker` command with its own process group and, if libfaketime is installed, its own clock. The full size, which
 takes 20 minutes, runs with `INGEST_TEST_POLL=full`. It prints its figures.

@@ -1,4 +1,4 @@
-"""`ingest reconcile` as a real process: all missing orders are named."""
+"""`ingest reconcile` as a real process names all missing orders."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`ingest reconcile --since` as a process: it finds exactly the planted differences, and enqueues missing orders.
+"""`ingest reconcile --since` as a process. It finds exactly the planted differences, and enqueues missing orders.
 
 `INGEST_TEST_RECONCILE` sets the number of orders of the shop.
 """

@@ -1,4 +1,4 @@
-"""The real `ingest relay`: killed again and again, and both servers restarted, each row is queued once.
+"""The real `ingest relay` queues each row once, although it is killed repeatedly and both servers are restarted.
 
 INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills. Run it with `-s` for the figures.
 """

@@ -1,4 +1,4 @@
-"""Three shops in one deployment: the real commands store the orders of each, announced by webhooks and by IDs.
+"""Three shops in one deployment. The real commands store the orders of each, announced by webhooks and by IDs.
 
 The orders of two Shopify shops share their IDs and differ in content. `INGEST_TEST_ORDERS` sets their number.
 """

@@ -1,4 +1,4 @@
-"""The causes of the alerts: each really happens, and ends when its block ends."""
+"""The causes of the alerts. Each really happens, and ends when its block ends."""
 
 import asyncio
 import signal

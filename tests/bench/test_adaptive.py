@@ -1,4 +1,4 @@
-"""`ingest bench adaptive`: the optimum is the best limit, formulas match the published ones, and counts are correct."""
+"""`ingest bench adaptive`. The optimum is the best limit, formulas match the published ones, and counts are correct."""
 
 import json
 import os

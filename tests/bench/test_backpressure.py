@@ -1,4 +1,4 @@
-"""`ingest bench backpressure`: its counts are correct. Times are not asserted."""
+"""`ingest bench backpressure` counts correctly. Times are not asserted."""
 
 import asyncio
 import json

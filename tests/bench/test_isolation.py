@@ -1,4 +1,4 @@
-"""`ingest bench isolation`: it measures orders of one source while another one fails. Times are not asserted."""
+"""`ingest bench isolation` measures orders of one source while another one fails. Times are not asserted."""
 
 import json
 import os

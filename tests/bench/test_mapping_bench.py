@@ -1,4 +1,4 @@
-"""`ingest bench mapping`: the compared ways do the same work. Speed is not asserted."""
+"""`ingest bench mapping` does the same work in each compared way. Speed is not asserted."""
 
 import json
 import os

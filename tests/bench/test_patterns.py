@@ -1,4 +1,4 @@
-"""`ingest bench patterns`: its counts are correct. Times are not asserted."""
+"""`ingest bench patterns` counts correctly. Times are not asserted."""
 
 import json
 import os

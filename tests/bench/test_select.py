@@ -1,4 +1,4 @@
-"""`ingest bench select`: the compared ways do the same work, and clients count correctly. Speed is not asserted."""
+"""`ingest bench select` does the same work in each compared way, and its clients count correctly. Speed is not asserted."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""A visitor of the console in a real browser: opens pages, uses the keyboard, and finds errors of a page."""
+"""A visitor of the console in a real browser, who opens pages, uses the keyboard, and finds errors of a page."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Names the entries that replication lost: each server's append-only file is read while the server writes it.
+"""Names the entries that replication lost. Each server's append-only file is read while the server writes it.
 
 After a failover, an entry that only the former primary has written is lost. This is known without the service and without
 reading its queues, so that a loss by the service cannot pass for a loss by replication.

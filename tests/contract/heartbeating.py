@@ -1,4 +1,4 @@
-"""What tests of heartbeats share: time passes by moving scores, which are times of the server."""
+"""Shared parts of the tests of heartbeats. Time passes by moving scores, which are times of the server."""
 
 from contextlib import AbstractAsyncContextManager
 

@@ -1,4 +1,4 @@
-"""A cluster whose nodes stay: commands go to the nodes that own their keys, also while a slot moves."""
+"""A cluster whose nodes stay. Commands go to the nodes that own their keys, even while a slot moves."""
 
 import asyncio
 import os

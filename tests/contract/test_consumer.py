@@ -1,4 +1,4 @@
-"""The consumer on a real server: every move happens whole, once, and survives being sent again."""
+"""The consumer on a real server. Every move is atomic, happens once, and may be sent again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

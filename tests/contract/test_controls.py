@@ -1,4 +1,4 @@
-"""The record of controls on real servers: one hash for all sources, read by its version."""
+"""The record of controls on real servers, which is one hash for all sources, read by its version."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Dead letters on a real server: read in pages, replayed and dropped once each, also while others change them."""
+"""Dead letters on a real server, read in pages, replayed and dropped once each, even while others change them."""
 
 import asyncio
 import random

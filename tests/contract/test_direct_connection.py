@@ -1,4 +1,4 @@
-"""One connection for one command at a time: no reply is taken for another's, whatever ends a command early."""
+"""One connection that runs one command after another. No reply is taken for another's, whatever ends a command early."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What answers is not the Redis that it should be: that is an outage, and no process ends of it."""
+"""A foreign server in place of Redis counts as an outage, and no process ends because of it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Heartbeats, releasing and leaving on a real server: who counts as alive, and who may take what.
+"""Heartbeats, releasing and leaving on a real server. They decide which consumers are alive and which entries others may take.
 
 Time passes by moving scores: a heartbeat's end and the moment from which a consumer may reclaim from others are times of the server.
 """

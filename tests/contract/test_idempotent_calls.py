@@ -1,4 +1,4 @@
-"""Calls that are made once, on a real server: the caller repeats an attempt whose reply is lost."""
+"""Calls that are made once, on a real server. The caller repeats an attempt whose reply is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The steps of a job on real servers: each changes its entries and is recorded once, also when it is sent again."""
+"""The steps of a job on real servers. Each changes its entries and is recorded once, even when it is sent again."""
 
 import asyncio
 

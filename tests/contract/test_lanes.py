@@ -1,4 +1,4 @@
-"""The two lanes of a queue: the express lane is read first, neither starves, and both keep all guarantees."""
+"""The two lanes of a queue. The express lane is read first, neither starves, and both keep all guarantees."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""The record of a queue's partitions on real servers: created once, followed by all, and never set back."""
+"""The record of a queue's partitions on real servers, created once, followed by all, and never set back."""
 
 import asyncio
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""The order store on a real server: every order once, exactly, and never an older version over a newer one."""
+"""The order store on a real server. Every order is stored once, and an older version never replaces a newer version."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The producer's calls on a real server: shared requests, calls that do not wait, idempotency keys, fields, lanes."""
+"""The producer's calls on a real server, with shared requests, calls that do not wait, idempotency keys, fields, lanes."""
 
 import asyncio
 from collections import Counter

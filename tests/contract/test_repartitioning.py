@@ -1,4 +1,4 @@
-"""A changed number of partitions on real servers: orders in former partitions are processed, and their dead letters move."""
+"""A changed number of partitions on real servers. Orders in former partitions are processed, and their dead letters move."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The retry set on real servers: listed in pages, run now and dead-lettered once each, also while others change it."""
+"""The retry set on real servers, listed in pages, run now and dead-lettered once each, even while others change it."""
 
 import msgspec
 import pytest

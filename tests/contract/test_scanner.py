@@ -1,4 +1,4 @@
-"""The queue scanner on real servers: an unfinished entry is found where it is, also while entries move."""
+"""The queue scanner on real servers. An unfinished entry is found in its place, even while entries move."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""The schema's versions on a real server: each migration once, all or nothing, and clear words where it cannot be."""
+"""The schema's versions on a real server. Each migration runs once, all or nothing, or fails with a clear message."""
 
 import asyncio
 import secrets

@@ -7,7 +7,7 @@ A comment on the line before a block declares it:
 | `<!-- run: servers -->` | executed in that scenario (`docs.scenarios`), after the earlier blocks of the page in the same scenario |
 | `<!-- run: servers, as sources.toml -->` | saved in the scenario's folder under this name |
 | `<!-- run: servers, exit 1 -->` | executed, and its last command ends with this exit code |
-| `<!-- run: servers, in background -->` | started; the next block runs after its first line of output |
+| `<!-- run: servers, in background -->` | started. The next block runs after its first line of output |
 | `<!-- run by: tests/acceptance/test_capacity_command.py -->` | executed or checked by that test, which reads the page |
 | `<!-- not run: needs a Kubernetes cluster -->` | not executed, for this reason |
 """

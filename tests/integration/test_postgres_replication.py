@@ -1,6 +1,6 @@
 """Workers with a DSN of both hosts continue when the primary of PostgreSQL dies and its replica is promoted.
 
-Nothing is lost with synchronous replication. With asynchronous replication, orders are lost that were acked because their commit
+Synchronous replication loses no order. With asynchronous replication, orders are lost that were acked because their commit
 was confirmed, and had not reached the replica: `ingest reconcile` names them.
 """
 

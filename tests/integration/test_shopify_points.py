@@ -34,7 +34,7 @@ RATE = 1_000.0
 
 @asynccontextmanager
 async def process(source: Source, redis_url: str) -> AsyncIterator[UpstreamClient]:
-    """A client with its own connections, like that of a worker process."""
+    """A client with its own connections, like the client of a worker process."""
     own = metrics()
     async with (
         QueueConnections.open(redis_url) as connections,

@@ -1,4 +1,4 @@
-"""For the suites of the ports: each implementation, on each server and in memory."""
+"""Fixtures for the suites of the ports, with each implementation, on each server and in memory."""
 
 from collections.abc import AsyncIterator
 

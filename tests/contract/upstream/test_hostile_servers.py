@@ -1,4 +1,4 @@
-"""Servers that break HTTP, by mistake or on purpose: an ambiguous response is a fault, and never a document."""
+"""Servers that break HTTP, by mistake or on purpose. An ambiguous response is a fault, and never a document."""
 
 import asyncio
 import gc
