@@ -18,7 +18,7 @@ from ingest.sources.from_settings import source_of
 from ingest.store.credentials import CredentialRow
 from ingest.upstream.access.token_file import TokenFile
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sources.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "shop-kinds.md"
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 SHOP = "[sources.shop]\nkind = 'shopify-rest'\nshop = 'example.myshopify.com'\n"
 Read = Callable[[str], Settings]

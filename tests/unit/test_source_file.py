@@ -25,6 +25,8 @@ from ingest.settings.upstream import UpstreamSettings
 from ingest.sources.from_settings import source_of
 
 Read = Callable[..., dict[str, Settings]]
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGES = ("sources.md", "shop-kinds.md", "responses.md", "order-lists.md")
 SHOP = "[sources.shop-de.upstream]\nurl = 'https://shop.example/orders/{order_id}'\n"
 
 
@@ -232,7 +234,7 @@ def test_the_settings_of_a_source_are_those_of_its_topics() -> None:
 
 
 def test_the_reference_has_each_key_and_its_examples_can_be_used(read: Read, home: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "sources.md").read_text()
+    page = "".join((REFERENCE / name).read_text() for name in PAGES)
     examples = "\n".join(re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
     (home / "conf" / "secrets").mkdir()
     for name in re.findall(r'_file = "(secrets/[^"]*)"', examples):
