@@ -1,7 +1,7 @@
 """Estimates the memory of one `ingest worker` from its settings, and counts shared memory once.
 
 The constants are the peaks (`peak_pss_mb`) of runs of `ingest bench pipeline --metrics` with 1 to 4 processes and 20 to 2,000 orders in flight
-(see docs/operate/capacity.md).
+(see docs/explanation/capacity.md).
 """
 
 from dataclasses import dataclass
