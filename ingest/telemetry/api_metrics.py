@@ -80,7 +80,7 @@ class ApiSeries:
             ),
             Spec(
                 "ingest_api_bodies_rejected_total", "counter",
-                "Requests rejected because there was no memory for their bodies: slow ones ended for others, busy ones refused.",
+                "Requests rejected because there was no memory for their bodies. With slow, they were ended to free memory for others.",
                 "reason", ("slow", "busy"),
             ),
             Spec(

@@ -41,7 +41,7 @@ _OF_PARTITIONS: dict[str, tuple[str, Callable[[QueueState], float | None]]] = {
     ),
 }
 _PAUSED = "1 while an operator has paused the source."
-_OWNER = "The server that owns the keys of a partition; always 1."
+_OWNER = "The server that owns the keys of a partition. Always 1."
 
 
 class SharedMetricsCollector(Collector):
@@ -149,7 +149,7 @@ class BuildCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one sample, always 1."""
-        family = GaugeMetricFamily("ingest_build_info", "The running release; always 1.", labels=["version", "python"])
+        family = GaugeMetricFamily("ingest_build_info", "The running release. Always 1.", labels=["version", "python"])
         family.add_metric([version("order-ingest"), python_version()], 1.0)
         yield family
 

@@ -54,7 +54,7 @@ VERSIONS_AHEAD = _by_source(
 STORE = _by_source("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = _by_source("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 LAST_SUCCESS = _by_source(
-    "ingest_last_success_timestamp_seconds", "gauge", "When a batch was last committed, Unix time; 0 before the first.",
+    "ingest_last_success_timestamp_seconds", "gauge", "When a batch was last committed, as Unix time (0 before the first).",
     combine="max",
 )  # fmt: skip
 IN_FLIGHT = _by_source("ingest_in_flight", "gauge", "Orders being fetched.")
