@@ -5,6 +5,7 @@ Commands import this module first, and their help needs no settings. So this mod
 
 import os
 import pwd
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,11 @@ def backends_to_change(names: Sequence[str] | None, *, dry_run: bool) -> "dict[s
         return backends_of_sources(names)
     backends = backends_of_source(None)
     return {backends.source: backends}
+
+
+def holder() -> str:
+    """The name of this process, as the holder of a job's lease."""
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def actor() -> str:

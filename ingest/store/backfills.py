@@ -15,6 +15,7 @@ from ingest.store.statements import Fetches
 LEASE_SECONDS = 30.0
 """How long a process may go without renewing its lease."""
 
+_UNTIL = f"clock_timestamp() + make_interval(secs => {LEASE_SECONDS})"
 _PARTS = {
     "columns": """id, source, since, until, rate, dry_run, requested_by, requested_at, next_page, listed, missing, outdated,
         lease, holder, started_at, ended_at, error,
@@ -23,7 +24,8 @@ _PARTS = {
     "of_one": "kind = 'backfill' AND source = $1 AND id = $2",
     "held": "kind = 'backfill' AND source = $1 AND id = $2 AND state = 'active' AND lease = $3",
     "is_free": "coalesce(leased_until, '-infinity') <= clock_timestamp()",
-    "leased": f"leased_until = clock_timestamp() + make_interval(secs => {LEASE_SECONDS})",
+    "leased": f"leased_until = {_UNTIL}",
+    "until": _UNTIL,
     "ended": "ended_at = clock_timestamp(), leased_until = NULL",
 }
 
@@ -33,13 +35,16 @@ def _statement(template: str) -> str:
 
 
 _ADD = _statement("""
-INSERT INTO jobs (kind, source, since, until, rate, dry_run, requested_by)
-SELECT 'backfill', $1, $2, $3, $4, $5, $6 WHERE NOT EXISTS (SELECT FROM jobs WHERE {active})
+INSERT INTO jobs (kind, source, since, until, rate, dry_run, requested_by, lease, holder, leased_until, started_at)
+SELECT 'backfill', $1, $2, $3, $4, $5, $6, CASE WHEN $7::text IS NULL THEN 0 ELSE 1 END, $7,
+    CASE WHEN $7 IS NOT NULL THEN {until} END, CASE WHEN $7 IS NOT NULL THEN clock_timestamp() END
+WHERE NOT EXISTS (SELECT FROM jobs WHERE {active})
 ON CONFLICT DO NOTHING
 RETURNING {columns}
 """)
 _REOPEN = _statement("""
-UPDATE jobs SET state = 'active', ended_at = NULL, error = NULL, leased_until = NULL
+UPDATE jobs SET state = 'active', ended_at = NULL, error = NULL, lease = lease + 1, holder = coalesce($3, holder),
+    leased_until = CASE WHEN $3::text IS NOT NULL THEN {until} END
 WHERE {of_one} AND state IN ('failed', 'cancelled') AND NOT EXISTS (SELECT FROM jobs WHERE {active})
 RETURNING {columns}
 """)
@@ -81,14 +86,17 @@ class Backfills:
         self._connection = connection
         self.source = source
 
-    async def add(self, request: BackfillRequest, requested_by: str) -> Backfill | None:
-        """Add a waiting backfill. Return None if another one is unfinished."""
-        arguments = (request.since, request.until, request.rate, request.dry_run, requested_by)
+    async def add(self, request: BackfillRequest, requested_by: str, holder: str | None = None) -> Backfill | None:
+        """Add a backfill, whose lease the holder takes. Without a holder, it waits. Return None if another one is unfinished."""
+        arguments = (request.since, request.until, request.rate, request.dry_run, requested_by, holder)
         return _only(await self._connection.fetch(_ADD, self.source, *arguments))
 
-    async def reopen(self, job: int) -> Backfill | None:
-        """Let a failed or cancelled backfill wait again. Return None if it is neither, or another one is unfinished."""
-        return _only(await self._connection.fetch(_REOPEN, self.source, job))
+    async def reopen(self, job: int, holder: str | None = None) -> Backfill | None:
+        """Let a failed or cancelled backfill run in the holder, or wait again.
+
+        Return None if it is neither, or another one is unfinished.
+        """
+        return _only(await self._connection.fetch(_REOPEN, self.source, job, holder))
 
     async def take(self, job: int, holder: str) -> Backfill | None:
         """Take the lease of a waiting backfill. Return None if it does not wait."""

@@ -49,6 +49,24 @@ async def test_a_dry_run_stays_one_when_it_is_resumed_and_excludes_a_backfill_of
     assert resumed.request.dry_run
 
 
+async def test_a_process_that_adds_or_reopens_a_backfill_holds_it_from_the_beginning(pool: Pool) -> None:
+    backfills = Backfills(pool)
+
+    added = await backfills.add(REQUEST, "me", "w-1")
+    taken = await backfills.take_waiting("w-2")
+    assert added is not None
+    await backfills.cancel(added.id)
+    reopened = await backfills.reopen(added.id, "w-3")
+    retaken = await backfills.take_waiting("w-4")
+
+    assert (added.state, added.holder, taken) == (JobState.RUNNING, "w-1", None)
+    assert reopened is not None
+    assert (reopened.state, reopened.holder, retaken) == (JobState.RUNNING, "w-3", None)
+    await backfills.renew(reopened)
+    with pytest.raises(LeaseLost):
+        await backfills.renew(added)
+
+
 async def test_one_process_takes_a_waiting_backfill(pool: Pool) -> None:
     backfills = Backfills(pool)
     await backfills.add(REQUEST, "me")

@@ -1,14 +1,12 @@
 """Runs a job in this process, with its progress. If the process dies, a process of the HTTP API or `ingest job resume` continues it."""
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from redis.asyncio import Redis
 
-from ingest.cli.invocation import actor, say
+from ingest.cli.invocation import actor, holder, say
 from ingest.domain.errors import StoreUnavailable, Unavailable, UserError
 from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.operations import jobs as operations
@@ -77,11 +75,6 @@ async def change_directly(
             return await change()
         operation.count = await change()
         return operation.count
-
-
-def holder() -> str:
-    """The name of this process."""
-    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 @asynccontextmanager

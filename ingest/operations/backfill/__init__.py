@@ -36,8 +36,10 @@ class NoSuchBackfill(UserError):
     """There is no such backfill, or it cannot be resumed or cancelled."""
 
 
-async def start(backfills: Backfills, audit_log: AuditLog, request: BackfillRequest, actor: str) -> Backfill:
-    """Add a backfill that waits for a process.
+async def start(
+    backfills: Backfills, audit_log: AuditLog, request: BackfillRequest, actor: str, holder: str | None = None
+) -> Backfill:
+    """Add a backfill, which the process `holder` runs. Without a holder, it waits for a process.
 
     Raises:
         UnfinishedBackfill: the source already has one.
@@ -45,7 +47,7 @@ async def start(backfills: Backfills, audit_log: AuditLog, request: BackfillRequ
     if unfinished := await backfills.unfinished():
         raise UnfinishedBackfill(unfinished)
     async with audited(audit_log, actor, START, _selection(request)) as operation:
-        added = await backfills.add(request, actor)
+        added = await backfills.add(request, actor, holder)
         operation.count = int(added is not None)
     if added is not None:
         return added
@@ -70,8 +72,12 @@ async def cancel(backfills: Backfills, audit_log: AuditLog, job: int, actor: str
     return cancelled
 
 
-async def resume(backfills: Backfills, audit_log: AuditLog, job: int, actor: str) -> Backfill:
-    """Let a cancelled, failed or waiting backfill wait for a process, from where it has ended.
+async def resume(
+    backfills: Backfills, audit_log: AuditLog, job: int, actor: str, holder: str | None = None
+) -> Backfill:
+    """Let the process `holder` run a cancelled, failed or waiting backfill from where it has ended.
+
+    Without a holder, it waits for a process.
 
     Raises:
         NoSuchBackfill: there is none with this ID, or it is done.
@@ -83,23 +89,14 @@ async def resume(backfills: Backfills, audit_log: AuditLog, job: int, actor: str
     if found.state is JobState.RUNNING:
         raise UnfinishedBackfill(found)
     async with audited(audit_log, actor, RESUME, {"id": job}) as operation:
-        reopened = found if found.state is JobState.WAITING else await backfills.reopen(job)
+        if found.state is not JobState.WAITING:
+            reopened = await backfills.reopen(job, holder)
+        else:
+            reopened = found if holder is None else await backfills.take(job, holder)
         operation.count = int(reopened is not None)
     if reopened is None:
         raise await _reason(backfills, job)
     return reopened
-
-
-async def take(backfills: Backfills, job: int, holder: str) -> Backfill:
-    """Take a waiting backfill to run it.
-
-    Raises:
-        UnfinishedBackfill: another process has taken it.
-        NoSuchBackfill: it was cancelled.
-    """
-    if taken := await backfills.take(job, holder):
-        return taken
-    raise await _reason(backfills, job)
 
 
 async def _reason(backfills: Backfills, job: int | None) -> UserError:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ingest.cli.invocation import actor, say
+from ingest.cli.invocation import actor, holder, say
 from ingest.cli.orders.backfill.found import as_text
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
@@ -70,7 +69,7 @@ def start_and_run(settings: "Settings", request: BackfillRequest) -> Backfill:
     """Start a backfill, and run it to its end. Return it as it has ended."""
 
     async def started(backfills: Backfills, audit_log: AuditLog) -> Backfill:
-        return await operations.start(backfills, audit_log, request, actor())
+        return await operations.start(backfills, audit_log, request, actor(), holder())
 
     return run_interruptible(traced(settings, "backfill", partial(_run, settings, started)))
 
@@ -79,7 +78,7 @@ def resume_and_run(settings: "Settings", job: int) -> Backfill:
     """Resume a backfill, and run it to its end. Return it as it has ended."""
 
     async def resumed(backfills: Backfills, audit_log: AuditLog) -> Backfill:
-        return await operations.resume(backfills, audit_log, job, actor())
+        return await operations.resume(backfills, audit_log, job, actor(), holder())
 
     return run_interruptible(traced(settings, "backfill", partial(_run, settings, resumed)))
 
@@ -120,19 +119,18 @@ async def _run(settings: "Settings", begin: Callable[[Backfills, AuditLog], Any]
         # Before the job exists, so that a mistake in the configuration leaves none behind.
         listed = await stack.enter_async_context(open_order_list(settings, os.environ))
         lane = await stack.enter_async_context(open_main_lane(servers, "backfill"))
-        begun: Backfill = await begin(backfills, audit_log)
+        held: Backfill = await begin(backfills, audit_log)
         try:
-            await _run_begun(begun, BackfillParts(listed, pool, lane, backfills))
+            await _run_held(held, BackfillParts(listed, pool, lane, backfills))
         except LeaseLost:
             pass  # cancelled, or taken by another process after an outage of PostgreSQL
         except asyncio.CancelledError:
-            await _cancel(backfills, audit_log, begun)
+            await _cancel(backfills, audit_log, held)
             raise
-        return await backfills.get(begun.id) or begun
+        return await backfills.get(held.id) or held
 
 
-async def _run_begun(begun: Backfill, parts: BackfillParts) -> None:
-    held = await operations.take(parts.backfills, begun.id, f"{socket.gethostname()}-{os.getpid()}")
+async def _run_held(held: Backfill, parts: BackfillParts) -> None:
     period = f"{format_time(held.request.since)} to {format_time(held.request.until)}"
     say(f"{_kind(held)} {held.id}{_of(held.source)}: {period}")
     with _Display(held) as display:
