@@ -21,9 +21,10 @@ RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "credentials"),
     ("SELECT, INSERT, DELETE", "order_history"),
 )
-# Privileges of the HTTP API's role: read, erase, and add to the audit log. Its console lists the audit log and the polls.
+# Privileges of the HTTP API's role: read, erase, reset versions to fetch orders again, and add to the audit log. Its console lists the
+# audit log and the polls.
 API_PRIVILEGES = (
-    ("SELECT, DELETE", "orders"),
+    ("SELECT, DELETE, UPDATE (version)", "orders"),
     ("SELECT", "order_lines"),
     ("SELECT, INSERT", "erased_orders"),
     ("SELECT, INSERT, UPDATE", "jobs"),
@@ -59,7 +60,7 @@ async def grant(connection: asyncpg.Connection, role: str, granted: Sequence[tup
     schema = await connection.fetchval("SELECT quote_ident(current_schema())")
     await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     for privileges, table in granted:
-        if "(" in privileges:
+        if (privileges, table) == _ADD_TO_AUDIT_LOG:
             # Earlier releases granted the whole table, which includes every column.
             await connection.execute(f"REVOKE ALL ON {table} FROM {role}")
         await connection.execute(f"GRANT {privileges} ON {table} TO {role}")

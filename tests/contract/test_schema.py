@@ -26,6 +26,8 @@ from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import overview
+from ingest.store.orders.versions import reset_versions
+from ingest.store.pool import Pool
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, is_contracted, migrate, migrations
 from ingest.store.translation import StoreRefused
 
@@ -296,6 +298,16 @@ async def test_an_api_role_that_could_backdate_the_audit_log_cannot_after_a_migr
             await api.execute(f"INSERT INTO audit_log ({_AUDITED}) VALUES ({_AUDIT})")
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await api.execute(f"INSERT INTO audit_log (at, {_AUDITED}) VALUES (now(), {_AUDIT})")
+
+
+async def test_an_api_role_can_request_that_an_order_is_fetched_again(dsn: str) -> None:
+    async with role(dsn) as (name, limited):
+        await migrate(dsn, KNOWN, api_role=name)
+        async with OrderStore.open(dsn) as store:
+            await store.upsert([OrderRow.of(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)])
+
+        async with Pool.open(limited, size=1) as pool:
+            assert await reset_versions(pool, ["a"]) == 1
 
 
 async def test_an_api_role_can_read_and_erase(dsn: str) -> None:
