@@ -1,6 +1,7 @@
 """`ingest dead export` as a real process, and all of `ingest dead` where its output cannot be written."""
 
 import csv
+import fcntl
 import json
 import signal
 import stat
@@ -57,6 +58,36 @@ def test_an_interrupted_export_continues_after_its_last_complete_line(
     assert "--resume" in refused.stderr
     assert (done.returncode, path.read_bytes()) == (0, written)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["dead", "whole"]
+
+
+def test_an_export_is_not_resumed_while_another_process_writes_it(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
+) -> None:
+    dead_lettered.add(dead_fields("a"))
+    path, part = tmp_path / "dead", tmp_path / "dead.part"
+
+    with part.open("w") as written:
+        fcntl.flock(written, fcntl.LOCK_EX)
+        refused = cli.run("dead", "export", "--output", str(path), "--resume")
+        written.write("kept")
+
+    assert_one_line(refused, 1)
+    assert "another program is writing" in refused.stderr
+    assert (part.read_text(), path.exists()) == ("kept", False)
+
+
+@pytest.mark.parametrize("content", [b"\xff\n", b"[]\n", b'{"id": 5, "source": ""}\n', b"id,source\n"])
+def test_a_file_that_is_no_export_is_not_resumed(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path, content: bytes
+) -> None:
+    dead_lettered.add(dead_fields("a"))
+    part = tmp_path / "dead.part"
+    part.write_bytes(content)
+
+    refused = cli.run("dead", "export", "--output", str(tmp_path / "dead"), "--resume")
+
+    assert_one_line(refused, 1)
+    assert part.read_bytes() == content
 
 
 def test_a_killed_export_is_resumed(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:

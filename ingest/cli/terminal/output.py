@@ -1,5 +1,6 @@
 """Where data is written: standard output, or a file that appears under its name only when it is complete."""
 
+import fcntl
 import os
 import secrets
 import sys
@@ -42,17 +43,9 @@ def new_file(path: Path, *, replace: bool, mode: int = _OWNER_ONLY) -> Iterator[
     """
     temporary = path.parent / f".export-{secrets.token_hex(4)}.part"
     try:
-        _require_free(path, replace=replace)
-        with open(temporary, "x", encoding="utf-8", newline="\n", opener=_owner_only) as stream:
+        with _written_as(temporary, path, "x", replace=replace) as stream:
             os.fchmod(stream.fileno(), mode)
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        # Another program may have created one in the meantime.
-        _require_free(path, replace=replace)
-        temporary.replace(path)
-    except OSError as error:
-        raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -60,35 +53,56 @@ def new_file(path: Path, *, replace: bool, mode: int = _OWNER_ONLY) -> Iterator[
 
 @contextmanager
 def resumable_file(path: Path, *, replace: bool, resume: bool) -> Iterator[IO[str]]:
-    """A file of lines that is written as `PATH.part`, and renamed at the end. If anything fails before, it stays.
+    """A file of lines that is written as `PATH.part` and renamed at the end. If anything fails before, the part stays.
 
     The stream is at its end, after the last complete line. Only its owner may read it.
 
     Args:
         path: of the complete file.
-        replace: whether to replace the file, and a partial one.
-        resume: whether to continue the partial file.
+        replace: whether to replace the file, and a part.
+        resume: whether to continue the part.
 
     Raises:
-        CannotWrite: also if the file exists and may not be replaced, if there is nothing to resume, or if there is a partial
-            file and neither is chosen.
+        CannotWrite: also if the file exists and may not be replaced, if there is nothing to resume, if there is a part and
+            neither is chosen, or if another program writes the part.
     """
-    partial = path.with_name(f"{path.name}.part")
-    try:
+    part = path.with_name(f"{path.name}.part")
+    with _reported(path):
+        if resume and not part.exists():
+            raise CannotWrite(f"there is no {part}: start without --resume")
+        if replace:
+            part.unlink(missing_ok=True)
+        elif part.exists() and not resume:
+            raise CannotWrite(f"{part} exists: continue it with --resume, or begin again with --force")
+    with _written_as(part, path, "r+" if resume else "x+", replace=replace) as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CannotWrite(f"another program is writing {part}") from None
+        _keep_complete_lines(stream)
+        yield stream
+
+
+@contextmanager
+def _written_as(temporary: Path, path: Path, mode: str, *, replace: bool) -> Iterator[IO[str]]:
+    """The file `temporary`, which is renamed to `path` when it is complete and on disk."""
+    with _reported(path):
         _require_free(path, replace=replace)
-        if resume and not partial.exists():
-            raise CannotWrite(f"there is no {partial}: start without --resume")
-        if partial.exists() and not (resume or replace):
-            raise CannotWrite(f"{partial} exists: continue it with --resume, or begin again with --force")
-        mode = "r+" if resume else "w+"
-        with open(partial, mode, encoding="utf-8", newline="\n", opener=_owner_only) as stream:
-            _keep_complete_lines(stream)
+        with open(temporary, mode, encoding="utf-8", newline="\n", opener=_owner_only) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # Another program may have created one in the meantime.
-        _require_free(path, replace=replace)
-        partial.replace(path)
+            # Another program may have begun it again, or created the file, in the meantime.
+            if not os.path.samestat(os.fstat(stream.fileno()), temporary.stat()):
+                raise CannotWrite(f"another program has replaced {temporary}")
+            _require_free(path, replace=replace)
+            temporary.replace(path)
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
 
@@ -102,7 +116,7 @@ def _keep_complete_lines(stream: IO[str]) -> None:
 
 
 def _owner_only(path: str, flags: int) -> int:
-    return os.open(path, flags, _OWNER_ONLY)
+    return os.open(path, flags | os.O_NOFOLLOW, _OWNER_ONLY)
 
 
 def _require_free(path: Path, *, replace: bool) -> None:

@@ -1,5 +1,6 @@
 """`ingest dead export`: writes dead letters to a file or to standard output, for other programs."""
 
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -112,11 +113,12 @@ def _written(stream: IO[str], head: str, file_format: str) -> "tuple[int, tuple[
 
     stream.seek(0)
     lines, last = 0, ""
-    while line := stream.readline():
-        lines, last = lines + 1, line
-    if not lines or last == head:
-        return lines, None
-    after = dead_letter_export.last_exported(last, file_format)
-    if after is None:
-        raise UserError(f"the interrupted export is not in the format {file_format}: use its --format, or --force")
-    return lines, after
+    # Bytes that are not UTF-8 are no export either.
+    with suppress(UnicodeDecodeError):
+        while line := stream.readline():
+            lines, last = lines + 1, line
+        if not lines or last == head:
+            return lines, None
+        if after := dead_letter_export.last_exported(last, file_format):
+            return lines, after
+    raise UserError(f"the interrupted export is not in the format {file_format}: use its --format, or --force")
