@@ -1,12 +1,25 @@
-"""The fields of dead letters, for tests that need many."""
+"""Dead letters for tests: the fields of many, and their own connection."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.redis.connection import control_client
+
 Fields = dict[bytes, bytes]
 _CHUNK = 2_000
+
+
+@asynccontextmanager
+async def open_dead_letters(
+    url: str, queue: str, *, on_wait: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[DeadLetters]:
+    """The dead letters of a queue, with their own connection."""
+    async with control_client(url) as client:
+        yield DeadLetters(client, queue, on_wait=on_wait)
 
 
 def dead_fields(order_id: object, reason: str = "not_found", **fields: object) -> Fields:

@@ -10,6 +10,7 @@ from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 
@@ -26,3 +27,4 @@ class SourceConnections:
     audit_log: AuditLog
     backfills: Backfills
     jobs: Jobs
+    job_output: JobOutput

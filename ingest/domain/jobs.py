@@ -1,7 +1,7 @@
 """A job: a change of many entries or orders, which continues after the process that runs it has died."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -10,7 +10,10 @@ import msgspec
 from ingest.domain.backfill import JobState
 from ingest.domain.source_name import UNNAMED
 
-__all__ = ["Job", "JobKind", "JobProgress", "JobRequest", "JobState"]
+__all__ = ["OUTPUT_KEPT", "Job", "JobKind", "JobProgress", "JobRequest", "JobState"]
+
+OUTPUT_KEPT = timedelta(days=7)
+"""How long the file of a job is kept after its end."""
 
 
 class JobKind(StrEnum):
@@ -103,6 +106,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def is_unfinished(self) -> bool:
         """Whether it runs, or waits for a process."""
         return self.state in {JobState.WAITING, JobState.RUNNING}
+
+    @property
+    def output_until(self) -> datetime | None:
+        """When the file of the job is deleted, or None if it has no complete file."""
+        is_complete = self.kind is JobKind.EXPORT and self.state is JobState.DONE
+        return self.ended_at + OUTPUT_KEPT if is_complete and self.ended_at is not None else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the job for JSON."""

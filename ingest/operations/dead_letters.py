@@ -4,6 +4,8 @@ Replaying, dropping and surveying wait while Redis is unavailable or full. Findi
 process dies here, each dead letter is either moved or untouched.
 """
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.errors import UserError
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import Change, DeadLetterPage, DeadLetters
+from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetterPage, DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
@@ -81,6 +83,7 @@ async def export(
     write: Write,
     *,
     after: tuple[str, str] | None = None,
+    rate: float | None = None,
     on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
     """Pass all dead letters that match to `write` with all their fields, partition by partition, the oldest of each first.
@@ -88,7 +91,8 @@ async def export(
     Entries that are dead-lettered after the start are left out, because otherwise an export could continue indefinitely while
     orders fail.
 
-    With `after`, the source and the ID of the last dead letter of an interrupted export, it continues that export.
+    With `after`, the source and the ID of the last dead letter of an interrupted export, it continues that export. `rate`
+    limits the dead letters per second.
 
     Raises:
         UserError: the sources do not have the queue of that dead letter.
@@ -96,12 +100,15 @@ async def export(
     async with _open_all(sources) as opened:
         newest = {part: await each.newest() for part, each in opened.items()}
         positions = dict.fromkeys(opened, "") if after is None else _positions(opened, *after)
+        most = PAGE if rate is None else max(1, min(PAGE, int(rate)))
         pages = _one_after_another(
             {
-                part: opened[part].oldest_first(selection, newest=newest[part], after=position)
+                part: opened[part].oldest_first(selection, newest=newest[part], after=position, most=most)
                 for part, position in positions.items()
             }
         )
+        if rate is not None:
+            pages = _paced(pages, rate)
         return await _write([opened[part] for part in positions], pages, selection, write, None, on_progress)
 
 
@@ -143,6 +150,15 @@ async def _one_after_another(parts: Mapping[_Part, AsyncGenerator[DeadLetterPage
         async with aclosing(pages):
             async for page in pages:
                 yield source, page
+
+
+async def _paced(pages: Pages, rate: float) -> Pages:
+    begun, count = time.monotonic(), 0
+    async with aclosing(pages):
+        async for source, page in pages:
+            yield source, page
+            count += len(page.rows)
+            await asyncio.sleep(count / rate - (time.monotonic() - begun))
 
 
 async def _write(

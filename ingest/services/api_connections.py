@@ -31,6 +31,7 @@ from ingest.services.order_decoding import open_order_decoder
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
 
@@ -63,7 +64,7 @@ class RouteConnections:
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
-        of_source = SourceConnections(no, no, no, no, no, no, no, no, no)
+        of_source = SourceConnections(no, no, no, no, no, no, no, no, no, no)
         return cls(no, no, no, no, dict.fromkeys(sources, of_source), no, no, no)
 
 
@@ -120,6 +121,7 @@ async def _open_source(
                 AuditLog(pool, servers.source),
                 Backfills(pool, servers.source),
                 Jobs(pool, servers.source),
+                JobOutput(pool, servers.source),
             )
         finally:
             await producer.close()

@@ -139,7 +139,7 @@ def _routes_of_source(
 
 def _job_routes(connections: RouteConnections, source: SourceConnections, limits: BodyLimits) -> Sequence[Route]:
     parts = JobRequestParts(source.dead_letters, source.retries)
-    return JobRoutes(parts, source.jobs, source.audit_log, limits, connections.job_runs).routes()
+    return JobRoutes(parts, source.jobs, source.audit_log, limits, connections.job_runs, source.job_output).routes()
 
 
 def _webhook_routes(

@@ -19,6 +19,7 @@ from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import RUNNABLE, JobParts, JobRun
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import LeaseLost
+from ingest.store.job_output import JobOutput, delete_expired_output
 from ingest.store.jobs import Jobs, waiting_jobs
 from ingest.store.pool import Pool
 from ingest.telemetry.logs import get_logger
@@ -27,6 +28,8 @@ _log = get_logger("jobs")
 
 # Seconds between two looks for waiting jobs, on average.
 _LOOK_EVERY = 5.0
+# Seconds between two deletions of expired files.
+_DELETE_EVERY = 3600.0
 # Jobs that one process runs together.
 _MOST = 4
 # Seconds to release the lease when the process stops.
@@ -72,6 +75,7 @@ class JobRuns:
         """Run waiting jobs until cancelled."""
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._delete_expired())
             while True:
                 self._requested.clear()
                 for held in await self._taken(_MOST - len(running)):
@@ -92,11 +96,22 @@ class JobRuns:
                     taken.append(held)
             self._problem = ""
         except (Unavailable, UserError) as error:
-            # An outage is logged elsewhere. If access is denied, or the DSN cannot be used, the operator has to act.
-            if isinstance(error, UserError) and str(error) != self._problem:
-                self._problem = str(error)
-                _log.error("jobs_unavailable", problem=self._problem)
+            self._report(error)
         return taken
+
+    async def _delete_expired(self) -> None:
+        while True:
+            try:
+                await delete_expired_output(self.pool)
+            except (Unavailable, UserError) as error:
+                self._report(error)
+            await asyncio.sleep(_DELETE_EVERY)
+
+    def _report(self, error: Exception) -> None:
+        # An outage is logged elsewhere. If access is denied, or the DSN cannot be used, the operator has to act.
+        if isinstance(error, UserError) and str(error) != self._problem:
+            self._problem = str(error)
+            _log.error("jobs_unavailable", problem=self._problem)
 
     async def _run(self, held: Job) -> None:
         jobs = Jobs(self.pool, held.source)
@@ -105,6 +120,7 @@ class JobRuns:
             self.servers[held.source],
             jobs,
             AuditLog(self.pool, held.source),
+            JobOutput(self.pool, held.source),
             self.decoders.get(held.source),
         )
         about = {"job": held.id, "kind": held.kind.value, "source": held.source}

@@ -14,6 +14,7 @@ RUNTIME_PRIVILEGES = (
     ("SELECT", "order_lines"),
     ("SELECT", "erased_orders"),
     ("SELECT, INSERT, UPDATE", "jobs"),
+    ("SELECT, INSERT", "job_output"),
     # `ingest backfill` runs with the credentials of the external API, which only workers have.
     _ADD_TO_AUDIT_LOG,
     ("SELECT, INSERT, UPDATE", "polls"),
@@ -28,6 +29,7 @@ API_PRIVILEGES = (
     ("SELECT", "order_lines"),
     ("SELECT, INSERT", "erased_orders"),
     ("SELECT, INSERT, UPDATE", "jobs"),
+    ("SELECT, INSERT, DELETE", "job_output"),
     _ADD_TO_AUDIT_LOG,
     ("SELECT", "audit_log"),
     ("SELECT", "polls"),

@@ -43,7 +43,7 @@ _LOCKED = "55P03"
 NOT_PREPARED_HERE = ("26000", "42P05")
 _NO_TABLE = "42P01"
 # Searched in messages of any language. The outbox is not included, because its table is in another program's database.
-_OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log|credentials|jobs|order_history|polls)\b")
+_OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log|credentials|jobs|job_output|order_history|polls)\b")
 
 _CLOSED = "the connection was closed"
 # Messages that asyncpg raises for a closed connection instead of the server's last error.

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def test_a_hyphen_as_output_is_standard_output(cli: Cli, dead_lettered: StoredDe
     assert ([found["order_id"] for found in lines(done.stdout)], done.stderr) == (["a", "b"], "")
     assert (done.returncode, list(tmp_path.iterdir())) == (0, [])
     assert_one_line(cli.run("dead", "export", "--output", "-", "--force"), 2)
+
+
+def test_an_export_with_a_rate_takes_its_time(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(30))
+    begun = time.monotonic()
+
+    done = cli.run("dead", "export", "--rate", "20")
+
+    assert [found["order_id"] for found in lines(done.stdout)] == [f"o-{number}" for number in range(30)]
+    assert time.monotonic() - begun >= 1.4
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv"])

@@ -16,7 +16,7 @@ from dead_letter_entries import dead_fields
 from integration.scene import Scene, document
 from redis import Redis
 from servers.kinds import KINDS, WITH_XNACK, Kind
-from support import Cli, closing_cli, connected
+from support import Cli, closing_cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.partitions import Layout
@@ -100,6 +100,15 @@ async def test_the_api_role_and_user_do_all_operations_and_nothing_is_refused(
                 async with http.request(method, path, json=body) as answer:
                     return answer.status, await answer.json(content_type=None)
 
+            _, export = await call(
+                "POST", "/v1/jobs", {"kind": "dead_letters.export", "selection": {"everything": True}}
+            )
+
+            async def is_exported() -> bool:
+                async with http.get(f"/v1/jobs/{export['id']}/output") as response:
+                    return response.status == 200 and '"dead"' in await response.text()
+
+            await eventually(is_exported)
             answers = [
                 await call("GET", "/v1/orders"),
                 await call("GET", "/v1/orders/stored"),

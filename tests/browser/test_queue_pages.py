@@ -1,5 +1,6 @@
 """The console's pages about dead letters, retries and jobs, with live workers behind."""
 
+import re
 from collections.abc import Awaitable, Callable
 
 from browser import planted
@@ -96,6 +97,41 @@ async def test_dead_letters_are_counted_while_the_preview_is_open_and_downloaded
 
     assert text.count("csv-") == MANY
     await visitor.page.get_by_role("button", name=f"Drop {MANY}").wait_for()
+
+
+async def test_a_group_of_dead_letters_is_exported_by_keyboard_and_downloaded(
+    deployment: Deployment, signed_in: SignIn
+) -> None:
+    scene = deployment.scenes[MOODY]
+    entries = [
+        await scene.redis.xadd(scene.keys.dead, dead_fields(f"export-{number}", "rejected", error="HTTP 451"))  # type: ignore[arg-type]
+        for number in range(MANY)
+    ]
+    visitor = await signed_in("operate")
+
+    await visitor.goto(address("/dead-letters", source=MOODY, text="export-"))
+    await visitor.press("Export all matching…")
+    await visitor.in_each_size("export")
+    await visitor.page.get_by_label("Format").select_option("csv")
+    await visitor.press(f"Export {MANY}")
+    await job_is_done(visitor)
+    await visitor.assert_accessible()
+    await visitor.assert_fits()
+    async with visitor.page.expect_download() as downloading:
+        await visitor.page.get_by_role("link", name="Download the file").click()
+    download = await downloading.value
+    text = (await download.path()).read_text()
+
+    assert download.suggested_filename.endswith(".csv")
+    assert text.startswith("id,source,order_id,")
+    assert [text.count(f",export-{number},") for number in range(MANY)] == [1] * MANY
+    await scene.redis.xdel(scene.keys.dead, *entries)
+    viewer = await signed_in("read")
+    await viewer.goto(address("/jobs"))
+    await viewer.page.get_by_text("Export dead letters").first.wait_for()
+    await viewer.page.get_by_role("link", name=re.compile("^[0-9]+$")).first.click()
+    await viewer.page.get_by_text("File kept until").wait_for()
+    assert await viewer.page.get_by_role("link", name="Download the file").count() == 0
 
 
 async def test_retries_run_now(deployment: Deployment, signed_in: SignIn) -> None:

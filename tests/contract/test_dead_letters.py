@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from consumers import Consumer, server_stats
 from contract.test_producer import CuttingProxy
-from dead_letter_entries import Fields, chunks, dead_fields
+from dead_letter_entries import Fields, chunks, dead_fields, open_dead_letters
 from listener import listening
 from redis.asyncio import Redis
 from support import eventually
@@ -69,7 +69,7 @@ async def _now(value: bool) -> bool:  # noqa: FBT001  the condition itself
 
 @pytest.fixture
 async def dead(redis_url: str, queue_name: str) -> AsyncIterator[DeadLetters]:
-    async with DeadLetters.connect(redis_url, queue_name) as dead:
+    async with open_dead_letters(redis_url, queue_name) as dead:
         yield dead
 
 
@@ -360,7 +360,7 @@ async def test_two_replays_at_once_replay_each_once(
 ) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(10 * PAGE)))
 
-    async with DeadLetters.connect(redis_url, queue_name) as other:
+    async with open_dead_letters(redis_url, queue_name) as other:
         one, two = await asyncio.gather(dead.replay(EVERYTHING), other.replay(EVERYTHING))
 
     assert one.done + two.done == 10 * PAGE
@@ -413,7 +413,7 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
 
     await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
     dying: list[asyncio.Task[None]] = []
-    async with DeadLetters.connect(redis_url, queue_name) as dead, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+    async with open_dead_letters(redis_url, queue_name) as dead, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         change = await dead.replay(
             EVERYTHING, on_progress=lambda change: dying.append(tasks.create_task(die_again(change)))
         )
@@ -483,7 +483,7 @@ async def behind_a_cutting_proxy(redis_url: str, queue: str, cuts: int, told: li
     proxy = CuttingProxy(urlsplit(redis_url).port or 0, cuts)
     async with listening(proxy.serve) as port:
         url = redis_url.replace(f":{urlsplit(redis_url).port}/", f":{port}/")
-        async with DeadLetters.connect(url, queue, on_wait=told.append) as dead:
+        async with open_dead_letters(url, queue, on_wait=told.append) as dead:
             yield dead
     assert proxy.cuts == 0
 
@@ -544,7 +544,7 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
     await dead_letter(own_redis, keys, map(dead_fields, names(PAGE + 50)))
     await own_redis.config_set("maxmemory", 1)
 
-    async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
+    async with open_dead_letters(own_valkey.url, "orders", on_wait=told.append) as dead:
         replaying = asyncio.create_task(dead.replay(EVERYTHING))
         await eventually(lambda: _now(bool(told)))
         before = await orders(own_redis, keys.dead), await own_redis.xlen(keys.express)
@@ -563,7 +563,7 @@ async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: 
     await dead_letter(own_redis, keys, map(dead_fields, names(PAGE + 50)))
     await own_redis.config_set("maxmemory", 1)
 
-    async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
+    async with open_dead_letters(own_valkey.url, "orders", on_wait=told.append) as dead:
         change = await dead.drop(EVERYTHING)
 
     assert (change, told) == (Change(PAGE + 50, 0), [])
@@ -593,7 +593,7 @@ async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, act
         await dead_letter(redis, keys, map(dead_fields, names(PAGE + 50)))
     own_valkey.stop("save")
 
-    async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
+    async with open_dead_letters(own_valkey.url, "orders", on_wait=told.append) as dead:
         acting = asyncio.create_task(action(dead, EVERYTHING))
         surveying = asyncio.create_task(dead.survey(EVERYTHING))
         await eventually(lambda: _now(len(told) >= 2))
@@ -619,7 +619,7 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
     await own_redis.execute_command("ACL", "SETUSER", "operator", "on", ">word", "~*", "+@all", f"-{forbidden}")
     url = own_valkey.url.replace(f":{own_valkey.password}@", "operator:word@")
 
-    async with DeadLetters.connect(url, "orders") as dead:
+    async with open_dead_letters(url, "orders") as dead:
         with pytest.raises(QueueRefused):
             await dead.replay(EVERYTHING)
 
@@ -659,7 +659,7 @@ async def test_a_replay_and_a_drop_at_once_move_each_once(
 ) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 
-    async with DeadLetters.connect(redis_url, queue_name) as other:
+    async with open_dead_letters(redis_url, queue_name) as other:
         replayed, dropped = await asyncio.gather(dead.replay(EVERYTHING), other.drop(EVERYTHING))
 
     assert replayed.done + dropped.done == 5 * PAGE

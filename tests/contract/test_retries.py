@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from consumers import Consumer
 from contract.heartbeating import GROUP, NOW
+from dead_letter_entries import open_dead_letters
 from redis.asyncio import Redis
 from support import eventually
 
@@ -12,7 +13,6 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.retries import Position, Retries
 
 pytestmark = pytest.mark.topologies
@@ -199,7 +199,7 @@ async def test_a_retry_that_is_dead_lettered_keeps_what_it_is_and_can_be_replaye
     await wait(one, redis, keys, "a", "b", document="{}", tenant="x")
 
     moved = [await retries.dead_letter(RetrySelection(reasons=frozenset({"timeout"})), "cli:me") for _ in range(2)]
-    async with DeadLetters.connect(redis_url, queue_name) as dead:
+    async with open_dead_letters(redis_url, queue_name) as dead:
         entries = [entry async for page in dead.oldest_first(Selection(everything=True)) for entry in page.entries]
         await dead.replay(Selection(everything=True))
     again = await one.read(10, NOW)

@@ -1,4 +1,5 @@
-"""A replay of all dead letters that kills its own process at a named moment: `python job_victim.py MOMENT`, settings by environment.
+"""A replay or export of all dead letters that kills its own process at a named moment: `python job_victim.py KIND MOMENT`, settings by
+environment.
 
 It is assembled from the real parts except for one, which dies. The product contains no code for this.
 """
@@ -12,17 +13,18 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
-from ingest.operations.jobs.requests import dead_letter_request
+from ingest.operations.jobs.requests import dead_letter_request, export_request
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.settings import load_settings
 from ingest.store.audit import AuditLog
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
 
-MOMENT = sys.argv[1]
+KIND, MOMENT = JobKind(sys.argv[1]), sys.argv[2]
 # With steps of 50 entries, some are made before the first record and some after it.
 _RATE = 100.0
 
@@ -47,12 +49,27 @@ class MortalJobs(Jobs):
         meets("after_end")
 
 
+class MortalOutput(JobOutput):
+    """Dies around the second part of the file."""
+
+    async def add(self, held: Job, part: int, text: str, progress: JobProgress) -> None:
+        if part:
+            meets("before_part")
+        await super().add(held, part, text, progress)
+        if part:
+            meets("after_part")
+
+
 async def main() -> None:
     servers = Backends.of(load_settings())
     async with Pool.open(servers.postgres_dsn, size=2) as pool, control_client(servers.redis_url) as client:
         dead_letters = PartitionedDeadLetters(client, layout_reader(client, servers.stream), group=servers.group)
-        wanted = await dead_letter_request(dead_letters, JobKind.REPLAY, Selection(everything=True), rate=_RATE)
-        parts = JobParts(client, servers, MortalJobs(pool), AuditLog(pool))
+        everything = Selection(everything=True)
+        if KIND is JobKind.EXPORT:
+            wanted = await export_request(dead_letters, everything, "jsonl", rate=_RATE)
+        else:
+            wanted = await dead_letter_request(dead_letters, KIND, everything, rate=_RATE)
+        parts = JobParts(client, servers, MortalJobs(pool), AuditLog(pool), MortalOutput(pool))
         held = await operations.start(parts.jobs, parts.audit_log, wanted, "victim", "victim")
         await JobRun(held, parts, on_progress=lambda _: meets("after_step")).run()
 

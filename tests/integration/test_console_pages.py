@@ -1,5 +1,7 @@
 """The console's pages about orders, queues and jobs over real HTTP, for a single shop in partitions, and for invalid inputs."""
 
+import csv
+import io
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -26,7 +28,7 @@ PATHS = (
     "/orders", "/orders?status=placed&stored_from=2026-01-01T00:00:00&attribute=a=b", "/orders/show?id=%233", "/orders/show?source=&id=order/2",
     "/orders/document?id=order/2", "/orders/refetch?id=order/2", "/orders/erase", "/orders/erase?id=order/2", "/orders/erase?prefix=order", "/orders/enqueue", "/orders/enqueue?prefix=order", "/orders/remap?prefix=order", "/orders/remap?prefix=none",
     "/dead-letters", "/dead-letters?source=&text=gone-1", "/dead-letters?reason=not_found&shape=HTTP+404", "/dead-letters/replay",
-    "/dead-letters/drop?text=gone-1", "/dead-letters/export", "/dead-letters/export?format=csv&text=gone-1", "/retries", "/retries?text=x",
+    "/dead-letters/drop?text=gone-1", "/dead-letters/export", "/dead-letters/export?format=csv&text=gone-1", "/dead-letters/export-job", "/retries", "/retries?text=x",
     "/retries/run-now", "/retries/dead-letter?reason=timeout", "/jobs", "/sources/backfills", "/sources/pause", "/sources/resume",
     "/sources/tune", "/workers/drain?target=nobody",
     f"/orders?stored_from=2026-01-01&cursor={cursor_of(('', ('x', '2026-01-01T00:00:00.000001+00:00')))}",
@@ -36,7 +38,7 @@ INVALID = {
     "/orders/show?id=": 422, "/orders/show?id=missing": 404, "/orders/show?id=x&cursor=MQ": 422, "/orders/document?id=missing": 404,
     "/orders/refetch": 422, f"/orders?status={'x' * 600}": 422, "/orders?status=a%00b": 422, "/dead-letters?cursor=IngiCg": 422,
     "/dead-letters?since=2026-01-02T00:00&until=2026-01-01T00:00": 422, "/dead-letters/show?id=1-1": 404, "/dead-letters/show?id=x": 404,
-    "/dead-letters/replay?chosen=1": 422, "/retries?cursor=WyJ4IiwieSJd": 422, "/jobs/show?id=7": 404, "/jobs/show?id=x": 404,
+    "/dead-letters/replay?chosen=1": 422, "/dead-letters/export-job?id=gone-1": 422, "/jobs/output?id=7": 404, "/retries?cursor=WyJ4IiwieSJd": 422, "/jobs/show?id=7": 404, "/jobs/show?id=x": 404,
     "/sources/backfills/start?since=2026-01-01T00:00": 409, "/jobs?cursor=InNvbWUi": 422,
     f"/orders?stored_from=2026-01-01&cursor={cursor_of(('', ('x', 'yesterday')))}": 422,
     f"/orders?stored_from=2026-01-01&cursor={cursor_of(('', ('x', '2026-01-01T00:00:00')))}": 422,
@@ -107,6 +109,22 @@ async def test_dead_letters_of_all_partitions_are_listed_counted_and_replayed_on
     assert all(order_id in listed for order_id in DEAD)
     assert status == 200
     assert "No entry matches." in (await get(api, "/dead-letters?text=gone-"))[1]
+
+
+async def test_an_export_of_all_partitions_is_started_and_downloaded_once(api: Api) -> None:
+    _, page = await get(api, "/dead-letters/export-job?source=")
+    status, _ = await post(api, "/dead-letters/export-job", page, source="", format="csv")
+
+    async def is_done() -> bool:
+        return "Download the file" in (await get(api, "/jobs/show?id=1"))[1]
+
+    await eventually(is_done)
+    response, text = await get(api, "/jobs/output?id=1")
+    again, _ = await post(api, "/dead-letters/export-job", page, source="", id=DEAD[0])
+
+    assert (status, response.status, again) == (200, 200, 422)
+    assert response.headers["Content-Disposition"] == 'attachment; filename="dead-letters-1.csv"'
+    assert sorted(row["order_id"] for row in csv.DictReader(io.StringIO(text))) == sorted(DEAD)
 
 
 @pytest.mark.parametrize("newest", ['{"orders":"+"}', '{"orders":1}', "+"])

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dead_letter_entries import dead_fields
 from http_api import NOWHERE, Api, queued, running_api
 from integration.scene import document
 from redis.asyncio import Redis
-from support import connected
+from support import connected, eventually
 from webhook_requests import SECRET, shopify
 
 from ingest import Client, Forbidden, SyncClient
@@ -20,6 +21,7 @@ from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
 from ingest.domain.source_name import queue_of
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.api_keys import add_key
+from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 from ingest.telemetry.shared_metrics import Counter
 
@@ -261,3 +263,23 @@ async def test_fifty_sources_need_no_more_connections_to_redis_than_one(
     assert {status for status, _ in sent} == {202}
     assert connections[50] <= connections[1] + 4
     assert connections[50] <= 2 * CONTROL_CONNECTIONS
+
+
+async def test_a_limited_key_cannot_download_the_export_of_another_source(
+    serve_sources: ServeSources, redis: Redis, queue_name: str, dsn: str
+) -> None:
+    await redis.xadd(Keys.of(queue_of(queue_name, "shop-fr")).dead, dead_fields("secret"))  # type: ignore[arg-type]
+    body = {"kind": "dead_letters.export", "selection": {"everything": True}}
+    async with serve_sources(dsn=dsn) as api:
+        _, job = await api.post("/v1/sources/shop-fr/jobs", json=body, headers=OF_ALL)
+        path = f"jobs/{job['id']}/output"
+
+        async def is_downloaded() -> bool:
+            async with api.http.get(f"{api.url}/v1/sources/shop-fr/{path}", headers=OF_ALL) as response:
+                return response.status == 200 and "secret" in await response.text()
+
+        await eventually(is_downloaded)
+        of_another, _ = await api.call("GET", f"/v1/sources/shop-fr/{path}", headers=OF_SHOP_DE)
+        as_own, _ = await api.call("GET", f"/v1/sources/shop-de/{path}", headers=OF_SHOP_DE)
+
+    assert (of_another, as_own) == (403, 404)

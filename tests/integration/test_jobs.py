@@ -4,11 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
-from dead_letter_entries import chunks, dead_fields
+from integration.job_bench import EVERYTHING, Bench, interrupted_run
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
@@ -19,67 +18,18 @@ from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.group_surveys import GroupSurveys
 from ingest.operations.groups import group_dead_letters, group_retries
-from ingest.operations.jobs.requests import dead_letter_request, retry_request
-from ingest.operations.jobs.run import JobParts, JobRun
+from ingest.operations.jobs.requests import retry_request
+from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
-from ingest.store.audit import AuditLog
 from ingest.store.backfills import LeaseLost
 from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
-
-EVERYTHING = Selection(everything=True)
-
-
-class Bench:
-    """One queue with its jobs."""
-
-    def __init__(self, client: Any, pool: Pool, servers: Backends) -> None:
-        self.client = client
-        self.keys = Keys.of(servers.stream)
-        layout = layout_reader(client, servers.stream)
-        self.dead_letters = PartitionedDeadLetters(client, layout)
-        self.retries = PartitionedRetries(client, layout)
-        self.parts = JobParts(client, servers, Jobs(pool), AuditLog(pool))
-        self.pool = pool
-
-    async def add(self, count: int, keys: Keys | None = None, first: int = 0, **fields: object) -> None:
-        some = (dead_fields(f"o{number}", **fields) for number in range(first, first + count))
-        for chunk in chunks(some):
-            async with self.client.pipeline(transaction=False) as pipe:
-                for each in chunk:
-                    pipe.xadd((keys or self.keys).dead, each)
-                await pipe.execute()
-
-    async def add_retries(self, count: int, error: str = "HTTP 503", due: int = 4_000_000_000_000) -> None:
-        for number in range(count):
-            about = ["order_id", f"o{number}", "retry_reason", "http_status", "retry_error", error, "attempt", "2"]
-            name = f"{1_000 + number}-0"
-            await self.client.hset(self.keys.retry_entries, name, msgspec.msgpack.encode(about))
-            await self.client.zadd(self.keys.retry, {name: due + number})
-
-    async def start(self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
-        request = await dead_letter_request(self.dead_letters, kind, selection, rate=rate)
-        return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
-
-    async def replayed(self, *keys: Keys) -> Counter[str]:
-        found = [fields for each in keys or [self.keys] for _, fields in await self.client.xrange(each.express)]
-        return Counter(fields[b"order_id"].decode() for fields in found)
-
-    async def ended(self, job: Job) -> Job:
-        found = await self.parts.jobs.get(job.id)
-        assert found is not None
-        return found
-
-    async def audited(self) -> list[tuple[Any, ...]]:
-        rows = await self.pool.fetch("SELECT phase, actor, action, count FROM audit_log ORDER BY id")
-        return [tuple(row) for row in rows]
 
 
 @pytest.fixture
@@ -123,7 +73,7 @@ async def test_a_job_that_is_interrupted_after_any_step_is_resumed_without_doubl
     job = await bench.start(JobKind.REPLAY)
 
     for interrupted in range(1, 6):
-        await _interrupted(job, bench, steps=interrupted)
+        await interrupted_run(job, bench, steps=interrupted)
         # What another process would find, including a position that is older than the last step.
         await bench.parts.jobs.release(job)
         taken = await bench.parts.jobs.take(job.id, f"another-{interrupted}")
@@ -134,22 +84,6 @@ async def test_a_job_that_is_interrupted_after_any_step_is_resumed_without_doubl
     assert await bench.replayed() == Counter(f"o{number}" for number in range(1_000))
     assert (await bench.ended(job)).progress.done == 1_000
     assert (await bench.ended(job)).progress.gone == 0
-
-
-async def _interrupted(job: Job, bench: Bench, *, steps: int) -> None:
-    reached = asyncio.Event()
-    seen = 0
-
-    def note(progress: JobProgress) -> None:
-        nonlocal seen
-        seen += progress.done > job.progress.done
-        if seen >= steps:
-            reached.set()
-
-    running = asyncio.create_task(JobRun(job, bench.parts, on_progress=note).run())
-    await asyncio.wait_for(reached.wait(), 30)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 class _Unrecorded(Jobs):
@@ -208,7 +142,7 @@ async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile
     await bench.client.hset(bench.keys.retry_entries, again, msgspec.msgpack.encode(about))
     await bench.client.zadd(bench.keys.retry, {again: 5_000_000_000_000})
 
-    await _interrupted(job, bench, steps=2)
+    await interrupted_run(job, bench, steps=2)
     assert await JobRun(job, bench.parts).run() is JobState.DONE
 
     due = dict(await bench.client.zrange(bench.keys.retry, 0, -1, withscores=True))
@@ -237,7 +171,7 @@ async def test_a_job_covers_all_partitions(bench: Bench, queue_name: str) -> Non
         await bench.add(70, keys, first=1_000 * number)
     job = await bench.start(JobKind.REPLAY)
 
-    await _interrupted(job, bench, steps=3)
+    await interrupted_run(job, bench, steps=3)
     await JobRun(job, bench.parts).run()
 
     assert sum((await bench.replayed(*parts)).values()) == 210

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from dead_letter_entries import open_dead_letters
 from integration.scene import GROUP, Scene, document
 from support import connected, eventually
 
@@ -20,7 +21,6 @@ from ingest.operations.backends import Backends
 from ingest.operations.order_connections import OrderConnections
 from ingest.operations.order_places import locate
 from ingest.operations.orders import Erased, Orders, erase
-from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.orders.order_store import OrderStore
 
 MARK = "Kjetil Andersen, Storgata 1"
@@ -112,7 +112,7 @@ async def test_an_erased_order_that_is_announced_pushed_or_replayed_does_not_com
     async with scene.worker(), opened_orders(backends) as orders:
         await scene.enqueue("X", "kept")
         await scene.add(order_id="X", document=pushed("X"))
-        async with DeadLetters.connect(scene.redis_url, scene.queue) as dead:
+        async with open_dead_letters(scene.redis_url, scene.queue) as dead:
             await dead.replay(Selection(everything=True))
         await scene.stored_at_least(1)
         await scene.finished()

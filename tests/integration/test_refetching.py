@@ -22,6 +22,7 @@ from ingest.operations.refetch_preview import preview_refetch
 from ingest.queue.redis.connection import control_client
 from ingest.services.refetch_sample import fetching_orders
 from ingest.store.audit import AuditLog
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
 
@@ -41,7 +42,7 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 @asynccontextmanager
 async def opened(backends: Backends) -> AsyncIterator[JobParts]:
     async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
-        yield JobParts(client, backends, Jobs(pool), AuditLog(pool))
+        yield JobParts(client, backends, Jobs(pool), AuditLog(pool), JobOutput(pool))
 
 
 async def run_job(backends: Backends, request: JobRequest) -> Job:

@@ -84,6 +84,7 @@ def test_each_route_needs_its_scope() -> None:
         "GET /v1/jobs": Scope.READ,
         "POST /v1/jobs": Scope.OPERATE,
         "GET /v1/jobs/{job}": Scope.READ,
+        "GET /v1/jobs/{job}/output": Scope.READ,
         "POST /v1/jobs/{job}/cancel": Scope.OPERATE,
         "POST /v1/jobs/{job}/resume": Scope.OPERATE,
         "GET /v1/backfills": Scope.READ,

@@ -5,6 +5,7 @@ from ingest.api.documentation.operations_documentation import COUNT, LISTED, MAL
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.job_body import JobBody
 from ingest.domain.jobs import JobKind, JobState
+from ingest.operations.dead_letter_export import FORMATS
 
 _OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
 _OPTIONAL_TIME: Schema = {"type": ["string", "null"], "format": "date-time"}
@@ -33,7 +34,7 @@ _JOB = object_schema(
     selection={"type": "object", "description": "The selected entries, or the period of a backfill."},
     total={"type": ["integer", "null"], "description": "Entries that matched when the job was requested, if known."},
     rate={"type": ["number", "null"], "description": "Limit of changes per second."},
-    done={**COUNT, "description": "Entries that were changed."},
+    done={**COUNT, "description": "Entries that were changed or exported."},
     gone={**COUNT, "description": "Entries that had already been changed otherwise."},
     examined={**COUNT, "description": "Entries that were read."},
     per_second={"type": "number", "description": "Changes per second since a process has last taken the job."},
@@ -57,7 +58,7 @@ PAGE = Documentation(
 )
 START = Documentation(
     summary="Start a job",
-    text="Changes many dead letters or retries, see the page on dead letters, or stored orders, see the page on finding orders. A process of the HTTP API begins within seconds, and "
+    text="Changes or exports many dead letters, or changes many retries or stored orders. See the pages on dead letters and on finding orders. A process of the HTTP API begins within seconds, and "
     "another one continues if that process dies. The audit log records the request and the changes.",
     bodies={JSON: JobBody},
     status=202,
@@ -65,7 +66,8 @@ START = Documentation(
     schema=_JOB,
     problems={
         415: "The body is not JSON, or is compressed.",
-        422: "The body does not select anything, or contradicts itself. To select everything, set `everything`.",
+        422: "The body does not select anything, or contradicts itself. To select everything, set `everything`. "
+        "An export does not accept `ids`.",
     },
 )
 SHOW = Documentation(
@@ -75,6 +77,20 @@ SHOW = Documentation(
     response="The job.",
     schema=_JOB,
     problems={404: _NONE, **MALFORMED},
+)
+OUTPUT = Documentation(
+    summary="Download an export",
+    text="The file of a job of the kind `dead_letters.export` that is done. It is deleted 7 days after the end of the job.",
+    parameters=[_ID],
+    response="JSON lines or CSV.",
+    schema=None,
+    others=dict.fromkeys(FORMATS.values(), TEXT),
+    problems={
+        404: _NONE,
+        409: "It is no export, or it is not done (`job_state`).",
+        410: "The file was deleted (`job_output_expired`).",
+        **MALFORMED,
+    },
 )
 CANCEL = Documentation(
     summary="Cancel a job",

@@ -55,18 +55,20 @@ class OrdersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of many dead letters, retries or stored orders.
+    """A job on many dead letters, retries or stored orders.
 
     Attributes:
         kind: The change. `orders.enqueue` fetches orders again.
         selection: The dead letters or retries. Those that are added later do not belong to the job.
         orders: The stored orders, for the kinds of orders.
+        format: Of the exported file. The default is `jsonl`.
         rate: Limit of changes per second.
     """
 
     kind: Literal[
         "dead_letters.replay",
         "dead_letters.drop",
+        "dead_letters.export",
         "retries.run_now",
         "retries.dead_letter",
         "orders.enqueue",
@@ -74,6 +76,7 @@ class JobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]
     selection: SelectionBody | None = None
     orders: OrdersBody | None = None
+    format: Literal["jsonl", "csv"] | None = None
     rate: Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000)] | None = None
 
     def entries(self) -> SelectionBody:

@@ -15,14 +15,17 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
+from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.dead_letter import InvalidSelection
 from ingest.domain.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.orders import order_request
-from ingest.operations.jobs.requests import dead_letter_request, retry_request
+from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.store.audit import AuditLog
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 _LIMIT, _MOST = 100, 500
@@ -54,9 +57,18 @@ class JobRequestParts:
         """Return the request for a job.
 
         Raises:
+            Problem: 422 if the body contradicts itself.
             QueueUnavailable: Redis cannot be used right now.
         """
         kind = JobKind(body.kind)
+        if body.format is not None and kind is not JobKind.EXPORT:
+            raise Problem(422, "invalid_body", f"a job of the kind {kind} has no format")
+        if kind is JobKind.EXPORT:
+            selection = body.entries().dead_letters()
+            try:
+                return await export_request(self.dead_letters, selection, body.format or "jsonl", rate=body.rate)
+            except InvalidSelection as error:
+                raise Problem(422, "invalid_selection", str(error)) from error
         if kind.is_of_dead_letters:
             return await dead_letter_request(self.dead_letters, kind, body.entries().dead_letters(), rate=body.rate)
         if kind.is_of_retries:
@@ -74,6 +86,7 @@ class JobRoutes:
         audit_log: Records changes.
         limits: The limits of bodies.
         runs: Run the jobs that were requested here.
+        output: The files of the jobs.
     """
 
     parts: JobRequestParts
@@ -81,6 +94,7 @@ class JobRoutes:
     audit_log: AuditLog
     limits: BodyLimits
     runs: LooksForJobs
+    output: JobOutput
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -88,6 +102,7 @@ class JobRoutes:
             Route("GET", "/v1/jobs", Scope.READ, self.page, documentation.PAGE),
             Route("POST", "/v1/jobs", Scope.OPERATE, self.start, documentation.START),
             Route("GET", "/v1/jobs/{job}", Scope.READ, self.show, documentation.SHOW),
+            Route("GET", "/v1/jobs/{job}/output", Scope.READ, self.download, documentation.OUTPUT),
             Route("POST", "/v1/jobs/{job}/cancel", Scope.OPERATE, self.cancel, documentation.CANCEL),
             Route("POST", "/v1/jobs/{job}/resume", Scope.OPERATE, self.resume, documentation.RESUME),
         ]
@@ -115,13 +130,11 @@ class JobRoutes:
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
         """One job with its progress."""
-        Parameters(request, ())
-        job = _job(request)
-        with as_problems():
-            found = await self.jobs.get(job)
-        if found is None:
-            raise _unknown()
-        return json_response(found.as_dict())
+        return json_response((await self._found(request)).as_dict())
+
+    async def download(self, request: web.Request, _: Caller) -> web.StreamResponse:
+        """The file of an export."""
+        return await output_response(request, await self._found(request), self.output, {})
 
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished job."""
@@ -132,6 +145,15 @@ class JobRoutes:
         resumed = await self._changed(operations.resume, request, caller)
         self.runs.look()
         return json_response(resumed.as_dict(), 202)
+
+    async def _found(self, request: web.Request) -> Job:
+        Parameters(request, ())
+        job = _job(request)
+        with as_problems():
+            found = await self.jobs.get(job)
+        if found is None:
+            raise _unknown()
+        return found
 
     async def _changed(self, change: _Change, request: web.Request, caller: Caller) -> Job:
         Parameters(request, ())

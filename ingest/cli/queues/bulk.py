@@ -17,6 +17,7 @@ from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import LeaseLost
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
 
@@ -80,7 +81,9 @@ async def change_directly(
 @asynccontextmanager
 async def _open(servers: Backends, open_decoder: OpenDecoder | None = None) -> AsyncIterator[JobParts]:
     async with Pool.open(servers.postgres_dsn, size=2) as pool, control_client(servers.redis_url) as client:
-        yield JobParts(client, servers, Jobs(pool, servers.source), AuditLog(pool, servers.source), open_decoder)
+        source = servers.source
+        jobs, audit_log, output = Jobs(pool, source), AuditLog(pool, source), JobOutput(pool, source)
+        yield JobParts(client, servers, jobs, audit_log, output, open_decoder)
 
 
 async def _run(held: Job, parts: JobParts, on_progress: OnProgress, on_wait: OnWait) -> Job:

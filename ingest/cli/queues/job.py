@@ -33,8 +33,8 @@ _LONGEST_ERROR = 100
 def job() -> None:
     """Manage jobs, the resumable changes of many orders.
 
-    A replay or drop of dead letters, a run of retries, a fetch of many orders, and a backfill are jobs. If the process of a job dies, a process of `ingest api` continues it
-    within seconds, or you can continue it with `ingest job resume`. No order is changed twice.
+    A replay, drop or export of dead letters, a run of retries, a fetch of many orders, and a backfill are jobs. If the process of a job dies, a process of `ingest api` continues it
+    within seconds, or you can continue it with `ingest job resume`. No order is changed or exported twice.
 
     Examples:
     `ingest job list` lists the newest jobs with their progress.

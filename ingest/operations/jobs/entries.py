@@ -31,7 +31,9 @@ UNTIL_MS = "until_ms"
 """In the selection of retries: the time of the request in Unix milliseconds, by the clock of each partition's server. Newer entries do
 not belong to the job, such as retries of orders whose attempt has failed again."""
 
-_NONE_YET = "0-0"
+NONE_YET = "0-0"
+"""The newest dead letter of a partition without any, or of a partition that is newer than the request."""
+
 _T = TypeVar("_T")
 
 
@@ -93,8 +95,7 @@ class EntryChanges:
         self, queue: str, part: DeadLetters, steps: JobSteps
     ) -> AsyncGenerator[JobProgress, None]:
         selection = dead_letter_selection(self.job.request.selection)
-        # A partition that is newer than the request contains nothing that was requested.
-        newest = self.job.request.selection[NEWEST].get(queue, _NONE_YET)
+        newest = self.job.request.selection[NEWEST].get(queue, NONE_YET)
         # Dead letters that are named by their IDs are looked up, so the others are not in order.
         after = "" if selection.ids else self._records[queue].after
         pages = part.oldest_summaries(selection, after=after, newest=newest)

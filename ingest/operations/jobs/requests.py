@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 
-from ingest.domain.deliveries.dead_letter import Selection
+import msgspec
+
+from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.jobs import JobKind, JobRequest
 from ingest.domain.selection_json import selection_as_dict
 from ingest.operations.jobs.entries import NEWEST, UNTIL_MS
+from ingest.operations.jobs.export import FORMAT
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 
@@ -36,6 +39,26 @@ async def dead_letter_request(
     if newest is None:
         newest = {queue: await part.newest() for queue, part in (await dead_letters.by_queue()).items()}
     return JobRequest(kind, {**selection_as_dict(selection), NEWEST: dict(newest)}, total, rate)
+
+
+async def export_request(
+    dead_letters: PartitionedDeadLetters,
+    selection: Selection,
+    file_format: str,
+    *,
+    newest: Mapping[str, str] | None = None,
+    total: int | None = None,
+    rate: float | None = None,
+) -> JobRequest:
+    """Return the request for an export in one of `FORMATS`. Other arguments and errors as for `dead_letter_request`.
+
+    Raises:
+        InvalidSelection: it contains IDs, whose dead letters are not in an order that the export could continue.
+    """
+    if selection.ids:
+        raise InvalidSelection("an export as a job selects dead letters by other criteria than IDs")
+    request = await dead_letter_request(dead_letters, JobKind.EXPORT, selection, newest=newest, total=total, rate=rate)
+    return msgspec.structs.replace(request, selection={**request.selection, FORMAT: file_format})
 
 
 async def retry_request(

@@ -20,15 +20,18 @@ from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.entries import EntryChanges
+from ingest.operations.jobs.export import DeadLetterExport
 from ingest.operations.jobs.orders import OpenDecoder, OrderChanges
 from ingest.operations.leased import while_renewed
 from ingest.store.audit import AuditLog
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 _OF_ORDERS = (JobKind.ENQUEUE, JobKind.REMAP)
-RUNNABLE: Collection[JobKind] = (JobKind.REPLAY, JobKind.DROP, JobKind.RUN_NOW, JobKind.DEAD_LETTER, *_OF_ORDERS)
+RUNNABLE: Collection[JobKind] = tuple(kind for kind in JobKind if kind is not JobKind.BACKFILL)
 """The kinds of jobs that `JobRun` runs."""
 
+_Changes = EntryChanges | OrderChanges | DeadLetterExport
 _T = TypeVar("_T")
 _RENEW_EVERY = 1.0
 
@@ -42,6 +45,7 @@ class JobParts:
         servers: of the job's source.
         jobs: records the job.
         audit_log: records its changes.
+        output: the files of jobs.
         open_decoder: opens the mapping and the transform of the source, to remap orders. None if this process has none.
     """
 
@@ -49,6 +53,7 @@ class JobParts:
     servers: Backends
     jobs: Jobs
     audit_log: AuditLog
+    output: JobOutput
     open_decoder: OpenDecoder | None = None
 
 
@@ -107,17 +112,24 @@ class JobRun:
         await changes.forget()
         return JobState.DONE
 
-    def _changes(self) -> EntryChanges | OrderChanges:
+    def _changes(self) -> _Changes:
         parts = self._parts
+        if self._held.kind is JobKind.EXPORT:
+            return DeadLetterExport(
+                self._held, parts.client, parts.servers, parts.output, self._available, self._wait_for
+            )
         if self._held.kind in _OF_ORDERS:
             return OrderChanges(self._held, parts.servers, parts.open_decoder, self._wait_for)
         return EntryChanges(self._held, parts.client, parts.servers, self._wait_for)
 
-    async def _change(self, changes: EntryChanges | OrderChanges) -> None:
+    async def _change(self, changes: _Changes) -> None:
+        before = self._held.progress.done
         async with aclosing(changes.changes()) as steps:
             async for progress in steps:
+                # An export continues after the last part of its file, and its recorded progress may be further.
+                before = min(before, progress.done)
                 seconds = time.monotonic() - self._begun
-                done = progress.done - self._held.progress.done
+                done = progress.done - before
                 self.progress = msgspec.structs.replace(progress, per_second=done / max(0.1, seconds))
                 self._problem = None
                 self._on_progress(self.progress)

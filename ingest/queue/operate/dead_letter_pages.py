@@ -78,17 +78,20 @@ class DeadLetterPages:
         """The dead letters that match, without documents and unknown fields."""
         return self._pages(selection, "XREVRANGE", "+", first_id(selection))
 
-    async def whole(self, pages: AsyncGenerator[DeadLetterPage, None]) -> AsyncGenerator[DeadLetterPage, None]:
-        """The dead letters of these pages with all their fields, except those that are gone by now."""
+    async def whole(
+        self, pages: AsyncGenerator[DeadLetterPage, None], most: int = PAGE
+    ) -> AsyncGenerator[DeadLetterPage, None]:
+        """At most `most` dead letters of these pages each, with all their fields, except those that are gone by now."""
         async with aclosing(pages):
             async for page in pages:
-                examined = page.examined
-                for rows in together(page.rows):
+                remaining = page.examined
+                for rows in together(page.rows, most):
                     entries = await self._run(self.read, [entry.entry_id for entry, _ in rows])
-                    yield DeadLetterPage([(entry, 0) for entry in entries], examined)
-                    examined = 0
-                if examined:
-                    yield DeadLetterPage((), examined)
+                    last = rows[-1][0].entry_id.removesuffix(self._id_suffix)
+                    yield DeadLetterPage([(entry, 0) for entry in entries], len(rows), last)
+                    remaining -= len(rows)
+                if remaining:
+                    yield DeadLetterPage((), remaining, page.last)
 
     async def one_page(
         self, command: str, start: str, end: str, most: int, fields: Iterable[bytes] = ()

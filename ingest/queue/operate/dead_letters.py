@@ -7,10 +7,9 @@ are done and the others untouched.
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
@@ -27,7 +26,7 @@ from ingest.queue.operate.dead_letter_pages import (
     together,
 )
 from ingest.queue.operate.repeated_calls import RepeatedCalls
-from ingest.queue.redis.connection import control_client, translated
+from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
 
 __all__ = ["PAGE", "Change", "DeadLetterPage", "DeadLetters", "Survey", "is_entry_id"]
@@ -105,20 +104,6 @@ class DeadLetters:
         self._pages = DeadLetterPages(client, self._keys.dead, id_suffix=id_suffix)
         self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting, id_suffix=id_suffix)
 
-    @classmethod
-    @asynccontextmanager
-    async def connect(
-        cls,
-        url: str,
-        queue: str,
-        *,
-        group: str = DEFAULT_GROUP,
-        on_wait: Callable[[str], None] = lambda _: None,
-    ) -> AsyncIterator[Self]:
-        """The dead letters, with their own connection."""
-        async with control_client(url) as client:
-            yield cls(client, queue, group=group, on_wait=on_wait)
-
     async def count(self) -> int:
         """How many dead letters there are."""
         with translated():
@@ -152,10 +137,10 @@ class DeadLetters:
         return rows[0][0].entry_id.removesuffix(self.id_suffix) if rows else _NONE_YET
 
     def oldest_first(
-        self, selection: Selection, *, newest: str = "+", after: str = ""
+        self, selection: Selection, *, newest: str = "+", after: str = "", most: int = PAGE
     ) -> AsyncGenerator[DeadLetterPage, None]:
-        """Pages of the dead letters that match, after one ID and up to another. Close it if you stop early."""
-        return self._pages.whole(self._pages.oldest_first(selection, newest, after))
+        """Pages of at most `most` dead letters that match, after one ID and up to another. Close it if you stop early."""
+        return self._pages.whole(self._pages.oldest_first(selection, newest, after), most)
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
         """Pages of the dead letters that match. Close it if you stop early."""
@@ -173,6 +158,13 @@ class DeadLetters:
         It waits while Redis is unavailable.
         """
         return self._pages_waiting.oldest_first(selection, newest, after)
+
+    def oldest_whole(
+        self, selection: Selection, *, after: str = "", newest: str = "+", most: int = PAGE
+    ) -> AsyncGenerator[DeadLetterPage, None]:
+        """As `oldest_first`, but it waits while Redis is unavailable."""
+        pages = self._pages_waiting.oldest_first(selection, newest, after)
+        return self._pages_waiting.whole(pages, most)
 
     async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
         """Count the dead letters that match. It waits while Redis is unavailable.

@@ -94,6 +94,7 @@ _MEMBERS = {
     "reset": "`true` returns to the configured limits.",
     "kind": "The kind of the job.",
     "selection": "The selected dead letters or retries.",
+    "format": "The format of the exported file, by default `jsonl`.",
     "orders": "The selected orders.",
     "target": "Name of a host or worker process.",
     "undo": "`true` ends the drain.",

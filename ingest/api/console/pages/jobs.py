@@ -1,17 +1,19 @@
 """The jobs of all sources with their progress, and their cancellation and resumption."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
-from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.frame import HEADERS, ROOT, Frame, Page, Visit
 from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, job_id_in, sources_in
 from ingest.api.console.live import LiveData
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
+from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import UserError
 from ingest.domain.jobs import Job, JobKind
@@ -20,6 +22,7 @@ from ingest.operations import jobs as job_operations
 from ingest.operations.control_access import ControlAccess
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs, find_job, newest_jobs
 
 _PATH = f"{ROOT}/jobs"
@@ -50,6 +53,7 @@ class JobPages:
         return [
             Page("GET", "/jobs", self._list),
             Page("GET", "/jobs/show", self._show),
+            Page("GET", "/jobs/output", self._output, Scope.OPERATE),
             Page("POST", "/jobs/cancel", self._cancel, Scope.OPERATE),
             Page("POST", "/jobs/resume", self._resume, Scope.OPERATE),
         ]
@@ -78,10 +82,19 @@ class JobPages:
         }
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "jobs/show.html", job=await self._job(visit), names=NAMES)
+        return self._frame.render(visit, "jobs/show.html", **await self._job_model(visit))
 
     async def _job_part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "jobs/show_part.html", job=await self._job(visit), names=NAMES)
+        return self._frame.fragment(visit, "jobs/show_part.html", **await self._job_model(visit))
+
+    async def _job_model(self, visit: Visit) -> dict[str, Any]:
+        job = await self._job(visit)
+        has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
+        return {"job": job, "names": NAMES, "has_file": has_file}
+
+    async def _output(self, visit: Visit) -> web.StreamResponse:
+        job = await self._job(visit)
+        return await output_response(visit.request, job, JobOutput(self._access.pool, job.source), HEADERS)
 
     async def _cancel(self, visit: Visit) -> web.StreamResponse:
         return await self._change(visit, job_operations.cancel, "The job is cancelled. Changes that it has made stay.")

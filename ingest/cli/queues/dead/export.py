@@ -39,6 +39,10 @@ def export(  # noqa: PLR0913  the options of a command
     text: Text = None,
     shape: Shape = None,
     attribute: Attributes = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="At most N dead letters per second.", metavar="N", min=0.001, max=1_000_000),
+    ] = None,
     file_format: Annotated[Format | None, typer.Option("--format", help="By default jsonl.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file. `-` is stdout.", metavar="FILE")
@@ -61,6 +65,8 @@ def export(  # noqa: PLR0913  the options of a command
 
     `ingest dead export --format csv --output dead.csv --since 7d` writes the dead letters of the last week for a
     spreadsheet.
+
+    `ingest dead export --output dead.jsonl --rate 500` spares Redis.
 
     `ingest dead export --reason not_found | jq -r .order_id | sort -u` prints the orders that the external API does
     not have.
@@ -90,7 +96,7 @@ def export(  # noqa: PLR0913  the options of a command
         def write(source: str, entries: "Sequence[DeadLetterEntry]") -> None:
             stream.write(dead_letter_export.lines_of(entries, source, chosen))
 
-        export_all = partial(dead_letters.export, sources, selection, write, after=after)
+        export_all = partial(dead_letters.export, sources, selection, write, after=after, rate=rate)
         try:
             done = search(export_all, activity="exporting", data_stream=stream)
         except (KeyboardInterrupt, QueueUnavailable):

@@ -1,4 +1,4 @@
-"""Changes selected dead letters or retries by a job, after a preview that counts them."""
+"""Changes or exports selected dead letters or retries by a job, after a preview that counts them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
+from ingest.api.console.forms import Form
 from ingest.api.console.frame import ROOT, Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in
 from ingest.api.console.live import LiveData
@@ -16,10 +17,11 @@ from ingest.api.http.failures import as_problems
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.dead_letter import InvalidSelection
 from ingest.domain.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.entry_counts import EntryCounts
-from ingest.operations.jobs.requests import dead_letter_request, retry_request
+from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request
 
 # A later end than in the preview, such as `+`, would include dead letters that workers add in the meantime.
 _newest = msgspec.json.Decoder(dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}\Z")]])
@@ -27,7 +29,7 @@ _newest = msgspec.json.Decoder(dict[str, Annotated[str, msgspec.Meta(pattern=r"^
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """A change that a job makes.
+    """A change or an export that a job makes.
 
     Attributes:
         kind: The kind of the job.
@@ -62,6 +64,12 @@ _ACTIONS = (
         "Drop",
         "They are deleted for good. Their orders are not stored unless they are enqueued again.",
         "danger",
+    ),
+    _Action(
+        JobKind.EXPORT,
+        "/dead-letters/export-job",
+        "Export",
+        "They are written to a file with all their fields, and do not change. You can download it for 7 days.",
     ),
     _Action(
         JobKind.RUN_NOW,
@@ -118,6 +126,8 @@ class EntryChangePages:
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         if form.has("chosen") and not chosen.ids:
             raise invalid("Selection", "choose at least one entry")
+        if action.kind is JobKind.EXPORT and chosen.ids:
+            raise invalid("Selection", "choose dead letters by other criteria than IDs")
         selection = chosen.dead_letters() if action.kind.is_of_dead_letters else chosen.retries()
         with as_problems():
             count = await self._counts.of(source, selection)
@@ -136,32 +146,28 @@ class EntryChangePages:
     async def _start(self, visit: Visit, action: _Action) -> web.StreamResponse:
         form = visit.form
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
-        total = number_in(form, "total", "Total", 0, 1e12)
-        rate = number_in(form, "rate", "Limit", 0.001, 1_000_000)
         connections = self._sources[source]
         with as_problems():
-            request: JobRequest
-            if action.kind.is_of_dead_letters:
-                newest = _newest_in(form.text("newest"))
-                request = await dead_letter_request(
-                    connections.dead_letters,
-                    action.kind,
-                    chosen.dead_letters(),
-                    newest=newest,
-                    total=None if total is None else int(total),
-                    rate=rate,
-                )
-            else:
-                request = await retry_request(
-                    connections.retries,
-                    action.kind,
-                    chosen.retries(),
-                    total=None if total is None else int(total),
-                    rate=rate,
-                )
+            request = await _request(connections, action.kind, form, chosen)
             added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
         self._runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
+
+
+async def _request(connections: SourceConnections, kind: JobKind, form: Form, chosen: ChosenEntries) -> JobRequest:
+    total = number_in(form, "total", "Total", 0, 1e12)
+    count = None if total is None else int(total)
+    rate = number_in(form, "rate", "Limit", 0.001, 1_000_000)
+    if kind.is_of_retries:
+        return await retry_request(connections.retries, kind, chosen.retries(), total=count, rate=rate)
+    dead_letters, selection, newest = connections.dead_letters, chosen.dead_letters(), _newest_in(form.text("newest"))
+    if kind is not JobKind.EXPORT:
+        return await dead_letter_request(dead_letters, kind, selection, newest=newest, total=count, rate=rate)
+    file_format = "csv" if form.text("format") == "csv" else "jsonl"
+    try:
+        return await export_request(dead_letters, selection, file_format, newest=newest, total=count, rate=rate)
+    except InvalidSelection as error:
+        raise invalid("Selection", str(error)) from error
 
 
 def _newest_in(text: str) -> dict[str, str] | None:

@@ -1,0 +1,41 @@
+"""The download of the file that a job has written."""
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from ingest.api.http.failures import as_problems
+from ingest.api.http.problems import Problem
+from ingest.domain.jobs import Job
+from ingest.operations.dead_letter_export import FORMATS
+from ingest.operations.jobs.export import FORMAT
+from ingest.store.job_output import JobOutput
+
+
+async def output_response(
+    request: web.Request, job: Job, output: JobOutput, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Send the file of a job with further headers.
+
+    Raises:
+        Problem: 409 if the job has no complete file, or 410 if the file was deleted.
+    """
+    if job.output_until is None:
+        raise Problem(409, "job_state", f"the job {job.id} has no file: only an export that is done has one")
+    with as_problems():
+        count, _ = await output.parts(job.id)
+    if not count or job.output_until <= datetime.now(UTC):
+        raise Problem(410, "job_output_expired", "the file was deleted: start another export")
+    file_format = job.request.selection[FORMAT]
+    name = f"dead-letters-{job.id}.{file_format}"
+    response = web.StreamResponse(headers={**headers, "Content-Disposition": f'attachment; filename="{name}"'})
+    response.content_type = FORMATS[file_format]
+    response.charset = "utf-8"
+    await response.prepare(request)
+    async with aclosing(output.texts(job.id)) as texts:
+        async for text in texts:
+            await response.write(text)
+    await response.write_eof()
+    return response

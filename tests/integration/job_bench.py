@@ -1,0 +1,91 @@
+"""One queue with its jobs, for tests."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+from dead_letter_entries import chunks, dead_fields
+
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.jobs import Job, JobKind, JobProgress
+from ingest.operations import jobs as operations
+from ingest.operations.backends import Backends
+from ingest.operations.jobs.requests import dead_letter_request, export_request
+from ingest.operations.jobs.run import JobParts, JobRun
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.store.audit import AuditLog
+from ingest.store.job_output import JobOutput
+from ingest.store.jobs import Jobs
+from ingest.store.pool import Pool
+
+EVERYTHING = Selection(everything=True)
+
+
+class Bench:
+    """One queue with its jobs."""
+
+    def __init__(self, client: Any, pool: Pool, servers: Backends) -> None:
+        self.client = client
+        self.keys = Keys.of(servers.stream)
+        layout = layout_reader(client, servers.stream)
+        self.dead_letters = PartitionedDeadLetters(client, layout)
+        self.retries = PartitionedRetries(client, layout)
+        self.parts = JobParts(client, servers, Jobs(pool), AuditLog(pool), JobOutput(pool))
+        self.pool = pool
+
+    async def add(self, count: int, keys: Keys | None = None, first: int = 0, **fields: object) -> None:
+        some = (dead_fields(f"o{number}", **fields) for number in range(first, first + count))
+        for chunk in chunks(some):
+            async with self.client.pipeline(transaction=False) as pipe:
+                for each in chunk:
+                    pipe.xadd((keys or self.keys).dead, each)
+                await pipe.execute()
+
+    async def add_retries(self, count: int, error: str = "HTTP 503", due: int = 4_000_000_000_000) -> None:
+        for number in range(count):
+            about = ["order_id", f"o{number}", "retry_reason", "http_status", "retry_error", error, "attempt", "2"]
+            name = f"{1_000 + number}-0"
+            await self.client.hset(self.keys.retry_entries, name, msgspec.msgpack.encode(about))
+            await self.client.zadd(self.keys.retry, {name: due + number})
+
+    async def start(self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
+        request = await dead_letter_request(self.dead_letters, kind, selection, rate=rate)
+        return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
+
+    async def start_export(self, file_format: str, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
+        request = await export_request(self.dead_letters, selection, file_format, rate=rate)
+        return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
+
+    async def replayed(self, *keys: Keys) -> Counter[str]:
+        found = [fields for each in keys or [self.keys] for _, fields in await self.client.xrange(each.express)]
+        return Counter(fields[b"order_id"].decode() for fields in found)
+
+    async def ended(self, job: Job) -> Job:
+        found = await self.parts.jobs.get(job.id)
+        assert found is not None
+        return found
+
+    async def audited(self) -> list[tuple[Any, ...]]:
+        rows = await self.pool.fetch("SELECT phase, actor, action, count FROM audit_log ORDER BY id")
+        return [tuple(row) for row in rows]
+
+
+async def interrupted_run(job: Job, bench: Bench, *, steps: int) -> None:
+    """Run a job, and cancel the run after some steps."""
+    reached = asyncio.Event()
+    seen = 0
+
+    def note(progress: JobProgress) -> None:
+        nonlocal seen
+        seen += progress.done > job.progress.done
+        if seen >= steps:
+            reached.set()
+
+    running = asyncio.create_task(JobRun(job, bench.parts, on_progress=note).run())
+    await asyncio.wait_for(reached.wait(), 30)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
