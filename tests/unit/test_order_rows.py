@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from ingest.domain.orders.order_row import OrderRow
 from ingest.store.orders.columns import SENT, arguments
 
@@ -17,9 +19,25 @@ def test_a_row_has_the_columns_that_are_sent_in_their_order() -> None:
 
 
 def test_each_column_has_the_values_of_all_rows() -> None:
+    rows = [
+        row("a"),
+        replace(row("b"), customer_id="1", updated_at=NOW, attributes="{}", document="{}"),
+    ]
+
+    sent = dict(zip((column.name for column in SENT), arguments(rows), strict=True))
+
+    assert sent == {column.name: tuple(getattr(row, column.name) for row in rows) for column in SENT}
+
+
+def test_a_column_without_a_value_is_sent_empty() -> None:
     sent = dict(zip((column.name for column in SENT), arguments([row("a"), row("b")]), strict=True))
 
-    assert sent == {column.name: (getattr(row("a"), column.name), getattr(row("b"), column.name)) for column in SENT}
+    assert {name for name, values in sent.items() if not values} == {
+        "customer_id",
+        "updated_at",
+        "attributes",
+        "document",
+    }
 
 
 def test_no_rows_are_a_column_each_without_values() -> None:

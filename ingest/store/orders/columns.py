@@ -130,5 +130,6 @@ MADE = made_from(
 
 
 def arguments(rows: Sequence[OrderRow]) -> list[tuple[Any, ...]]:
-    """Return the values of the rows for each column of `SENT`."""
-    return list(zip(*map(astuple, rows), strict=True))[: len(SENT)] if rows else [()] * len(SENT)
+    """Return the values of the rows for each column of `SENT`. A column without a value is empty, because `unnest` adds NULLs."""
+    columns = list(zip(*map(astuple, rows), strict=True))[: len(SENT)] if rows else [()] * len(SENT)
+    return [() if column.count(None) == len(rows) else column for column in columns]
