@@ -5,7 +5,6 @@
 """
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -22,14 +21,10 @@ from support import Cli, connected, eventually, start_program
 
 from ingest.lab.servers.valkey import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.store.job_output import JobOutput
-from ingest.store.pool import Pool
 
 VICTIM = Path(__file__).with_name("job_victim.py")
 FEW = 120
 MANY = int(os.environ.get("INGEST_TEST_BULK", "2000"))
-# Dead letters of an export with several parts, and the characters of their documents.
-MANY_DOCUMENTS, DOCUMENT = 240, 10_000
 IS_FULL = MANY >= 100_000
 PROMISED_PER_SECOND, PROMISED_MS = 20_000, 20
 ERRORS = ("currency missing at $.total_price_set", "HTTP 404", "HTTP 422: order {} is unknown", "value {} out of range")
@@ -80,37 +75,6 @@ async def test_a_job_killed_at_any_moment_is_continued_and_moves_each_entry_once
         [job] = await sql.fetch("SELECT state, done, gone FROM jobs")
         assert tuple(job) == ("done", FEW, 0)
         assert await replayed(redis, queue_name) == Counter(b"o%d" % number for number in range(FEW))
-
-
-@pytest.mark.parametrize(
-    "moment", ["after_step", "before_record", "before_part", "after_part", "after_record", "before_end", "after_end"]
-)
-async def test_an_export_killed_at_any_moment_is_continued_and_contains_each_dead_letter_once(
-    cli: Cli, env: dict[str, str], redis_url: str, dsn: str, queue_name: str, moment: str
-) -> None:
-    async with Redis.from_url(redis_url) as redis, connected(dsn) as sql, Pool.open(dsn, size=1) as pool:
-        for number in range(MANY_DOCUMENTS):
-            await redis.xadd(Keys.of(queue_name).dead, dead_fields(f"o{number}", document="x" * DOCUMENT))  # type: ignore[arg-type]
-        victim = start_program(VICTIM, "dead_letters.export", moment, env=env)
-        try:
-            _, log = await asyncio.to_thread(victim.communicate, timeout=100)
-        finally:
-            victim.kill()
-        assert victim.returncode == -signal.SIGKILL, log
-
-        if moment != "after_end":
-            # The process looks dead when its lease has expired.
-            await sql.execute("UPDATE jobs SET leased_until = clock_timestamp()")
-            resumed = await asyncio.to_thread(cli.run, "job", "resume", "1")
-            done = f"is done: {MANY_DOCUMENTS} done\n"
-            assert (resumed.returncode, done in resumed.stdout) == (0, True), resumed
-
-        [job] = await sql.fetch("SELECT state, done, gone, examined FROM jobs")
-        parts = await sql.fetchval("SELECT count(*) FROM job_output")
-        lines = b"".join([text async for text in JobOutput(pool).texts(1)]).splitlines()
-        assert tuple(job) == ("done", MANY_DOCUMENTS, 0, MANY_DOCUMENTS)
-        assert [json.loads(line)["order_id"] for line in lines] == [f"o{number}" for number in range(MANY_DOCUMENTS)]
-        assert parts > 2
 
 
 @pytest.fixture
