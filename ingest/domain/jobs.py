@@ -17,7 +17,7 @@ OUTPUT_KEPT = timedelta(days=7)
 
 
 class JobKind(StrEnum):
-    """The change that a job makes, named as in the audit log."""
+    """The change that a job makes, named as in the audit log. A preview changes nothing."""
 
     BACKFILL = "backfill"
     REPLAY = "dead_letters.replay"
@@ -27,6 +27,7 @@ class JobKind(StrEnum):
     DEAD_LETTER = "retries.dead_letter"
     ENQUEUE = "orders.enqueue"
     REMAP = "orders.remap"
+    PREVIEW = "orders.preview"
 
     @property
     def is_of_dead_letters(self) -> bool:
@@ -61,7 +62,7 @@ class JobProgress(msgspec.Struct, frozen=True):
     Attributes:
         done: entries or orders that were changed.
         gone: entries that another operator or a worker had changed before.
-        examined: entries or orders that were read, including those that do not match.
+        examined: entries or orders that were read, including those that do not match. In a preview, orders that were fetched.
         position: where the job continues, in a form that depends on its kind. Empty at the beginning.
         per_second: changes per second since the process has taken the job.
     """

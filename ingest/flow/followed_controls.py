@@ -39,6 +39,7 @@ class SourceControls:
 
     Attributes:
         reason: why no order may begin. Empty if orders may begin.
+        is_drained: whether this process should receive no further work.
         holds_list: whether the source's list may not be read.
         paused: set while no order may begin.
         resumed: set while orders may begin.
@@ -55,6 +56,7 @@ class SourceControls:
         self._source = source
         self._check = check
         self.reason = ""
+        self.is_drained = False
         self.holds_list = False
         self.paused = asyncio.Event()
         self.resumed = asyncio.Event()
@@ -90,8 +92,8 @@ class SourceControls:
     def apply(self, controls: Controls, process: str, now: datetime) -> None:
         """Adopt the controls of the deployment for this process."""
         pause = controls.pause_of(self._source, now)
-        drained = controls.drain_of(process) is not None
-        self.reason = "the source is paused" if pause else "the process is drained" if drained else ""
+        self.is_drained = controls.drain_of(process) is not None
+        self.reason = "the source is paused" if pause else "the process is drained" if self.is_drained else ""
         # Not by a drain, because a process that has the turn to read the list would keep it from the others.
         self.holds_list = pause is not None and pause.holds_polls
         (self.paused if self.reason else self.resumed).set()

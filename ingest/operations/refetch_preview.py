@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from ingest.domain.errors import Fault, TransformFailed
 from ingest.domain.orders.field_differences import FieldSummary
@@ -40,6 +41,21 @@ class RefetchPreview:
     changed: int = 0
     fields: FieldSummary = field(default_factory=FieldSummary)
     failures: list[Failure] = field(default_factory=list)
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the preview for JSON."""
+        return {
+            "count": self.total,
+            "fetched": self.fetched,
+            "changed": self.changed,
+            "fields": self.fields.as_list(),
+            "failures": [{"order_id": each.order_id, "error": each.error} for each in self.failures],
+        }
+
+    def shown_orders(self) -> list[str]:
+        """Return the orders of which the preview contains something."""
+        examples = [example.order_id for found in self.fields.examples.values() for example in found]
+        return [*dict.fromkeys([*examples, *(each.order_id for each in self.failures)])]
 
 
 async def preview_refetch(

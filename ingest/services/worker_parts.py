@@ -16,6 +16,7 @@ from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentR
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.handler import AttemptLimits, Handler, not_recorded
+from ingest.flow.deliver.order_requests import OrderRequests
 from ingest.flow.deliver.scheduler import Scheduler
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
@@ -122,6 +123,8 @@ def build_worker(
     shared = list(ports.shared)
     if recorder is not None:
         shared.append(recorder)
+    if ports.previews is not None:
+        shared.append(ports.previews(OrderRequests(ports.upstream, ports.decode, gate, pace)))
     if ports.pauses is not None:
         shared.append(FleetPause(ports.pauses, pace.pauses, held, clock=clock))
     return Worker(

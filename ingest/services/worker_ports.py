@@ -3,7 +3,7 @@
 If the process dies here, no delivery has been read through these connections, or it is pending under the name of the consumer.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import SharedClock
 from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.deliver.order_requests import OrderRequests
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.pace import Pace
@@ -40,10 +41,12 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.services.order_history import open_history
+from ingest.services.preview_runs import PreviewRuns
 from ingest.services.shared_parts import SharedParts, follow_controls
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
+from ingest.store.jobs import Jobs
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.process_counts import process_counts
@@ -79,6 +82,7 @@ class Ports(msgspec.Struct, frozen=True):
         shared: parts that coordinate with other processes while the worker runs.
         history: of orders, if it is kept. `name` is the consumer in it.
         tracing: records deliveries. None without tracing.
+        previews: makes the part that runs previews, which requests orders. None without previews.
     """
 
     queue: Queue
@@ -93,6 +97,7 @@ class Ports(msgspec.Struct, frozen=True):
     history: History | None = None
     name: str = ""
     tracing: Tracing | None = None
+    previews: Callable[[OrderRequests], FleetPart] | None = None
 
 
 class Classes(msgspec.Struct, frozen=True):
@@ -201,6 +206,20 @@ async def open_ports(
             opened = open_list_parts(settings, source, connections, metrics, clock.utc, pacing, name, records)
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
+        # A separate connection would be idle nearly always.
+        jobs = Jobs(store.connection if shared is None else shared.store.of_source(), source.name)
         yield Ports(
-            queue, store, fetching.upstream, pace, decode, clock, fleet, controls, fleet_parts, history, name, tracing
+            queue,
+            store,
+            fetching.upstream,
+            pace,
+            decode,
+            clock,
+            fleet,
+            controls,
+            fleet_parts,
+            history,
+            name,
+            tracing,
+            partial(PreviewRuns, settings, jobs, controls, name),
         )

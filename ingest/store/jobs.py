@@ -4,7 +4,7 @@ A process holds a lease on the job that it runs, and renews it by recording prog
 process may take the job. A process that has lost its lease can no longer record progress, because each lease has a new number.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -65,6 +65,14 @@ _RENEW = _statement("UPDATE jobs SET {leased}, error = $4 WHERE {held} RETURNING
 _RECORD = _statement("UPDATE jobs SET {leased}, error = NULL, {progress} WHERE {held} RETURNING id")
 _RELEASE = _statement("UPDATE jobs SET leased_until = NULL WHERE {held} RETURNING id")
 _END = _statement("UPDATE jobs SET {ended}, {progress}, state = $9, error = $10 WHERE {held} RETURNING id")
+# An order that was erased while the preview ran must not stay in its result.
+_END_WITH_RESULT = _statement("""
+UPDATE jobs SET {ended}, {progress}, state = 'done', error = NULL, result = CASE
+    WHEN NOT EXISTS (SELECT FROM erased_orders AS e WHERE e.source = $1 AND e.order_id = ANY ($10::text[]))
+    THEN $9::text::jsonb END
+WHERE {held} RETURNING id
+""")
+_RESULT = "SELECT result::text FROM jobs WHERE source = $1 AND id = $2"
 _CANCEL = _statement(
     "UPDATE jobs SET {ended}, state = 'cancelled' WHERE {of_one} AND state = 'active' RETURNING {columns}"
 )
@@ -102,9 +110,22 @@ class Jobs:
         """Take the lease of a waiting job. Return None if it does not wait, or is a backfill."""
         return _only(await self._connection.fetch(_TAKE, self.source, job, holder))
 
+    async def take_waiting(self, kinds: Collection[JobKind], holder: str) -> Job | None:
+        """Take the lease of the oldest job of these kinds that waits. Return None if there is none."""
+        for _, job in await waiting_jobs(self._connection, [self.source], kinds):
+            if taken := await self.take(job, holder):
+                return taken
+        return None
+
     async def get(self, job: int) -> Job | None:
         """Return a job, or None if the source has none with this ID."""
         return await find_job(self._connection, [self.source], job)
+
+    async def result(self, job: int) -> dict[str, Any] | None:
+        """Return the result of a preview. None if there is none, or an order in it was erased."""
+        records = await self._connection.fetch(_RESULT, self.source, job)
+        text = records[0]["result"] if records else None
+        return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
 
     async def newest(self, limit: int, before: int | None = None) -> list[Job]:
         """Return the newest jobs of the source, including backfills, before an ID."""
@@ -132,6 +153,14 @@ class Jobs:
         """End the job, and record its progress in the same step."""
         arguments = (held.id, held.lease, *_values(progress), state.value, error)
         _require(await self._connection.fetch(_END, self.source, *arguments))
+
+    async def end_with_result(
+        self, held: Job, progress: JobProgress, result: Mapping[str, Any], order_ids: Collection[str]
+    ) -> None:
+        """End the job as done, and record its result, unless one of the orders in it was erased."""
+        text = msgspec.json.encode(result).decode()
+        arguments = (held.id, held.lease, *_values(progress), text, [*order_ids])
+        _require(await self._connection.fetch(_END_WITH_RESULT, self.source, *arguments))
 
 
 async def find_job(connection: Fetches, sources: Collection[str], job: int) -> Job | None:

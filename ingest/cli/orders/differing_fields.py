@@ -1,7 +1,7 @@
 """Prints the fields that a change of stored orders would affect."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ingest.cli.terminal.text import counted, printable
 
@@ -17,16 +17,6 @@ def print_fields(fields: "FieldSummary", write: Callable[[str], None]) -> None:
         write(f"  {printable(name, 100)}: {counted(orders, 'order')}")
         for example in fields.examples[name]:
             write(f"    {printable(example.order_id, 128)}: {_shown(example.before)} -> {_shown(example.after)}")
-
-
-def fields_as_list(fields: "FieldSummary") -> list[dict[str, Any]]:
-    """The same for JSON."""
-    import msgspec
-
-    return [
-        {"field": name, "orders": orders, "examples": msgspec.to_builtins(fields.examples[name])}
-        for name, orders in fields.by_frequency()
-    ]
 
 
 def _shown(value: str | None) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from ingest.cli.invocation import actor, say, start_with_source
 from ingest.cli.options import TIME, OneSource, parse_ids, parse_period
-from ingest.cli.orders.differing_fields import fields_as_list, print_fields
+from ingest.cli.orders.differing_fields import print_fields
 from ingest.cli.orders.filter_options import selecting
 from ingest.cli.terminal.text import counted, printable
 from ingest.domain.errors import ConfigError
@@ -79,7 +79,7 @@ def remap(
     with _resumable(report, has_options=has_options, by_time=orders.is_by_time):
         run_interruptible(_run(settings, chosen, report, dry_run=dry_run))
     if as_json:
-        counts = asdict(report) | {"fields": fields_as_list(report.fields)}
+        counts = asdict(report) | {"fields": report.fields.as_list()}
         typer.echo(json.dumps({"source": settings.source} | counts | {"dry_run": dry_run}))
     else:
         _print(report, dry_run=dry_run)

@@ -59,6 +59,13 @@ class FieldSummary:
         """The fields and their numbers of orders, the most frequent first."""
         return sorted(self.orders.items(), key=lambda item: (-item[1], item[0]))
 
+    def as_list(self) -> list[dict[str, Any]]:
+        """Return the fields with their numbers of orders and examples for JSON, the most frequent first."""
+        return [
+            {"field": name, "orders": orders, "examples": msgspec.to_builtins(self.examples[name])}
+            for name, orders in self.by_frequency()
+        ]
+
 
 def field_differences(changed: Mapping[str, tuple[str | None, str | None]]) -> list[FieldDifference]:
     """Return the differences within columns that differ.

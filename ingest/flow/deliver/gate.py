@@ -3,6 +3,7 @@
 It may not while the circuit is open, the external API asks to wait, an operator has paused the source, or the process stops.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from ingest.domain.deliveries.delivery import Delivery
@@ -17,6 +18,7 @@ from ingest.flow.shutdown import Shutdown
 _CHECK_EVERY = 0.25
 # How long nothing is read while the source is paused. Its end wakes the scheduler.
 _PAUSE_STEP = 1.0
+UNAVAILABLE = "the external API is unavailable"
 
 
 class Gate:
@@ -59,6 +61,13 @@ class Gate:
             return _PAUSE_STEP
         return self._pace.delay()
 
+    async def admit_undelivered(self, on_wait: Callable[[str], None]) -> None:
+        """Wait until an order that no delivery contains may be requested. `on_wait` is called with the reason, again and again."""
+        while (pause := self.delay()) > 0 or self._circuit.is_open:
+            on_wait(UNAVAILABLE if self._circuit.is_open else self._controls.reason or ASKED_TO_WAIT)
+            await asyncio.sleep(min(max(pause, 0.0) or _CHECK_EVERY, _CHECK_EVERY))
+        self._pace.record_order()
+
     async def admit(self, delivery: Delivery, shutdown: Shutdown) -> Release | None:
         """Wait until a delivery may be handled, and return its release if it must not be.
 
@@ -66,7 +75,7 @@ class Gate:
         for no pause.
         """
         if self._circuit.is_open:
-            return Release("the external API is unavailable")
+            return Release(UNAVAILABLE)
         if self._controls.is_paused:
             return Release(self._controls.reason)
         if delivery.document is not None:

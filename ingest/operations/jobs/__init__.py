@@ -64,9 +64,11 @@ async def resume(jobs: Jobs, audit_log: AuditLog, job: int, actor: str, holder: 
     With a holder, the job is taken by that process.
 
     Raises:
-        NoSuchJob: there is none with this ID, it runs, it is done, or it is a backfill.
+        NoSuchJob: there is none with this ID, it runs, it is done, or it is a backfill. With a holder, or it is a preview.
     """
     found = await jobs.get(job)
+    if found is not None and found.kind is JobKind.PREVIEW and holder is not None:
+        raise NoSuchJob(f"the job {job} is a preview, which a worker runs: request another preview", exists=True)
     if found is None or found.state in {JobState.DONE, JobState.RUNNING} or found.kind is JobKind.BACKFILL:
         raise _not_possible(job, found, "resumed")
     async with audited(audit_log, actor, RESUME, {"id": job}) as operation:

@@ -23,6 +23,10 @@ from ingest.store.pool import Pool
 OpenDecoder = Callable[[], AbstractAsyncContextManager[tuple[Decoder, Identify]]]
 """Opens the mapping and the transform of a source."""
 
+SAMPLE = "sample"
+"""In the selection of a preview: the most orders to fetch."""
+USUAL_SAMPLE, MOST_SAMPLE = 20, 100
+
 _MOST = 500
 
 
@@ -38,6 +42,16 @@ def order_request(
         rate: limit of orders per second, or None.
     """
     return JobRequest(kind, ending_now(selection).as_object(), total, rate)
+
+
+def preview_request(selection: OrderFilter, sample: int = USUAL_SAMPLE) -> JobRequest:
+    """Return the request for a preview of `ENQUEUE`, which a worker of the source runs.
+
+    Args:
+        selection: the stored orders.
+        sample: the most orders to fetch.
+    """
+    return JobRequest(JobKind.PREVIEW, {SAMPLE: sample, **ending_now(selection).as_object()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 _OF_ORDERS = (JobKind.ENQUEUE, JobKind.REMAP)
-RUNNABLE: Collection[JobKind] = tuple(kind for kind in JobKind if kind is not JobKind.BACKFILL)
+RUNNABLE: Collection[JobKind] = tuple(kind for kind in JobKind if kind not in {JobKind.BACKFILL, JobKind.PREVIEW})
 """The kinds of jobs that `JobRun` runs."""
 
 _Changes = EntryChanges | OrderChanges | DeadLetterExport

@@ -1,4 +1,4 @@
-"""Erases orders from the database permanently, with their history.
+"""Erases orders from the database permanently, with their history and the results of previews that contain them.
 
 A concurrent batch of a worker could store an order after its deletion. To prevent this, the tables are locked against writers for
 milliseconds: running batches finish first, and later ones find the order erased. Orders are erased in one transaction.
@@ -20,6 +20,11 @@ from ingest.store.translation import StoreRefused, translated
 # Longer than a batch takes. While the lock waits for a batch, other writers wait behind it.
 _LOCK_TIMEOUT = "5s"
 _ATTEMPTS = 2
+_FORGET_PREVIEWS = """
+UPDATE jobs SET result = NULL
+WHERE kind = 'orders.preview' AND source = $1 AND result IS NOT NULL
+      AND EXISTS (SELECT FROM jsonb_path_query(result, '$.**.order_id') AS id WHERE id #>> '{}' = ANY ($2::text[]))
+"""
 # A trigger or a rule may skip a deletion without an error.
 _ALL_ERASED = """
 SELECT NOT EXISTS (SELECT FROM orders WHERE source = $1 AND order_id = ANY ($2::text[]))
@@ -73,6 +78,7 @@ async def _erase(dsn: str, source: str, ids: list[str], audited: tuple[Any, ...]
                 await connection.execute(
                     "DELETE FROM order_history WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
                 )
+                await connection.execute(_FORGET_PREVIEWS, source, ids)
                 if not await connection.fetchval(_ALL_ERASED, source, ids):
                     raise StoreRefused(
                         "a trigger or a rule keeps rows in orders, or out of erased_orders: nothing was erased"

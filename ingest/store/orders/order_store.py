@@ -53,12 +53,13 @@ class OrderStore:
 
     Attributes:
         timeout: seconds for a batch to be stored.
+        connection: of this store, which runs one statement at a time.
     """
 
     timeout: ClassVar[float] = BATCH_TIMEOUT
 
     def __init__(self, connection: Statements, source: str = UNNAMED) -> None:
-        self._connection = connection
+        self.connection = self._connection = connection
         self._source = source
 
     @classmethod

@@ -119,14 +119,11 @@ def _refetch_selected(
 
 
 def _preview(settings: "Settings", selection: OrderFilter, sample: int, *, as_json: bool) -> None:
-    from ingest.cli.orders.differing_fields import fields_as_list, print_fields
+    from ingest.cli.orders.differing_fields import print_fields
 
     preview = run_interruptible(_fetch_sample(settings, selection, sample))
     if as_json:
-        report = {"source": settings.source, "dry_run": True, "count": preview.total, "fetched": preview.fetched}
-        failures = [{"order_id": each.order_id, "error": each.error} for each in preview.failures]
-        fields = fields_as_list(preview.fields)
-        typer.echo(json.dumps(report | {"changed": preview.changed, "fields": fields, "failures": failures}))
+        typer.echo(json.dumps({"source": settings.source, "dry_run": True} | preview.as_object()))
         return
     found = "many orders" if preview.total is None else counted(preview.total, "order")
     typer.echo(f"would fetch {found} again; of {preview.fetched:,} fetched now, {preview.changed:,} would change")

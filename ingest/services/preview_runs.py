@@ -1,0 +1,180 @@
+"""Runs the waiting previews of a source in a worker process, which has the credential of the external API.
+
+A preview waits after it was requested over HTTP or in the console, or after its process has died and its lease has expired. The next process
+begins it again, because a preview changes nothing.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ingest.domain.errors import StoreLocked, StoreTooSlow, Unavailable, UserError
+from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
+from ingest.flow.deliver.order_requests import OrderRequests
+from ingest.flow.followed_controls import SourceControls
+from ingest.operations.leased import while_renewed
+from ingest.store.backfills import LeaseLost
+from ingest.store.jobs import Jobs
+from ingest.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from ingest.operations.refetch_preview import RefetchPreview
+    from ingest.settings import Settings
+
+_log = get_logger("jobs")
+
+_KINDS = (JobKind.PREVIEW,)
+# Seconds between two looks for a waiting preview, on average.
+_LOOK_EVERY = 5.0
+# After an error of access, because each failed statement costs the worker its connection to PostgreSQL.
+_LOOK_EVERY_DENIED = 60.0
+_RENEW_EVERY = 1.0
+# Seconds to release the lease when the process stops.
+_LAST_WAIT = 2.0
+# Processes that may begin a preview. If none of them ends it, it may have killed them.
+_MOST_LEASES = 5
+
+
+class PreviewRuns:
+    """Implements `ingest.flow.ports.FleetPart`.
+
+    Args:
+        settings: of the source.
+        jobs: of the source.
+        controls: of the source.
+        holder: the name of this process.
+        requests: of orders.
+    """
+
+    def __init__(
+        self, settings: "Settings", jobs: Jobs, controls: SourceControls, holder: str, requests: OrderRequests
+    ) -> None:
+        self._settings = settings
+        self._jobs = jobs
+        self._controls = controls
+        self._holder = holder
+        self._requests = requests
+        self._closed = asyncio.Event()
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Run waiting previews until cancelled or closed."""
+        while not self._closed.is_set():
+            pause = _LOOK_EVERY
+            try:
+                if not self._controls.is_drained and (held := await self._jobs.take_waiting(_KINDS, self._holder)):
+                    await self._run(held)
+                self._problem = ""
+            except Unavailable as error:
+                # An outage is logged elsewhere. If access is denied, the operator has to act.
+                if isinstance(error, UserError):
+                    pause = _LOOK_EVERY_DENIED
+                    self._report(str(error))
+            # Spread, so that the processes do not look at the same time.
+            await self._is_closed_within(pause * random.uniform(0.5, 1.5))  # noqa: S311  not a secret
+
+    def close(self) -> None:
+        """See `FleetPart`. The lease of a running preview is released."""
+        self._closed.set()
+
+    async def _run(self, held: Job) -> None:
+        run = _Run(held)
+        _log.info("job_begun", **run.about, done=0, total=None)
+        try:
+            state = await self._result(run)
+        except LeaseLost:
+            _log.info("job_left", **run.about, done=0)
+        else:
+            _log.info("job_ended", **run.about, state=state, done=0, gone=0)
+
+    async def _result(self, run: "_Run") -> JobState:
+        """Run a preview, and return its final state."""
+        held = run.held
+        if held.lease > _MOST_LEASES:
+            return await self._fail(run, f"{_MOST_LEASES} worker processes have begun it, and none has ended it")
+        try:
+            found = await while_renewed(self._preview(run), self._renew(run))
+            progress = JobProgress(examined=found.fetched)
+            await self._jobs.end_with_result(held, progress, found.as_object(), found.shown_orders())
+        except (LeaseLost, StoreLocked):
+            raise
+        except (UserError, StoreTooSlow) as error:
+            return await self._fail(run, str(error))
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  a bug in one preview must not stop the orders of its source
+            _log.error("job_broken", job=held.id, kind=held.kind.value, problem=repr(error), exc_info=error)
+            return await self._fail(run, f"a bug: {type(error).__name__}")
+        except asyncio.CancelledError:
+            with suppress(Unavailable, LeaseLost, TimeoutError):
+                async with asyncio.timeout(_LAST_WAIT):
+                    await self._jobs.release(held)
+            raise
+        return JobState.DONE
+
+    async def _preview(self, run: "_Run") -> "RefetchPreview":
+        # Workers need these only while a preview runs.
+        from ingest.domain.orders.order_filter import order_filter_of  # noqa: PLC0415
+        from ingest.operations.backends import Backends  # noqa: PLC0415
+        from ingest.operations.jobs.orders import SAMPLE  # noqa: PLC0415
+        from ingest.operations.refetch_preview import preview_refetch  # noqa: PLC0415
+
+        selection = run.held.request.selection
+        return await preview_refetch(
+            Backends.of(self._settings),
+            order_filter_of(selection),
+            partial(self._requests.fetch, on_wait=run.wait),
+            sample=selection[SAMPLE],
+            on_progress=run.progress,
+        )
+
+    async def _renew(self, run: "_Run") -> None:
+        logged = ""
+        while not await self._is_closed_within(_RENEW_EVERY):
+            if run.problem:
+                await self._jobs.renew(run.held, run.problem)
+            else:
+                await self._jobs.record(run.held, JobProgress(examined=run.fetched))
+            if run.problem and run.problem != logged:
+                _log.warning("job_waits", **run.about, problem=run.problem)
+            logged = run.problem
+        await self._jobs.release(run.held)
+        raise LeaseLost
+
+    async def _fail(self, run: "_Run", error: str) -> JobState:
+        await self._jobs.end(run.held, JobState.FAILED, JobProgress(examined=run.fetched), error)
+        return JobState.FAILED
+
+    async def _is_closed_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        return self._closed.is_set()
+
+    def _report(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            _log.error("jobs_unavailable", problem=problem)
+
+
+class _Run:
+    """A preview that runs.
+
+    Attributes:
+        fetched: orders that were requested.
+        problem: why it waits. Empty while it does not.
+    """
+
+    def __init__(self, held: Job) -> None:
+        self.held = held
+        self.fetched = 0
+        self.problem = ""
+        self.about = {"job": held.id, "kind": held.kind.value, "source": held.source}
+
+    def wait(self, reason: str) -> None:
+        self.problem = reason
+
+    def progress(self, fetched: int, _: int | None) -> None:
+        self.fetched, self.problem = fetched, ""
