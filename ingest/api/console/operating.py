@@ -12,6 +12,7 @@ from ingest.api.console.pages.orders.order_changes import OrderChangePages
 from ingest.api.console.pages.orders.order_detail import OrderDetailPages
 from ingest.api.console.pages.orders.order_jobs import OrderJobPages
 from ingest.api.console.pages.orders.order_list import OrderListPages
+from ingest.api.console.pages.orders.order_previews import OrderPreviewPages
 from ingest.api.console.pages.pausing import PausingPages
 from ingest.api.console.pages.queues.dead_letters import DeadLetterPages
 from ingest.api.console.pages.queues.entry_changes import EntryChangePages
@@ -68,6 +69,7 @@ def operating_pages(
         *RetryPages(frame, live, sources, bulk.groups).pages(),
         *EntryChangePages(frame, live, sources, bulk.counts, bulk.runs).pages(),
         *OrderJobPages(frame, sources, access, bulk.decoders, bulk.runs).pages(),
+        *OrderPreviewPages(frame, sources, access, bulk.runs).pages(),
         *JobPages(frame, live, access).pages(),
         *PausingPages(frame, access, settings).pages(),
         *DrainingPages(frame, access).pages(),

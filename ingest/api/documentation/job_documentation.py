@@ -45,6 +45,43 @@ _JOB = object_schema(
     ended_at=_OPTIONAL_TIME,
     error={**_OPTIONAL_TEXT, "description": "The last problem."},
 )
+_EXAMPLE = object_schema("order_id", "before", "after", order_id=TEXT, before=_OPTIONAL_TEXT, after=_OPTIONAL_TEXT)
+_RESULT: Schema = {
+    **object_schema(
+        "count",
+        "fetched",
+        "changed",
+        "fields",
+        "failures",
+        count={"type": ["integer", "null"], "description": "Stored orders that match, if they can be counted in time."},
+        fetched={**COUNT, "description": "Orders that were fetched."},
+        changed={**COUNT, "description": "Orders of these that would change."},
+        fields={
+            "type": "array",
+            "description": "The fields that would change.",
+            "items": object_schema(
+                "field",
+                "orders",
+                "examples",
+                field=TEXT,
+                orders=COUNT,
+                examples={"type": "array", "items": _EXAMPLE},
+            ),
+        },
+        failures={
+            "type": "array",
+            "description": "Orders that cannot be fetched.",
+            "items": object_schema("order_id", "error", order_id=TEXT, error=TEXT),
+        },
+    ),
+    "type": ["object", "null"],
+    "description": "The result of a preview that is done. It is deleted when one of its orders is erased.",
+}
+_SHOWN: Schema = {
+    **_JOB,
+    "required": [*_JOB["required"], "result"],
+    "properties": {**_JOB["properties"], "result": _RESULT},
+}
 _ID = Parameter("job", "path", "The number of the job.", {"type": "integer", "minimum": 1}, is_required=True)
 _NONE = "The job does not exist."
 
@@ -59,7 +96,7 @@ PAGE = Documentation(
 START = Documentation(
     summary="Start a job",
     text="Changes or exports many dead letters, or changes many retries or stored orders. See the pages on dead letters and on finding orders. A process of the HTTP API begins within seconds, and "
-    "another one continues if that process dies. The audit log records the request and the changes.",
+    "another one continues if that process dies. A worker of the source runs a preview, which changes nothing. The audit log records the request and the changes.",
     bodies={JSON: JobBody},
     status=202,
     response="The job waits for a process.",
@@ -72,10 +109,10 @@ START = Documentation(
 )
 SHOW = Documentation(
     summary="Show a job",
-    text="With its progress, which is recorded once a second.",
+    text="With its progress, which is recorded once a second, and the result of a preview.",
     parameters=[_ID],
     response="The job.",
-    schema=_JOB,
+    schema=_SHOWN,
     problems={404: _NONE, **MALFORMED},
 )
 OUTPUT = Documentation(

@@ -58,11 +58,12 @@ class JobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job on many dead letters, retries or stored orders.
 
     Attributes:
-        kind: The change. `orders.enqueue` fetches orders again.
+        kind: The change. `orders.enqueue` fetches orders again, and `orders.preview` shows which fields that would change.
         selection: The dead letters or retries. Those that are added later do not belong to the job.
         orders: The stored orders, for the kinds of orders.
         format: Of the exported file. The default is `jsonl`.
         rate: Limit of changes per second.
+        sample: The most orders that a preview fetches, 20 by default.
     """
 
     kind: Literal[
@@ -73,11 +74,13 @@ class JobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "retries.dead_letter",
         "orders.enqueue",
         "orders.remap",
+        "orders.preview",
     ]
     selection: SelectionBody | None = None
     orders: OrdersBody | None = None
     format: Literal["jsonl", "csv"] | None = None
     rate: Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000)] | None = None
+    sample: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
 
     def entries(self) -> SelectionBody:
         """Return the selection of dead letters or retries.

@@ -1,4 +1,4 @@
-"""Routes that start, list, show, cancel and resume jobs. Processes of the HTTP API run them."""
+"""Routes that start, list, show, cancel and resume jobs. Processes of the HTTP API run them, and workers run previews."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection
 from ingest.domain.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
-from ingest.operations.jobs.orders import order_request
+from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
@@ -63,12 +63,18 @@ class JobRequestParts:
         kind = JobKind(body.kind)
         if body.format is not None and kind is not JobKind.EXPORT:
             raise Problem(422, "invalid_body", f"a job of the kind {kind} has no format")
+        if body.sample is not None and kind is not JobKind.PREVIEW:
+            raise Problem(422, "invalid_body", f"a job of the kind {kind} has no sample")
         if kind is JobKind.EXPORT:
             selection = body.entries().dead_letters()
             try:
                 return await export_request(self.dead_letters, selection, body.format or "jsonl", rate=body.rate)
             except InvalidSelection as error:
                 raise Problem(422, "invalid_selection", str(error)) from error
+        if kind is JobKind.PREVIEW:
+            if body.rate is not None:
+                raise Problem(422, "invalid_body", f"a job of the kind {kind} has no rate")
+            return preview_request(body.stored_orders(), body.sample or USUAL_SAMPLE)
         if kind.is_of_dead_letters:
             return await dead_letter_request(self.dead_letters, kind, body.entries().dead_letters(), rate=body.rate)
         if kind.is_of_retries:
@@ -129,8 +135,11 @@ class JobRoutes:
         return json_response(added.as_dict(), 202)
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
-        """One job with its progress."""
-        return json_response((await self._found(request)).as_dict())
+        """One job with its progress, and the result of a preview."""
+        found = await self._found(request)
+        with as_problems():
+            result = await self.jobs.result(found.id) if found.kind is JobKind.PREVIEW else None
+        return json_response(found.as_dict() | {"result": result})
 
     async def download(self, request: web.Request, _: Caller) -> web.StreamResponse:
         """The file of an export."""

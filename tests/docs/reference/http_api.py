@@ -96,6 +96,7 @@ _MEMBERS = {
     "selection": "The selected dead letters or retries.",
     "format": "The format of the exported file, by default `jsonl`.",
     "orders": "The selected orders.",
+    "sample": "The most orders that a preview fetches, 20 by default.",
     "target": "Name of a host or worker process.",
     "undo": "`true` ends the drain.",
     "level": "The log level. `null` is the configured one.",

@@ -36,6 +36,7 @@ NAMES = {
     JobKind.DEAD_LETTER: "Dead-letter retries",
     JobKind.ENQUEUE: "Fetch orders again",
     JobKind.REMAP: "Remap orders",
+    JobKind.PREVIEW: "Preview a fetch of orders",
 }
 
 
@@ -88,9 +89,12 @@ class JobPages:
         return self._frame.fragment(visit, "jobs/show_part.html", **await self._job_model(visit))
 
     async def _job_model(self, visit: Visit) -> dict[str, Any]:
-        job = await self._job(visit)
+        job, preview = await self._job(visit), None
+        if job.kind is JobKind.PREVIEW:
+            with as_problems():
+                preview = await Jobs(self._access.pool, job.source).result(job.id)
         has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
-        return {"job": job, "names": NAMES, "has_file": has_file}
+        return {"job": job, "names": NAMES, "preview": preview, "has_file": has_file}
 
     async def _output(self, visit: Visit) -> web.StreamResponse:
         job = await self._job(visit)

@@ -46,10 +46,10 @@ class OrderChangePages:
 
     async def _preview_refetch(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
-        return await self._preview(visit, "orders/refetch.html", source_in(visit, form, self._sources), _ids_in(form))
+        return await self._preview(visit, "orders/refetch.html", source_in(visit, form, self._sources), ids_in(form))
 
     async def _refetch(self, visit: Visit) -> web.StreamResponse:
-        source, ids = source_in(visit, visit.form, self._sources), _ids_in(visit.form)
+        source, ids = source_in(visit, visit.form, self._sources), ids_in(visit.form)
         with as_problems():
             await refetch(self._access.sources[source], ids, visit.caller.name)
         return self._frame.redirect(visit, _path_of(source, ids), f"Enqueued {_counted(ids)} in the express lane.")
@@ -58,7 +58,7 @@ class OrderChangePages:
         form = inputs_of(visit)
         names = visit.permitted(sorted(self._sources))
         if form.has("id"):
-            return await self._preview(visit, "orders/erase.html", source_in(visit, form, self._sources), _ids_in(form))
+            return await self._preview(visit, "orders/erase.html", source_in(visit, form, self._sources), ids_in(form))
         selection = filter_in(form)
         if not selection.is_everything and (len(names) == 1 or form.text("source")):
             source = source_in(visit, form, self._sources)
@@ -82,10 +82,10 @@ class OrderChangePages:
 
     async def _preview_erase(self, visit: Visit) -> web.StreamResponse:
         source = source_in(visit, visit.form, self._sources)
-        return await self._preview(visit, "orders/erase.html", source, _ids_in(visit.form))
+        return await self._preview(visit, "orders/erase.html", source, ids_in(visit.form))
 
     async def _erase(self, visit: Visit) -> web.StreamResponse:
-        source, ids = source_in(visit, visit.form, self._sources), _ids_in(visit.form)
+        source, ids = source_in(visit, visit.form, self._sources), ids_in(visit.form)
         with as_problems():
             erased = await erase(self._access.sources[source], ids, visit.caller.name)
         removed = f"{erased.rows:,} rows, {erased.retries:,} retries and {erased.dead_letters:,} dead letters"
@@ -105,7 +105,7 @@ class OrderChangePages:
         )
 
 
-def _ids_in(form: Form) -> list[str]:
+def ids_in(form: Form) -> list[str]:
     """Return the order IDs in the fields `id`, or in the lines of the field `ids`."""
     lines = [line.strip() for line in form.text("ids").splitlines()]
     given = [*form.texts("id"), *(line for line in lines if line)]
