@@ -16,7 +16,8 @@ from ingest.flow.deliver.order_requests import OrderRequests
 from ingest.flow.followed_controls import SourceControls
 from ingest.operations.leased import while_renewed
 from ingest.store.backfills import LeaseLost
-from ingest.store.jobs import Jobs
+from ingest.store.jobs import Jobs, waiting_jobs
+from ingest.store.statements import Fetches
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -42,17 +43,23 @@ class PreviewRuns:
 
     Args:
         settings: of the source.
-        jobs: of the source.
+        connection: to PostgreSQL.
         controls: of the source.
         holder: the name of this process.
         requests: of orders.
     """
 
     def __init__(
-        self, settings: "Settings", jobs: Jobs, controls: SourceControls, holder: str, requests: OrderRequests
+        self,
+        settings: "Settings",
+        connection: Fetches,
+        controls: SourceControls,
+        holder: str,
+        requests: OrderRequests,
     ) -> None:
         self._settings = settings
-        self._jobs = jobs
+        self._connection = connection
+        self._jobs = Jobs(connection, settings.source)
         self._controls = controls
         self._holder = holder
         self._requests = requests
@@ -64,8 +71,8 @@ class PreviewRuns:
         while not self._closed.is_set():
             pause = _LOOK_EVERY
             try:
-                if not self._controls.is_drained and (held := await self._jobs.take_waiting(_KINDS, self._holder)):
-                    await self._run(held)
+                if not self._controls.is_drained:
+                    await self._run_waiting()
                 self._problem = ""
             except Unavailable as error:
                 # An outage is logged elsewhere. If access is denied, the operator has to act.
@@ -78,6 +85,11 @@ class PreviewRuns:
     def close(self) -> None:
         """See `FleetPart`. The lease of a running preview is released."""
         self._closed.set()
+
+    async def _run_waiting(self) -> None:
+        for _, job in await waiting_jobs(self._connection, [self._settings.source], _KINDS):
+            if not self._closed.is_set() and (held := await self._jobs.take(job, self._holder)):
+                await self._run(held)
 
     async def _run(self, held: Job) -> None:
         run = _Run(held)

@@ -46,7 +46,6 @@ from ingest.services.shared_parts import SharedParts, follow_controls
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
-from ingest.store.jobs import Jobs
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.process_counts import process_counts
@@ -207,7 +206,7 @@ async def open_ports(
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
         # A separate connection would be idle nearly always.
-        jobs = Jobs(store.connection if shared is None else shared.store.of_source(), source.name)
+        jobs = store.connection if shared is None else shared.store.of_source()
         yield Ports(
             queue,
             store,

@@ -110,13 +110,6 @@ class Jobs:
         """Take the lease of a waiting job. Return None if it does not wait, or is a backfill."""
         return _only(await self._connection.fetch(_TAKE, self.source, job, holder))
 
-    async def take_waiting(self, kinds: Collection[JobKind], holder: str) -> Job | None:
-        """Take the lease of the oldest job of these kinds that waits. Return None if there is none."""
-        for _, job in await waiting_jobs(self._connection, [self.source], kinds):
-            if taken := await self.take(job, holder):
-                return taken
-        return None
-
     async def get(self, job: int) -> Job | None:
         """Return a job, or None if the source has none with this ID."""
         return await find_job(self._connection, [self.source], job)

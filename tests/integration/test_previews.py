@@ -1,0 +1,231 @@
+"""A worker previews which fields of stored orders a fetch would change, on request over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from http_api import Api, Key, running_api
+from integration.scene import Scene, document, ids
+from integration.test_paused_sources import Operator
+from support import eventually
+
+from ingest.domain.jobs import JobKind, JobState
+from ingest.domain.orders.order_filter import OrderFilter
+from ingest.operations.backends import Backends
+from ingest.operations.jobs.orders import preview_request
+from ingest.operations.orders import erase
+from ingest.store.jobs import Jobs
+from ingest.store.pool import Pool
+
+CHANGED = {"kind": "orders.preview", "orders": {"status": "changed"}}
+
+
+@pytest.fixture
+async def api(scene: Scene) -> AsyncIterator[Api]:
+    async with running_api(scene.redis_url, scene.dsn, scene.queue, Key("operator")) as api:
+        yield api
+
+
+async def store(scene: Scene, count: int) -> list[str]:
+    """Store orders through a worker, and return their IDs. Afterwards their rows differ from their documents."""
+    stored = ids(count)
+    for order_id in stored:
+        scene.api.put_order(order_id, document(order_id))
+    await scene.enqueue(*stored)
+    async with scene.worker():
+        await scene.finished()
+    await scene.sql("UPDATE orders SET status = 'changed'")
+    return stored
+
+
+async def state_of(api: Api, job: int, state: str) -> dict[str, Any]:
+    """Wait until a job is in this state."""
+
+    async def found() -> dict[str, Any] | None:
+        _, shown = await api.get(f"/v1/jobs/{job}")
+        return shown if shown["state"] == state else None
+
+    shown = await eventually(found)
+    assert shown is not None
+    return shown
+
+
+async def test_a_worker_shows_the_fields_that_a_fetch_would_change_and_changes_nothing(scene: Scene, api: Api) -> None:
+    stored = await store(scene, 5)
+    scene.api.delete_order(stored[1])
+    before = await scene.rows()
+
+    status, added = await api.post("/v1/jobs", json={**CHANGED, "sample": 3})
+    waiting = (await api.get(f"/v1/jobs/{added['id']}"))[1]
+    async with scene.worker():
+        requests = scene.api.stats().requests
+        done = await state_of(api, added["id"], "done")
+        requests = scene.api.stats().requests - requests
+
+    assert (status, waiting["state"], waiting["result"]) == (202, "waiting", None)
+    assert (done["done"], done["examined"], done["holder"], done["error"]) == (0, 3, "w", None)
+    [failure] = done["result"].pop("failures")
+    assert failure["order_id"] == stored[1]
+    examples = [{"order_id": each, "before": "changed", "after": "placed"} for each in (stored[0], stored[2])]
+    fields = [{"field": "status", "orders": 2, "examples": examples}]
+    assert done["result"] == {"count": 5, "fetched": 3, "changed": 2, "fields": fields}
+    assert await scene.rows() == before
+    assert await scene.is_finished()
+    assert requests <= 4
+    audited = await scene.sql("SELECT actor, action FROM audit_log WHERE phase = 'done'")
+    assert [tuple(row) for row in audited] == [("operator", "jobs.start")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "orders.preview"},
+        {"kind": "orders.preview", "orders": {}},
+        {**CHANGED, "sample": 0},
+        {**CHANGED, "sample": 101},
+        {**CHANGED, "rate": 5},
+        {**CHANGED, "kind": "orders.enqueue", "sample": 5},
+    ],
+)
+async def test_an_invalid_preview_is_rejected(api: Api, body: dict[str, object]) -> None:
+    assert (await api.post("/v1/jobs", json=body))[0] == 422
+
+
+async def test_a_preview_sends_no_request_while_an_operator_has_paused_the_source(scene: Scene, api: Api) -> None:
+    await store(scene, 3)
+    operator = Operator(scene)
+    await operator.pause()
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+
+    async with scene.worker():
+
+        async def waits() -> bool:
+            return (await api.get(f"/v1/jobs/{added['id']}"))[1]["error"] == "the source is paused"
+
+        await eventually(waits)
+        begun = await operator.requests_after(1.0)
+        await operator.resume()
+        done = await state_of(api, added["id"], "done")
+
+    assert begun == 0
+    assert done["result"]["changed"] == 3
+
+
+async def test_a_preview_keeps_the_quota_of_the_source(scene: Scene, api: Api) -> None:
+    stored = await store(scene, 6)
+    scene.api.behave(rate_limit=2, rate_burst=2)
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+
+    async with scene.worker(upstream_rate=2, upstream_burst=1):
+        done = await state_of(api, added["id"], "done")
+
+    assert (done["result"]["fetched"], done["result"]["failures"]) == (len(stored), [])
+    assert "429" not in scene.api.stats().by_status
+
+
+async def test_a_preview_waits_when_the_api_throttles(scene: Scene, api: Api) -> None:
+    stored = await store(scene, 6)
+    scene.api.behave(rate_limit=2, rate_burst=2, retry_after=1)
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+
+    async with scene.worker():
+        done = await state_of(api, added["id"], "done")
+
+    assert (done["result"]["fetched"], done["result"]["failures"]) == (len(stored), [])
+    assert 0 < scene.api.stats().by_status["429"] < len(stored)
+
+
+async def test_an_outage_that_opens_the_circuit_is_no_failure_of_the_previewed_orders(scene: Scene, api: Api) -> None:
+    await store(scene, 3)
+    scene.api.behave(down="503")
+    await scene.enqueue(*ids(40, "new"))
+
+    async with scene.worker() as worker:
+        await eventually(lambda: worker.metric("ingest_circuit_open") == 1)
+        _, added = await api.post("/v1/jobs", json=CHANGED)
+
+        async def waits() -> bool:
+            return bool((await api.get(f"/v1/jobs/{added['id']}"))[1]["error"])
+
+        await eventually(waits)
+        scene.api.behave(down=None)
+        done = await state_of(api, added["id"], "done")
+
+    assert (done["result"]["fetched"], done["result"]["failures"]) == (3, [])
+
+
+async def test_a_cancelled_preview_sends_no_further_request_and_can_begin_again(scene: Scene, api: Api) -> None:
+    await store(scene, 8)
+    scene.api.behave(latency="0.5")
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+    path = f"/v1/jobs/{added['id']}"
+
+    async with scene.worker():
+
+        async def has_begun() -> bool:
+            return bool((await api.get(path))[1]["examined"])
+
+        await eventually(has_begun)
+        assert (await api.post(f"{path}/cancel"))[1]["state"] == "cancelled"
+        await asyncio.sleep(2.0)
+        requests = scene.api.stats().requests
+        await asyncio.sleep(1.0)
+        assert scene.api.stats().requests == requests
+        scene.api.behave(latency="0")
+        assert (await api.post(f"{path}/resume"))[0] == 202
+        done = await state_of(api, added["id"], "done")
+
+    assert done["result"]["fetched"] == 8
+
+
+async def test_a_worker_that_stops_lets_another_one_begin_the_preview_again(scene: Scene, api: Api) -> None:
+    await store(scene, 8)
+    scene.api.behave(latency="0.5")
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+    path = f"/v1/jobs/{added['id']}"
+
+    async with scene.worker("one") as worker:
+        await state_of(api, added["id"], "running")
+        await worker.stop()
+        stopped = (await api.get(path))[1]
+    async with scene.worker("two"):
+        done = await state_of(api, added["id"], "done")
+
+    assert (stopped["state"], stopped["holder"]) == ("waiting", "one")
+    assert (done["holder"], done["result"]["fetched"]) == ("two", 8)
+
+
+async def test_an_erased_order_disappears_from_the_results_of_previews(scene: Scene, api: Api) -> None:
+    stored = await store(scene, 3)
+    _, first = await api.post("/v1/jobs", json=CHANGED)
+    _, other = await api.post("/v1/jobs", json={"kind": "orders.preview", "orders": {"ids": [stored[0]]}})
+    async with scene.worker():
+        for job in (first, other):
+            await state_of(api, job["id"], "done")
+
+    await erase(Backends.of(scene.settings()), [stored[1]], "me")
+
+    assert (await api.get(f"/v1/jobs/{first['id']}"))[1]["result"] is None
+    assert (await api.get(f"/v1/jobs/{other['id']}"))[1]["result"]["changed"] == 1
+    async with Pool.open(scene.dsn) as pool:
+        jobs = Jobs(pool)
+        added = await jobs.add(preview_request(OrderFilter(ids=tuple(stored))), "me")
+        held = await jobs.take(added.id, "one")
+        assert held is not None
+        # As if the order was erased while the preview ran.
+        await jobs.end_with_result(held, held.progress, {"count": 3}, stored)
+        ended = await jobs.get(held.id)
+        assert ended is not None
+        assert (ended.kind, ended.state, await jobs.result(held.id)) == (JobKind.PREVIEW, JobState.DONE, None)
+
+
+async def test_a_preview_that_may_have_killed_several_workers_fails(scene: Scene, api: Api) -> None:
+    await store(scene, 1)
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+    await scene.sql("UPDATE jobs SET lease = 5")
+
+    async with scene.worker():
+        failed = await state_of(api, added["id"], "failed")
+
+    assert failed["error"] == "5 worker processes have begun it, and none has ended it"
