@@ -15,6 +15,8 @@ LISTED = ("536400", "536401", "536402")
 ERASED = ("536415", "536416")
 REFETCHED = "536420"
 WRONG = ("536437", "536438")
+PREVIEWED_ALONE = "536446"
+PREVIEWED = ("536441", "536445")
 
 
 def address(path: str, **query: str) -> str:
@@ -101,6 +103,64 @@ async def test_the_orders_of_a_filter_are_remapped_and_fetched_again(deployment:
         return not await scene.sql("SELECT FROM orders WHERE source = $1 AND status = 'wrong'", CALM)
 
     await eventually(is_mended)
+
+
+async def test_the_orders_of_a_filter_are_previewed_and_fetched_again(deployment: Deployment, visit: Visit) -> None:
+    scene = deployment.scenes[CALM]
+    await deployment.enqueue(CALM, *PREVIEWED)
+    await deployment.finished(CALM)
+    change = "UPDATE orders SET status = 'previewed' WHERE source = $1 AND order_id = ANY ($2::text[])"
+    await scene.sql(change, CALM, [*PREVIEWED])
+    unchanged = "SELECT count(*) FROM orders WHERE source = $1 AND status = 'previewed'"
+    async with visit() as visitor:
+        await visitor.sign_in(deployment.keys["operate"])
+        await visitor.goto(address("/orders/enqueue", source=CALM, status="previewed"))
+        await visitor.press("Preview the differences")
+        await visitor.page.get_by_text("Of 2 fetched now, 2 would change.").wait_for()
+        shown = visitor.page.url
+        fields = await visitor.page.locator("tbody tr > *").all_inner_texts()
+        await visitor.in_each_size("preview")
+        await visitor.assert_accessible()
+        before = (await scene.sql(unchanged, CALM))[0][0]
+
+        async with visit() as reader:
+            await reader.sign_in(deployment.keys["read"])
+            await reader.goto(shown.removeprefix(deployment.url))
+            read = await reader.page.inner_text("main")
+
+        await visitor.press("Fetch again")
+        await visitor.page.locator("[data-live] .badge.good", has_text="done").wait_for()
+
+        async def are_fetched() -> bool:
+            return not (await scene.sql(unchanged, CALM))[0][0]
+
+        await eventually(are_fetched)
+
+    assert fields == ["status", "2", PREVIEWED[0], "previewed", "placed"]
+    assert before == 2
+    assert "Fields that would change" in read
+    assert not any(hidden in read for hidden in ("placed", "Fetch again", "Begin again"))
+
+
+async def test_one_order_is_previewed_and_fetched_again(deployment: Deployment, signed_in: SignIn) -> None:
+    scene, order_id = deployment.scenes[CALM], PREVIEWED_ALONE
+    await deployment.enqueue(CALM, order_id)
+    await deployment.finished(CALM)
+    status = "SELECT status FROM orders WHERE source = $1 AND order_id = $2"
+    await scene.sql("UPDATE orders SET status = 'alone' WHERE source = $1 AND order_id = $2", CALM, order_id)
+    visitor = await signed_in("operate")
+
+    await visitor.goto(address("/orders/show", source=CALM, id=order_id))
+    await visitor.press("Fetch again…")
+    await visitor.press("Preview the differences")
+    await visitor.page.get_by_text("Of 1 fetched now, 1 would change.").wait_for()
+    await visitor.press("Fetch again")
+    assert "Enqueued 1 order" in await visitor.page.locator("[role=status]").first.inner_text()
+
+    async def is_fetched() -> bool:
+        return (await scene.sql(status, CALM, order_id))[0][0] == "placed"
+
+    await eventually(is_fetched)
 
 
 async def test_the_orders_of_a_customer_are_erased_after_a_preview(deployment: Deployment, signed_in: SignIn) -> None:
