@@ -29,8 +29,8 @@ _log = get_logger("jobs")
 _KINDS = (JobKind.PREVIEW,)
 # Seconds between two looks for a waiting preview, on average.
 _LOOK_EVERY = 5.0
-# After an error of access, because each failed statement costs the worker its connection to PostgreSQL.
-_LOOK_EVERY_DENIED = 60.0
+# After a denied or locked statement. Each costs batches of orders their connection to PostgreSQL, or seconds of waiting.
+_LOOK_SELDOM = 60.0
 _RENEW_EVERY = 1.0
 # Seconds to release the lease when the process stops.
 _LAST_WAIT = 2.0
@@ -75,9 +75,10 @@ class PreviewRuns:
                     await self._run_waiting()
                 self._problem = ""
             except Unavailable as error:
+                if isinstance(error, UserError | StoreLocked):
+                    pause = _LOOK_SELDOM
                 # An outage is logged elsewhere. If access is denied, the operator has to act.
                 if isinstance(error, UserError):
-                    pause = _LOOK_EVERY_DENIED
                     self._report(str(error))
             # Spread, so that the processes do not look at the same time.
             await self._is_closed_within(pause * random.uniform(0.5, 1.5))  # noqa: S311  not a secret

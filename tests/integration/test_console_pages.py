@@ -178,3 +178,19 @@ async def test_a_backfill_is_previewed_started_cancelled_and_resumed(redis_url: 
     assert "Changes that it has made stay" in cancelled
     assert "Resume the job" in cancelled
     assert "Cancel the job" in resumed
+
+
+async def test_a_preview_without_a_worker_shows_how_to_start_one_and_can_be_cancelled(api: Api) -> None:
+    _, form = await get(api, "/orders/enqueue?prefix=order")
+
+    status, waiting = await post(api, "/orders/preview", form, source="", prefix="order", sample="7")
+    _, cancelled = await post(api, "/jobs/cancel", waiting, id="1")
+    too_many, _ = await post(api, "/orders/preview", form, source="", prefix="order", sample="101")
+    unknown, _ = await post(api, "/orders/preview/refetch", form, id="9")
+
+    assert status == 200
+    assert "It waits for a worker of this source" in waiting
+    assert "<code>ingest worker</code>" in waiting
+    assert "0 fetched of at most 7" in waiting
+    assert "Begin again" in cancelled
+    assert (too_many, unknown) == (422, 404)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from integration.scene import Scene, document, ids
 from integration.test_paused_sources import Operator
 from support import eventually
 
+from ingest.domain.controls import Drain
 from ingest.domain.jobs import JobKind, JobState
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.orders import preview_request
 from ingest.operations.orders import erase
+from ingest.queue.operate.controls import ControlRecord
 from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
 
@@ -110,6 +113,23 @@ async def test_a_preview_sends_no_request_while_an_operator_has_paused_the_sourc
 
     assert begun == 0
     assert done["result"]["changed"] == 3
+
+
+async def test_a_drained_worker_leaves_the_preview_to_another_one(scene: Scene, api: Api) -> None:
+    await store(scene, 1)
+    drain = Drain(since=datetime.now(UTC), by="me")
+    await ControlRecord(scene.redis, scene.queue).set_drains({"web1-1f0c22ab-0": drain})
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+
+    async with scene.worker("web1-1f0c22ab-0"):
+        # Longer than between two looks for a preview.
+        await asyncio.sleep(8.0)
+        waiting = (await api.get(f"/v1/jobs/{added['id']}"))[1]
+        async with scene.worker("web2-1f0c22ab-0"):
+            done = await state_of(api, added["id"], "done")
+
+    assert (waiting["state"], waiting["holder"]) == ("waiting", None)
+    assert done["holder"] == "web2-1f0c22ab-0"
 
 
 async def test_a_preview_keeps_the_quota_of_the_source(scene: Scene, api: Api) -> None:
