@@ -15,9 +15,11 @@ from ingest.domain.controls import Drain
 from ingest.domain.jobs import JobKind, JobState
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations.backends import Backends
+from ingest.operations.jobs import NoSuchJob, resume
 from ingest.operations.jobs.orders import preview_request
 from ingest.operations.orders import erase
 from ingest.queue.operate.controls import ControlRecord
+from ingest.store.audit import AuditLog
 from ingest.store.jobs import Jobs
 from ingest.store.pool import Pool
 
@@ -130,6 +132,29 @@ async def test_a_drained_worker_leaves_the_preview_to_another_one(scene: Scene, 
 
     assert (waiting["state"], waiting["holder"]) == ("waiting", None)
     assert done["holder"] == "web2-1f0c22ab-0"
+
+
+async def test_a_preview_requests_single_orders_from_a_list_endpoint(scene: Scene, api: Api) -> None:
+    stored = await store(scene, 5)
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+    before = scene.api.stats()
+
+    async with scene.worker(upstream_bulk_url=scene.api.list_template, upstream_bulk_size=3):
+        done = await state_of(api, added["id"], "done")
+
+    after = scene.api.stats()
+    assert (done["result"]["changed"], done["result"]["failures"]) == (5, [])
+    assert after.requests - before.requests == after.orders - before.orders == len(stored)
+
+
+async def test_a_command_cannot_run_a_preview(scene: Scene, api: Api) -> None:
+    _, added = await api.post("/v1/jobs", json=CHANGED)
+
+    async with Pool.open(scene.dsn) as pool:
+        with pytest.raises(NoSuchJob, match="which a worker runs"):
+            await resume(Jobs(pool), AuditLog(pool), added["id"], "me", "this command")
+
+    assert (await api.get(f"/v1/jobs/{added['id']}"))[1]["state"] == "waiting"
 
 
 async def test_a_preview_keeps_the_quota_of_the_source(scene: Scene, api: Api) -> None:
