@@ -43,7 +43,8 @@ class DocumentReader:
             TransformFailed: if the transform failed for it.
         """
         size = len(body)
-        await self._buffer.acquire(size)
+        if not self._buffer.try_acquire(size):
+            await self._buffer.acquire(size)
         try:
             orders = await self._decode.decode(body, request)
             return Store(orders, at, size, self._kept(body, request, orders))
