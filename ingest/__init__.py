@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ingest.domain.errors import QueueUnavailable
     from ingest.domain.orders.order import InvalidOrderId, Order, OrderLine
     from ingest.operations.backends import Backends
-    from ingest.operations.dead_letters import replay
+    from ingest.operations.failed_orders.dead_letters import replay
     from ingest.operations.reconcile import reconcile
     from ingest.queue.produce.producer import Producer
     from ingest.queue.produce.producer_errors import (
@@ -93,7 +93,7 @@ _NAMES = {
     "ingest.domain.errors": "QueueUnavailable",
     "ingest.domain.orders.order": "InvalidOrderId Order OrderLine",
     "ingest.operations.backends": "Backends",
-    "ingest.operations.dead_letters": "replay",
+    "ingest.operations.failed_orders.dead_letters": "replay",
     "ingest.operations.reconcile": "reconcile",
     "ingest.queue.produce.producer": "Producer",
     "ingest.queue.produce.producer_errors": (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ingest.operations.orders import Orders
+from ingest.operations.stored_orders.orders import Orders
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.retries import PartitionedRetries

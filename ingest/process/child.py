@@ -45,14 +45,14 @@ class Child:
 
 
 class Report(Protocol):
-    """Logs the work of the children: `ingest.services.worker_report`."""
+    """Logs the work of the children: `ingest.services.workers.worker_report`."""
 
     def check(self) -> float:
         """Log due reports, and return the seconds until the next check."""
 
 
 class Reload(Protocol):
-    """Reads the settings again: `ingest.services.sources_reload`. Its process is one of the children."""
+    """Reads the settings again: `ingest.services.workers.sources_reload`. Its process is one of the children."""
 
     def check(self) -> float:
         """Check whether they have changed, and return the seconds until the next check."""

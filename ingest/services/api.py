@@ -35,9 +35,9 @@ from ingest.process.lifecycle import (
     stop_on,
 )
 from ingest.process.supervisor import Supervisor
-from ingest.services.api_connections import RouteConnections, open_connections
-from ingest.services.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
-from ingest.services.console import console_of, console_secret, random_secret
+from ingest.services.http.api_connections import RouteConnections, open_connections
+from ingest.services.http.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
+from ingest.services.http.console import console_of, console_secret, random_secret
 from ingest.services.producers import open_producer
 from ingest.services.tracing import require_tracing, tracing_of
 from ingest.settings import Settings

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ingest.operations.remap import Decoder, Identify
+from ingest.operations.rebuilding.remap import Decoder, Identify
 from ingest.sources.documents import identify_of, mapping_of, open_decode
 from ingest.sources.from_settings import transform_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import document_of
 from ingest.domain.orders.plain_order import StorableOrder
-from ingest.operations.refetch_preview import FetchOrders
+from ingest.operations.rebuilding.refetch_preview import FetchOrders
 from ingest.sources.documents import open_decode
 from ingest.sources.from_settings import source_of
 from ingest.sources.opening import fetching_by

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.flow.shutdown import Shutdown
-from ingest.operations.producer_admission import ProducerAdmission
+from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.operations.relay.relay import Relay
 from ingest.operations.relay.rows import RowEnqueuer
 from ingest.operations.relay.source_queues import SourceQueues

@@ -17,7 +17,7 @@ from ingest.operations.doctor import upstream
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
 from ingest.operations.doctor.upstream import Api
 from ingest.queue.operate.inspection.servers import inspect_servers
-from ingest.services.list_check import check_list
+from ingest.services.lists.list_check import check_list
 from ingest.settings import Settings
 from ingest.settings.names import naming_keys_of, with_names_of
 from ingest.settings.source_file import source_settings

@@ -29,12 +29,12 @@ from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
-from ingest.services.process_sources import ProcessSources
-from ingest.services.source_workers import run_until_tuned
-from ingest.services.sources_reload import ReadAgain, SourcesReload
 from ingest.services.tracing import require_tracing, tracing_of
 from ingest.services.worker_parts import open_worker
-from ingest.services.worker_report import WorkerReport
+from ingest.services.workers.process_sources import ProcessSources
+from ingest.services.workers.source_workers import run_until_tuned
+from ingest.services.workers.sources_reload import ReadAgain, SourcesReload
+from ingest.services.workers.worker_report import WorkerReport
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger

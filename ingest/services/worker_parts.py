@@ -32,9 +32,9 @@ from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
-from ingest.services.shared_parts import Limits, SharedParts
-from ingest.services.traced_worker import traced_ports
-from ingest.services.worker_ports import Classes, Ports, Queue, open_ports
+from ingest.services.workers.shared_parts import Limits, SharedParts
+from ingest.services.workers.traced_worker import traced_ports
+from ingest.services.workers.worker_ports import Classes, Ports, Queue, open_ports
 from ingest.sources.source import Source
 from ingest.telemetry.metrics import WorkerMetrics
 

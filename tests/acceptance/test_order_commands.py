@@ -18,7 +18,7 @@ from redis import Redis
 from support import INSERT_ORDER, Cli, connected, eventually_sync
 
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
-from ingest.operations.order_places import QUICKLY_SEARCHED
+from ingest.operations.stored_orders.order_places import QUICKLY_SEARCHED
 from ingest.queue.layout.keys import Keys
 from ingest.store.orders.history import HistoryStore
 from ingest.store.pool import Pool

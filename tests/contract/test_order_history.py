@@ -6,7 +6,7 @@ from uuid import uuid4
 from support import connected
 
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
-from ingest.operations.history import as_object
+from ingest.operations.stored_orders.history import as_object
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.history import HistoryStore
 from ingest.store.pool import Pool

@@ -6,7 +6,7 @@ import pytest
 from support import connected
 
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
-from ingest.operations.order_list import OrderPage, id_pages, list_page
+from ingest.operations.stored_orders.order_list import OrderPage, id_pages, list_page
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.search_indexes import INDEXES, create_search_indexes
 from ingest.store.pool import Pool

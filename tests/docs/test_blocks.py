@@ -17,7 +17,7 @@ import ingest
 from docs.blocks import PAGES, ROOT, Block, Run, RunBy, all_blocks
 from docs.commands import commands_in, problem_of
 from docs.scenarios import SCENARIOS
-from ingest.services.api_routes import all_described
+from ingest.services.http.api_routes import all_described
 from ingest.settings import PREFIX, Settings
 
 BLOCKS = all_blocks()

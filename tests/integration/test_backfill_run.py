@@ -28,7 +28,7 @@ from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane, open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
-from ingest.services.backfill_runs import BackfillRuns
+from ingest.services.lists.backfill_runs import BackfillRuns
 from ingest.store.backfills import Backfills, LeaseLost
 from ingest.store.pool import Pool
 

@@ -12,7 +12,7 @@ from support import eventually
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.errors import QueueUnavailable
-from ingest.operations.entry_counts import EntryCount, EntryCounts
+from ingest.operations.failed_orders.entry_counts import EntryCount, EntryCounts
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader

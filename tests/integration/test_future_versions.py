@@ -8,7 +8,7 @@ from integration.scene import Scene, document
 from support import Cli
 
 from ingest.operations.backends import Backends
-from ingest.operations.refetch import refetch
+from ingest.operations.rebuilding.refetch import refetch
 
 FAR = "2999-01-01T00:00:00Z"
 

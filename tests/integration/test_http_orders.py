@@ -12,7 +12,7 @@ from integration.scene import ids as order_ids
 from support import connected, eventually
 
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.operations.orders import SEARCHED_ENTRIES
+from ingest.operations.stored_orders.orders import SEARCHED_ENTRIES
 
 NO_REDIS = "redis://127.0.0.1:1/0"
 

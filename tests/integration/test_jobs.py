@@ -16,8 +16,8 @@ from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
-from ingest.operations.group_surveys import GroupSurveys
-from ingest.operations.groups import group_dead_letters, group_retries
+from ingest.operations.failed_orders.group_surveys import GroupSurveys
+from ingest.operations.failed_orders.groups import group_dead_letters, group_retries
 from ingest.operations.jobs.requests import retry_request
 from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys

@@ -9,9 +9,9 @@ from dead_letter_entries import dead_fields
 from redis import Redis
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
-from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
-from ingest.operations.health import Unhealthy, check_worker
+from ingest.operations.failed_orders import dead_letters
+from ingest.operations.state.health import Unhealthy, check_worker
 from ingest.queue.layout.keys import Keys
 
 EVERYTHING = Selection(everything=True)

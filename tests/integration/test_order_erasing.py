@@ -18,9 +18,9 @@ from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.order_state import IngestionState
 from ingest.operations.backends import Backends
-from ingest.operations.order_connections import OrderConnections
-from ingest.operations.order_places import locate
-from ingest.operations.orders import Erased, Orders, erase
+from ingest.operations.stored_orders.order_connections import OrderConnections
+from ingest.operations.stored_orders.order_places import locate
+from ingest.operations.stored_orders.orders import Erased, Orders, erase
 from ingest.store.orders.order_store import OrderStore
 
 MARK = "Kjetil Andersen, Storgata 1"

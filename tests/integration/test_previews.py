@@ -17,7 +17,7 @@ from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations.backends import Backends
 from ingest.operations.jobs import NoSuchJob, resume
 from ingest.operations.jobs.orders import preview_request
-from ingest.operations.orders import erase
+from ingest.operations.stored_orders.orders import erase
 from ingest.queue.operate.controls import ControlRecord
 from ingest.store.audit import AuditLog
 from ingest.store.jobs import Jobs

@@ -10,9 +10,9 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.orders.order_history import HistoryEntry, HistoryEvent
 from ingest.lab.upstream import Behaviour
 from ingest.operations.backends import Backends
-from ingest.operations.dead_letters import replay
-from ingest.operations.history import histories
-from ingest.operations.orders import erase
+from ingest.operations.failed_orders.dead_letters import replay
+from ingest.operations.stored_orders.history import histories
+from ingest.operations.stored_orders.orders import erase
 
 
 @pytest.fixture

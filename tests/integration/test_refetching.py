@@ -18,7 +18,7 @@ from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.orders import order_request
 from ingest.operations.jobs.run import JobParts, JobRun
-from ingest.operations.refetch_preview import preview_refetch
+from ingest.operations.rebuilding.refetch_preview import preview_refetch
 from ingest.queue.redis.connection import control_client
 from ingest.services.refetch_sample import fetching_orders
 from ingest.store.audit import AuditLog

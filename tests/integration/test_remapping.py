@@ -19,9 +19,9 @@ from ingest.domain.source_name import UNNAMED
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.mapping.transforms.transform import InLoop, Transform
 from ingest.operations.backends import Backends
-from ingest.operations.remap import remap
-from ingest.operations.remap_report import RemapReport
-from ingest.operations.remapping import remap_orders
+from ingest.operations.rebuilding.remap import remap
+from ingest.operations.rebuilding.remap_report import RemapReport
+from ingest.operations.rebuilding.remapping import remap_orders
 from ingest.store.orders.documents import Documents, DocumentSelection
 from ingest.store.orders.order_store import OrderStore
 

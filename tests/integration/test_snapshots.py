@@ -4,9 +4,9 @@ from integration.scene import Scene
 from support import connected, eventually
 
 from ingest.operations.backends import Backends
-from ingest.operations.snapshot import Snapshot
-from ingest.operations.snapshots import Snapshots
-from ingest.operations.source_states import Activity, ListedSource
+from ingest.operations.state.snapshot import Snapshot
+from ingest.operations.state.snapshots import Snapshots
+from ingest.operations.state.source_states import Activity, ListedSource
 from ingest.queue.operate.server_memory import ServerMemory
 from ingest.store.pool import Pool
 

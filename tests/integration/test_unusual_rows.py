@@ -9,8 +9,8 @@ from support import connected
 
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.backends import Backends
-from ingest.operations.order_json import as_object
-from ingest.operations.order_places import locate
+from ingest.operations.stored_orders.order_json import as_object
+from ingest.operations.stored_orders.order_places import locate
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.rows import Rows
 from ingest.store.pool import Pool

@@ -20,7 +20,7 @@ from ingest.domain.source_name import UNNAMED
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
 from ingest.operations.doctor.finding import Area, Finding, Level
-from ingest.operations.status import read_status
+from ingest.operations.state.status import read_status
 from ingest.probes.metrics_page import reading_queues
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection.sentinels import inspect_sentinels

@@ -10,8 +10,8 @@ import pytest
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.routing import Route
 from ingest.domain.api_key import Scope
-from ingest.services.api_connections import RouteConnections
-from ingest.services.api_routes import RouteCounters, ServedSources, all_described, routes_of
+from ingest.services.http.api_connections import RouteConnections
+from ingest.services.http.api_routes import RouteCounters, ServedSources, all_described, routes_of
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
 

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.domain.controls import Controls, Pause
 from ingest.domain.errors import QueueUnavailable
-from ingest.operations.producer_admission import ProducerAdmission
+from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.operations.relay.rows import RowEnqueuer
 from ingest.queue.produce.producer_errors import BacklogFull, SourcePaused
 from ingest.queue.produce.submission import Orders

@@ -10,7 +10,7 @@ from fakes.virtual_time import now, some_turns, virtual_time
 
 from ingest.domain.errors import ConfigError
 from ingest.flow.shutdown import Shutdown
-from ingest.services.source_workers import SourceWorkers
+from ingest.services.workers.source_workers import SourceWorkers
 
 Sources = Mapping[str, Any]
 

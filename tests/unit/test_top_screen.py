@@ -10,9 +10,9 @@ from ingest.cli.terminal.short_numbers import number, rate
 from ingest.cli.terminal.top_screen import SORTS, lines_of
 from ingest.domain.controls import Controls, Drain, Pause, Tuning
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.operations.flow_rates import Rates
-from ingest.operations.snapshot import Servers, Snapshot, SourceSnapshot, snapshot_of
-from ingest.operations.source_states import Activity
+from ingest.operations.state.flow_rates import Rates
+from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, snapshot_of
+from ingest.operations.state.source_states import Activity
 from ingest.queue.operate.monitor import CircuitState, ConsumerState
 
 AT = datetime(2026, 11, 28, 9, 15, 22, 123_000, tzinfo=UTC)

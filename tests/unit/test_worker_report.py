@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from ingest.services.worker_report import WorkerReport
+from ingest.services.workers.worker_report import WorkerReport
 from ingest.telemetry.metrics import ProcessMetrics, WorkerMetrics, worker_shared_metrics
 
 COUNTS = ("stored", "retried", "dead")

@@ -7,7 +7,7 @@ from fakes.virtual_time import now, virtual_time
 
 from ingest.domain.fetch.listed import ListedPage
 from ingest.flow.followed_controls import SourceControls
-from ingest.services.poller import YieldingList
+from ingest.services.lists.poller import YieldingList
 
 SINCE = datetime(2026, 10, 1, tzinfo=UTC)
 

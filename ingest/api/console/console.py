@@ -21,8 +21,8 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.source_connections import SourceConnections
-from ingest.operations.control_access import ControlAccess
-from ingest.operations.snapshots import Snapshots
+from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
 
 _UNDOCUMENTED = Documentation(summary="The console.", response="A page.", schema={})

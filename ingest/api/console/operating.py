@@ -19,9 +19,9 @@ from ingest.api.console.pages.queues.entry_changes import EntryChangePages
 from ingest.api.console.pages.queues.retries import RetryPages
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
-from ingest.operations.control_access import ControlAccess
-from ingest.operations.entry_counts import EntryCounts
-from ingest.operations.group_surveys import GroupSurveys
+from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.failed_orders.entry_counts import EntryCounts
+from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.jobs.orders import OpenDecoder
 from ingest.settings import Settings
 

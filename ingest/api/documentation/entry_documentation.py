@@ -13,7 +13,7 @@ from ingest.api.documentation.operations_documentation import (
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.domain.deliveries.delivery import RetryReason
-from ingest.operations.dead_letter_export import FORMATS
+from ingest.operations.failed_orders.dead_letter_export import FORMATS
 
 _FLAG: Schema = {"type": "boolean"}
 _OPTIONAL: Schema = {"type": ["string", "null"]}

@@ -5,7 +5,7 @@ from ingest.api.documentation.operations_documentation import COUNT, LISTED, MAL
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.job_body import JobBody
 from ingest.domain.jobs import JobKind, JobState
-from ingest.operations.dead_letter_export import FORMATS
+from ingest.operations.failed_orders.dead_letter_export import FORMATS
 
 _OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
 _OPTIONAL_TIME: Schema = {"type": ["string", "null"], "format": "date-time"}

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from ingest.domain.controls import LogLevel
-from ingest.operations.pauses import PauseRequest
+from ingest.operations.control.pauses import PauseRequest
 
 _Seconds = Annotated[float, msgspec.Meta(ge=1, le=31_536_000, description="After which the source is resumed.")]
 _Reason = Annotated[str, msgspec.Meta(max_length=200)]

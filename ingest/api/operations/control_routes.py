@@ -17,8 +17,8 @@ from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.control_bodies import DrainBody, LogLevelBody, PauseBody, ResumeBody, TuneBody
 from ingest.domain.api_key import Scope
 from ingest.domain.controls import InvalidControl, Tuning, checked_limits
-from ingest.operations import controls, pauses
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control import controls, pauses
+from ingest.operations.control.control_access import ControlAccess
 
 _Body = TypeVar("_Body")
 

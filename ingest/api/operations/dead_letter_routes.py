@@ -18,9 +18,9 @@ from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import Operation
-from ingest.operations.dead_letter_export import FORMATS, exported
-from ingest.operations.dead_letter_json import as_object
-from ingest.operations.group_surveys import GroupSurveys
+from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
+from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.queue.operate.dead_letters import Change, is_entry_id
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.store.audit import AuditLog

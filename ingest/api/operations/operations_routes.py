@@ -21,9 +21,9 @@ from ingest.domain.deliveries.dead_letter import InvalidSelection
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.source_name import UNNAMED
-from ingest.operations import retries as operations
 from ingest.operations.audit import Operation
-from ingest.operations.group_surveys import GroupSurveys
+from ingest.operations.failed_orders import retries as operations
+from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.operate.retries import Position

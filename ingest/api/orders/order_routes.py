@@ -17,10 +17,10 @@ from ingest.api.orders.pushing import order_id_of
 from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
-from ingest.operations.history import as_object as event_as_object
-from ingest.operations.order_json import as_object
-from ingest.operations.order_list import position_of
-from ingest.operations.orders import Orders
+from ingest.operations.stored_orders.history import as_object as event_as_object
+from ingest.operations.stored_orders.order_json import as_object
+from ingest.operations.stored_orders.order_list import position_of
+from ingest.operations.stored_orders.orders import Orders
 
 _LIMIT, _MOST = 100, 500
 _TEXTS = ("status", "country", "currency", "customer_id", "prefix")

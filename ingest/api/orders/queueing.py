@@ -11,7 +11,7 @@ from ingest.api.http.failures import as_problems, busy
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.problems import Problem
 from ingest.domain.deliveries.accepted import Accepted
-from ingest.operations.producer_admission import ProducerAdmission
+from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.queue.produce.producer import BacklogFull, Producer
 from ingest.queue.produce.producer_errors import IdempotencyKeyReused, SourcePaused
 from ingest.queue.produce.submission import Orders

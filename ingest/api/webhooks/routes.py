@@ -21,7 +21,7 @@ from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import Unavailable
 from ingest.domain.webhook_result import WebhookResult
-from ingest.operations.producer_admission import ProducerAdmission
+from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.producer_errors import IdempotencyKeyReused, SourcePaused
 from ingest.telemetry.logs import get_logger

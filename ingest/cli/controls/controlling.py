@@ -13,7 +13,7 @@ from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends
-    from ingest.operations.control_access import ControlAccess
+    from ingest.operations.control.control_access import ControlAccess
 
 _T = TypeVar("_T")
 
@@ -43,7 +43,7 @@ def run_with_access(sources: "Mapping[str, Backends]", act: "Callable[[ControlAc
     """Open the controls of the deployment with these sources, and act on them."""
 
     async def run() -> _T:
-        from ingest.operations.control_access import ControlAccess
+        from ingest.operations.control.control_access import ControlAccess
 
         async with ControlAccess.open([*sources.values()]) as access:
             return await act(access)

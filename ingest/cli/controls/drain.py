@@ -14,8 +14,8 @@ from ingest.domain.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.operations.control_access import ControlAccess
-    from ingest.operations.controls import WorkerProcess
+    from ingest.operations.control.control_access import ControlAccess
+    from ingest.operations.control.controls import WorkerProcess
 
 _LONGEST_NAME = 100
 
@@ -47,7 +47,7 @@ def drain(
 
     `ingest drain web1 --undo` lets them begin orders again.
     """
-    from ingest.operations import controls
+    from ingest.operations.control import controls
 
     if target is None and (undo or reason or dry_run):
         raise ConfigError("name a host or a process: `ingest drain` lists them")

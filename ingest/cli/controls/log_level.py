@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ingest.domain.controls import LevelChange
-    from ingest.operations.control_access import ControlAccess
+    from ingest.operations.control.control_access import ControlAccess
 
 
 def log_level(
@@ -41,7 +41,7 @@ def log_level(
 
     `ingest log-level --reset` returns to the configured level on all hosts without a separate level.
     """
-    from ingest.operations import controls
+    from ingest.operations.control import controls
 
     if level is not None and reset:
         raise ConfigError("--reset returns to the configured level: use it without a level")

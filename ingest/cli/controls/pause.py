@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ingest.domain.controls import Pause
-    from ingest.operations.control_access import ControlAccess
-    from ingest.operations.pauses import SourcePause
+    from ingest.operations.control.control_access import ControlAccess
+    from ingest.operations.control.pauses import SourcePause
 
 
 def pause(
@@ -59,8 +59,8 @@ def pause(
 
     `ingest pause --all --dry-run` shows how many orders would wait, and changes nothing.
     """
-    from ingest.operations.pauses import PauseRequest, preview
-    from ingest.operations.pauses import pause as pause_sources
+    from ingest.operations.control.pauses import PauseRequest, preview
+    from ingest.operations.control.pauses import pause as pause_sources
 
     seconds = duration_of(duration)
     sources, names = chosen_to_control(source, everything=everything)

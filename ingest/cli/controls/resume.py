@@ -13,8 +13,8 @@ from ingest.cli.terminal.text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.operations.control_access import ControlAccess
-    from ingest.operations.pauses import SourcePause
+    from ingest.operations.control.control_access import ControlAccess
+    from ingest.operations.control.pauses import SourcePause
 
 
 def resume(
@@ -35,8 +35,8 @@ def resume(
 
     `ingest resume --all` resumes every paused source.
     """
-    from ingest.operations.pauses import preview
-    from ingest.operations.pauses import resume as resume_sources
+    from ingest.operations.control.pauses import preview
+    from ingest.operations.control.pauses import resume as resume_sources
 
     sources, names = chosen_to_control(source, everything=everything)
 

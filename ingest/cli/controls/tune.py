@@ -12,7 +12,7 @@ from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from ingest.domain.controls import Tuning
-    from ingest.operations.control_access import ControlAccess
+    from ingest.operations.control.control_access import ControlAccess
 
 
 def tune(
@@ -41,7 +41,7 @@ def tune(
     `ingest tune --source shop-de --reset` returns to the configured limits.
     """
     from ingest.domain.source_name import chosen_source
-    from ingest.operations import controls
+    from ingest.operations.control import controls
 
     if reset and (concurrency is not None or rate is not None):
         raise ConfigError("--reset returns to the configured limits: use it without --concurrency and --rate")

@@ -59,7 +59,7 @@ def poll(*, source: Sources = None, as_json: AsJson = False) -> None:
 def _poll(settings: "Settings") -> _Polled:
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.poll.turns import TurnLost
-    from ingest.services.polling import poll_now
+    from ingest.services.lists.polling import poll_now
     from ingest.services.tracing import traced
 
     name = settings.source

@@ -18,7 +18,7 @@ from ingest.domain.orders.order_filter import OrderFilter
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.operations.remap_report import RemapReport
+    from ingest.operations.rebuilding.remap_report import RemapReport
     from ingest.settings import Settings
     from ingest.store.orders.documents import DocumentSelection
 
@@ -66,7 +66,7 @@ def remap(
     The command may run while workers do, and may be repeated. An order that a worker stores in that time is newer,
     and stays.
     """
-    from ingest.operations.remap_report import RemapReport
+    from ingest.operations.rebuilding.remap_report import RemapReport
     from ingest.store.orders.documents import DocumentSelection
 
     if after is not None and selection.is_by_time:
@@ -104,8 +104,8 @@ def _resumable(report: "RemapReport", *, has_options: bool, by_time: bool) -> It
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.backends import Backends
-    from ingest.operations.remap import remap as run
-    from ingest.operations.remapping import remap_orders
+    from ingest.operations.rebuilding.remap import remap as run
+    from ingest.operations.rebuilding.remapping import remap_orders
     from ingest.sources.documents import identify_of, mapping_of, open_decode
     from ingest.sources.from_settings import transform_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics

@@ -14,7 +14,7 @@ from ingest.cli.terminal.width import Table, width_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ingest.operations.groups import EntryGroup, GroupedEntries
+    from ingest.operations.failed_orders.groups import EntryGroup, GroupedEntries
 
 _TABLE = Table(("count", "reason", "newest", "oldest", "orders", "error"), names=1, facts=5)
 _LONGEST = 200

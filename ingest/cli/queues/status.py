@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingest.operations.backends import Backends
-    from ingest.operations.status import SystemStatus
+    from ingest.operations.state.status import SystemStatus
 
 
 def status(
@@ -60,7 +60,7 @@ def status(
     `ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose
     heartbeat has expired.
     """
-    from ingest.operations.status import read_status
+    from ingest.operations.state.status import read_status
 
     if not watch:
         require(context, "--watch", "interval")
@@ -75,7 +75,7 @@ async def _watch(sources: "Sequence[Backends]", interval: float, *, as_json: boo
     from rich.live import Live
     from rich.text import Text
 
-    from ingest.operations.status import read_status
+    from ingest.operations.state.status import read_status
 
     if as_json or not sys.stdout.isatty():
         while True:
@@ -101,7 +101,7 @@ def _show(found: "Sequence[SystemStatus]", *, as_json: bool) -> None:
 
 def _report(found: "Sequence[SystemStatus]") -> dict[str, Any]:
     """The state of the unnamed source, or a list of the named ones, so that their number does not change the members."""
-    from ingest.operations.status import totals
+    from ingest.operations.state.status import totals
 
     sources = [asdict(each) for each in found]
     if found[0].source == UNNAMED:

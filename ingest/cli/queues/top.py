@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingest.domain.deliveries.queue_state import QueueState
-    from ingest.operations.flow_rates import Rates
-    from ingest.operations.snapshot import Snapshot
-    from ingest.operations.snapshots import Snapshots
-    from ingest.operations.source_states import ListedSource
+    from ingest.operations.state.flow_rates import Rates
+    from ingest.operations.state.snapshot import Snapshot
+    from ingest.operations.state.snapshots import Snapshots
+    from ingest.operations.state.source_states import ListedSource
 
 # Workers report their counts every two seconds, and rates are known after two reports.
 _MEASURED_FOR = 4.5
@@ -64,7 +64,7 @@ def top(
 def _listed(names: "Sequence[str] | None") -> "list[ListedSource]":
     from ingest.domain.source_name import chosen_sources
     from ingest.operations.backends import Backends
-    from ingest.operations.source_states import ListedSource
+    from ingest.operations.state.source_states import ListedSource
     from ingest.settings.source_file import source_settings_without_secrets
     from ingest.sources.from_settings import quota_name_of
 
@@ -76,7 +76,7 @@ def _listed(names: "Sequence[str] | None") -> "list[ListedSource]":
 
 
 async def _run(listed: "Sequence[ListedSource]", *, once: bool, as_json: bool) -> int:
-    from ingest.operations.snapshots import Snapshots
+    from ingest.operations.state.snapshots import Snapshots
     from ingest.queue.redis.connection import control_client
 
     async with control_client(listed[0].backends.redis_url) as redis:
@@ -136,7 +136,7 @@ async def _show(snapshots: "Snapshots") -> None:
 
 def as_object(snapshot: "Snapshot") -> dict[str, Any]:
     """Convert a snapshot for JSON. An unknown value is null."""
-    from ingest.operations import pauses
+    from ingest.operations.control import pauses
 
     return {
         "at": snapshot.at.isoformat(timespec="milliseconds"),

@@ -23,7 +23,7 @@ def health(
     The image has `HEALTHCHECK CMD ["ingest", "health"]`.
     """
     from ingest.domain.errors import ConfigError
-    from ingest.operations.health import check_worker
+    from ingest.operations.state.health import check_worker
 
     settings = start()
     if not settings.metrics_port:

@@ -9,7 +9,7 @@ import typer
 from ingest.cli.options import Sources
 
 if TYPE_CHECKING:
-    from ingest.services.sources_reload import ReadAgain
+    from ingest.services.workers.sources_reload import ReadAgain
     from ingest.settings import Settings
     from ingest.settings.packed import LoadedSettings
 

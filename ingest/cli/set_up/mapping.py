@@ -73,7 +73,7 @@ def check(
 
     `ingest mapping check --id 17 --url 'https://shop.example/orders/{order_id}' --json` prints the row as JSON.
     """
-    from ingest.operations.mapped_row import row_of
+    from ingest.operations.stored_orders.mapped_row import row_of
 
     if sample is None and order_id is None:
         raise typer.BadParameter("give a document (--sample) or the ID of an order to fetch (--id)")

@@ -10,7 +10,7 @@ from ingest.cli.terminal.width import Table
 
 if TYPE_CHECKING:
     from ingest.domain.deliveries.queue_state import QueueState
-    from ingest.operations.status import SystemStatus
+    from ingest.operations.state.status import SystemStatus
     from ingest.queue.operate.monitor import ConsumerState
 
 # The table shows this many consumers, those with a problem first.
@@ -43,7 +43,7 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
 
 
 def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
-    from ingest.operations.status import totals
+    from ingest.operations.state.status import totals
 
     # "processes" would make the lines wider than 80 characters.
     rows = [

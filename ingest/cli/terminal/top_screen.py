@@ -11,7 +11,7 @@ from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_duration
 
 if TYPE_CHECKING:
-    from ingest.operations.snapshot import Snapshot, SourceSnapshot
+    from ingest.operations.state.snapshot import Snapshot, SourceSnapshot
 
 # The numbers of a source, each with its width, including a blank.
 _COLUMNS = (("waiting", 8), ("retries", 8), ("dead", 6), ("oldest", 7), ("in/s", 6), ("out/s", 6), ("p95", 7))

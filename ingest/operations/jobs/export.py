@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from ingest.domain.jobs import Job, JobProgress
 from ingest.domain.selection_json import dead_letter_selection
 from ingest.operations.backends import Backends
-from ingest.operations.dead_letter_export import head_of, lines_of
+from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
 from ingest.operations.jobs.entries import NEWEST, NONE_YET
 from ingest.queue.operate.dead_letters import PAGE
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters

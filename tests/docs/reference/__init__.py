@@ -6,7 +6,7 @@ from pathlib import Path
 from docs.reference.commands import command_pages
 from docs.reference.http_api import http_api_page
 from docs.reference.settings import settings_page
-from ingest.services.api_routes import all_described
+from ingest.services.http.api_routes import all_described
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

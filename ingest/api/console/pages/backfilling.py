@@ -15,7 +15,7 @@ from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
 from ingest.domain.backfill import BackfillRequest, InvalidPeriod, period_of
 from ingest.operations import backfill as operations
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control.control_access import ControlAccess
 from ingest.settings import Settings
 from ingest.store.backfills import Backfills
 from ingest.store.polls import read_polls

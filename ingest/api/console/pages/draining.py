@@ -10,8 +10,8 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
 from ingest.domain.controls import ALL_HOSTS, LOG_LEVELS, InvalidControl
-from ingest.operations import controls
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control import controls
+from ingest.operations.control.control_access import ControlAccess
 
 
 class DrainingPages:

@@ -19,7 +19,7 @@ from ingest.domain.errors import UserError
 from ingest.domain.jobs import Job, JobKind
 from ingest.operations import backfill as backfill_operations
 from ingest.operations import jobs as job_operations
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control.control_access import ControlAccess
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
 from ingest.store.job_output import JobOutput

@@ -8,8 +8,8 @@ from aiohttp import web
 from ingest.api.console.charts import chart_of
 from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.live import LiveData
-from ingest.operations.snapshot import in_queue
-from ingest.operations.snapshots import Snapshots
+from ingest.operations.state.snapshot import in_queue
+from ingest.operations.state.snapshots import Snapshots
 
 
 class OverviewPages:

@@ -13,8 +13,8 @@ from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
 from ingest.domain.controls import InvalidControl
 from ingest.domain.durations import parse_duration
-from ingest.operations import controls, pauses
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control import controls, pauses
+from ingest.operations.control.control_access import ControlAccess
 from ingest.settings import Settings
 
 

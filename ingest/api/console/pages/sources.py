@@ -10,8 +10,8 @@ from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.live import LiveData
 from ingest.domain.masking import mask_url
-from ingest.operations.snapshot import in_queue
-from ingest.operations.snapshots import Snapshots
+from ingest.operations.state.snapshot import in_queue
+from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
 
 

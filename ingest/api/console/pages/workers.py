@@ -11,8 +11,8 @@ from ingest.api.console.inputs import inputs_of
 from ingest.api.console.live import LiveData
 from ingest.api.console.templating import url
 from ingest.domain.controls import LOG_LEVELS, Drain, names_of
-from ingest.operations.snapshot import Snapshot
-from ingest.operations.snapshots import Snapshots
+from ingest.operations.state.snapshot import Snapshot
+from ingest.operations.state.snapshots import Snapshots
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.partitioned.monitor import merged
 

@@ -13,7 +13,7 @@ from ingest.cli.orders.id_sources.sources import IdSource
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.domain.errors import UserError
 from ingest.domain.source_name import deployment_of
-from ingest.operations.producer_admission import ProducerAdmission
+from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.process.interrupt import interrupting_reads
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.produce.producer import BATCH, Producer

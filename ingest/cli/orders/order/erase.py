@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ingest.operations.backends import Backends
-    from ingest.operations.orders import Erased
+    from ingest.operations.stored_orders.orders import Erased
 
 
 def erase(
@@ -43,7 +43,7 @@ def erase(
     which `ingest migrate --api-role` has granted the rights.
     """
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.orders import erase as run
+    from ingest.operations.stored_orders.orders import erase as run
 
     order_ids = parse_ids(ids)
     backends = backends_of_source(source)
@@ -88,8 +88,8 @@ def erase(
 async def _found(backends: "Backends", order_ids: "Sequence[str]", on_progress: "Callable[..., None]") -> "Erased":
     """Count the rows and entries that an erasure would remove."""
     from ingest.domain.orders.order_state import DeadEntry, RetryEntry
-    from ingest.operations.order_places import locate
-    from ingest.operations.orders import Erased
+    from ingest.operations.stored_orders.order_places import locate
+    from ingest.operations.stored_orders.orders import Erased
 
     states = await locate([backends], order_ids, on_progress=on_progress)
     entries = [entry for state in states for entry in state.entries]

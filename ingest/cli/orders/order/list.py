@@ -64,7 +64,7 @@ async def _print(
     """Print the orders, and return how many there are, and whether more match."""
     import msgspec
 
-    from ingest.operations.order_list import list_orders
+    from ingest.operations.stored_orders.order_list import list_orders
 
     rows: list[tuple[str, ...]] = []
     shown, is_named = 0, any(each.source != UNNAMED for each in sources)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ingest.domain.jobs import JobRequest
     from ingest.operations.backends import Backends
-    from ingest.operations.refetch_preview import RefetchPreview
+    from ingest.operations.rebuilding.refetch_preview import RefetchPreview
     from ingest.settings import Settings
 
 
@@ -74,7 +74,7 @@ def refetch(
 
 
 def _refetch_named(backends: "Backends", order_ids: "Sequence[str]", *, as_json: bool) -> None:
-    from ingest.operations.refetch import refetch as run
+    from ingest.operations.rebuilding.refetch import refetch as run
 
     stored = run_interruptible(run(backends, order_ids, actor()))
     if as_json:
@@ -90,7 +90,7 @@ def _refetch_selected(
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.domain.jobs import JobKind, JobState
     from ingest.operations.jobs.orders import order_request
-    from ingest.operations.order_list import count_orders
+    from ingest.operations.stored_orders.order_list import count_orders
 
     total = run_interruptible(count_orders(backends, selection))
     if total == 0:
@@ -135,7 +135,7 @@ def _preview(settings: "Settings", selection: OrderFilter, sample: int, *, as_js
 async def _fetch_sample(settings: "Settings", selection: OrderFilter, sample: int) -> "RefetchPreview":
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.backends import Backends
-    from ingest.operations.refetch_preview import preview_refetch
+    from ingest.operations.rebuilding.refetch_preview import preview_refetch
     from ingest.services.refetch_sample import fetching_orders
 
     async with fetching_orders(settings, os.environ) as fetch:

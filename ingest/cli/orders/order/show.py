@@ -64,7 +64,7 @@ def show(
     `ingest order show 536365 --thorough` searches the whole queue.
     """
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.order_places import QUICKLY_SEARCHED, locate
+    from ingest.operations.stored_orders.order_places import QUICKLY_SEARCHED, locate
 
     order_ids = parse_ids(ids)
     sources = [*backends_of_sources(source).values()]
@@ -97,7 +97,7 @@ def show(
 async def _histories(
     sources: "Sequence[Backends]", order_ids: Sequence[str], limit: int
 ) -> "dict[tuple[str, str], OrderHistory]":
-    from ingest.operations.history import histories
+    from ingest.operations.stored_orders.history import histories
 
     try:
         return await histories(sources, order_ids, limit)
@@ -110,8 +110,8 @@ async def _histories(
 def _as_json(state: "OrderState", history: "OrderHistory | None") -> str:
     import msgspec
 
-    from ingest.operations.history import as_object as event_as_object
-    from ingest.operations.order_json import as_object
+    from ingest.operations.stored_orders.history import as_object as event_as_object
+    from ingest.operations.stored_orders.order_json import as_object
 
     events = [event_as_object(entry) for entry in reversed(history.entries)] if history is not None else []
     return printable_json(msgspec.json.encode(as_object(state) | {"history": events}).decode()) + "\n"

@@ -127,7 +127,7 @@ def replay(options: Changing) -> None:
 
     `ingest dead replay --all --yes --json` replays all without a confirmation, and prints JSON.
     """
-    from ingest.operations import dead_letters
+    from ingest.operations.failed_orders import dead_letters
 
     raise typer.Exit(_change("replay", "replayed", dead_letters.replay, options, "dead_letters.replay"))
 
@@ -151,7 +151,7 @@ def drop(options: Changing) -> None:
 
     `ingest dead export --output dead.jsonl && ingest dead drop --all --yes` keeps a copy.
     """
-    from ingest.operations import dead_letters
+    from ingest.operations.failed_orders import dead_letters
 
     raise typer.Exit(_change("drop", "dropped", dead_letters.drop, options, "dead_letters.drop"))
 
@@ -175,11 +175,11 @@ def selection_or_all(
 
 
 def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, kind: str) -> int:
-    """Make the change `apply` of `ingest.operations.dead_letters`, without IDs as a job of a kind. Return the exit code."""
+    """Make the change `apply` of `ingest.operations.failed_orders.dead_letters`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
     from ingest.cli.queues.bulk import change_directly
     from ingest.domain.jobs import JobKind
-    from ingest.operations.dead_letters import survey
+    from ingest.operations.failed_orders.dead_letters import survey
     from ingest.operations.jobs.requests import dead_letter_request
     from ingest.queue.operate.dead_letters import PAGE
     from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters

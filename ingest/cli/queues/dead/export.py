@@ -75,7 +75,7 @@ def export(  # noqa: PLR0913  the options of a command
     not printable.
     """
     from ingest.cli.queues.dead.search import search
-    from ingest.operations import dead_letter_export, dead_letters
+    from ingest.operations.failed_orders import dead_letter_export, dead_letters
 
     if as_json and file_format is Format.CSV:
         raise ConfigError("--json and --format csv contradict each other")
@@ -115,7 +115,7 @@ def _written(stream: IO[str], head: str, file_format: str) -> "tuple[int, tuple[
     Raises:
         UserError: the file is not an export in this format.
     """
-    from ingest.operations import dead_letter_export
+    from ingest.operations.failed_orders import dead_letter_export
 
     stream.seek(0)
     lines, last = 0, ""

@@ -34,7 +34,7 @@ def groups(
     """
     from ingest.cli.queues.grouping import print_groups
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.groups import group_dead_letters
+    from ingest.operations.failed_orders.groups import group_dead_letters
 
     selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     sources = backends_of_sources(source)

@@ -61,7 +61,7 @@ def list_(  # noqa: PLR0913  the options of a command
     `ingest dead export` writes all of them, without a limit.
     """
     from ingest.cli.queues.dead.search import print_json, search
-    from ingest.operations import dead_letters
+    from ingest.operations.failed_orders import dead_letters
 
     selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     sources = backends_of_sources(source)

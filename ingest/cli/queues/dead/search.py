@@ -10,10 +10,10 @@ from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
-from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
-from ingest.operations.dead_letter_json import as_object
-from ingest.operations.dead_letters import WrittenDeadLetters
+from ingest.operations.failed_orders import dead_letters
+from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.operations.failed_orders.dead_letters import WrittenDeadLetters
 
 
 def search(

@@ -51,7 +51,7 @@ def show(
     a JSON object.
     """
     from ingest.cli.queues.dead.search import print_json, search
-    from ingest.operations import dead_letters
+    from ingest.operations.failed_orders import dead_letters
 
     sources, selection = [*backends_of_sources(source).values()], Selection(ids=frozenset(ids))
     if as_json:
@@ -75,7 +75,7 @@ def _table(entry: DeadLetterEntry, source: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from ingest.operations.dead_letter_json import texts
+    from ingest.operations.failed_orders.dead_letter_json import texts
 
     details = Table(box=None, show_header=False, pad_edge=False)
     details.add_column(style="dim", no_wrap=True)

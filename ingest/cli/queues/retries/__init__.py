@@ -98,7 +98,7 @@ def run_now(options: Changing) -> None:
 
     `ingest retries run-now --all --yes` runs all of them, for example when the external API works again.
     """
-    from ingest.operations import retries
+    from ingest.operations.failed_orders import retries
 
     words = {"verb": "run", "done": "running", "key": "running", "end": " now"}
     raise typer.Exit(_change(words, retries.run_now, options, "retries.run_now"))
@@ -119,7 +119,7 @@ def dead_letter(options: Changing) -> None:
 
     `ingest dead replay 536365` puts it back into the queue.
     """
-    from ingest.operations import retries
+    from ingest.operations.failed_orders import retries
 
     words = {"verb": "dead-letter", "done": "dead-lettered", "key": "dead_lettered"}
     apply = partial(retries.dead_letter, actor=actor())
@@ -140,12 +140,12 @@ def selection_or_all(
 
 
 def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing, kind: str) -> int:
-    """Make the change `apply` of `ingest.operations.retries`, without IDs as a job of a kind. Return the exit code."""
+    """Make the change `apply` of `ingest.operations.failed_orders.retries`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
     from ingest.cli.queues.bulk import change_directly
     from ingest.domain.jobs import JobKind
+    from ingest.operations.failed_orders.retries import survey
     from ingest.operations.jobs.requests import retry_request
-    from ingest.operations.retries import survey
     from ingest.queue.operate.partitioned.queue_parts import layout_reader
     from ingest.queue.operate.partitioned.retries import PartitionedRetries
     from ingest.queue.operate.retries import PAGE

@@ -32,7 +32,7 @@ def groups(
     """
     from ingest.cli.queues.grouping import print_groups
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.groups import group_retries
+    from ingest.operations.failed_orders.groups import group_retries
 
     selection = selection_or_all(ids, reason, parse_period(since, until), filter_of(text, shape, attribute))
     sources = backends_of_sources(source)

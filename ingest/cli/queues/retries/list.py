@@ -55,7 +55,7 @@ def list_(  # noqa: PLR0913  the options of a command
     JSON object.
     """
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.retries import as_object, find
+    from ingest.operations.failed_orders.retries import as_object, find
 
     sources = backends_of_sources(source)
     selection = selection_or_all(ids, reason, parse_period(since, until), filter_of(text, shape, attribute))

@@ -112,6 +112,6 @@ def _lines(check: "SourceCheck", kind: str | None, width: int, *, is_coloured: b
 
 
 def _row(order: "Order") -> dict[str, Any]:
-    from ingest.operations.mapped_row import row_of
+    from ingest.operations.stored_orders.mapped_row import row_of
 
     return row_of(order)

@@ -15,7 +15,7 @@ from ingest.cli.terminal.width import Table, width_of
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.operations.source_states import SourceState
+    from ingest.operations.state.source_states import SourceState
     from ingest.settings import Settings
 
 _COLUMNS = ("waiting", "pending", "retries", "dead", "lag", "workers", "quota", "state")
@@ -40,7 +40,7 @@ def list_(*, as_json: AsJson = False) -> None:
     API is out of order. With `--json`, each line is a JSON object.
     """
     from ingest.operations.backends import Backends
-    from ingest.operations.source_states import ListedSource, read_states
+    from ingest.operations.state.source_states import ListedSource, read_states
     from ingest.settings.source_file import source_kinds, source_settings_without_secrets
     from ingest.sources.from_settings import quota_name_of
 

@@ -16,9 +16,9 @@ from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderPosition
-from ingest.operations.control_access import ControlAccess
-from ingest.operations.orders import erase
-from ingest.operations.refetch import refetch
+from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.rebuilding.refetch import refetch
+from ingest.operations.stored_orders.orders import erase
 
 MOST_ORDERS = 1_000
 # Their states are shown. Searching for more would make the page slow.

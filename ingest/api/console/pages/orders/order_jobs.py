@@ -19,9 +19,9 @@ from ingest.domain.errors import StoreTooSlow
 from ingest.domain.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations import jobs as operations
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.jobs.orders import OpenDecoder, order_request
-from ingest.operations.remap_preview import preview_remap
+from ingest.operations.rebuilding.remap_preview import preview_remap
 
 # Orders that a preview rebuilds from their documents.
 _SAMPLE = 50

@@ -18,7 +18,7 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import while_connected
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order_filter import OrderPosition
-from ingest.operations.order_list import OrderPage, list_page
+from ingest.operations.stored_orders.order_list import OrderPage, list_page
 
 _PATH = f"{ROOT}/orders"
 _LIMIT = 100

@@ -18,9 +18,9 @@ from ingest.domain.api_key import Scope
 from ingest.domain.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
 from ingest.operations import jobs as operations
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.jobs.orders import MOST_SAMPLE, USUAL_SAMPLE, order_request, preview_request
-from ingest.operations.refetch import refetch
+from ingest.operations.rebuilding.refetch import refetch
 from ingest.store.jobs import find_job
 
 

@@ -18,10 +18,10 @@ from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.operations.dead_letter_export import FORMATS, exported
-from ingest.operations.dead_letter_json import as_object
-from ingest.operations.group_surveys import GroupSurveys
-from ingest.operations.groups import GroupedEntries
+from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
+from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.operations.failed_orders.group_surveys import GroupSurveys
+from ingest.operations.failed_orders.groups import GroupedEntries
 from ingest.queue.operate.dead_letters import is_entry_id
 
 _PATH = f"{ROOT}/dead-letters"

@@ -20,7 +20,7 @@ from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection
 from ingest.domain.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
-from ingest.operations.entry_counts import EntryCounts
+from ingest.operations.failed_orders.entry_counts import EntryCounts
 from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request
 
 # A later end than in the preview, such as `+`, would include dead letters that workers add in the meantime.

@@ -15,8 +15,8 @@ from ingest.api.http.parameters import cursor_of, invalid_cursor
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.orders.order_state import RetryEntry
-from ingest.operations.group_surveys import GroupSurveys
-from ingest.operations.groups import GroupedEntries
+from ingest.operations.failed_orders.group_surveys import GroupSurveys
+from ingest.operations.failed_orders.groups import GroupedEntries
 from ingest.queue.operate.retries import Position
 
 _PATH = f"{ROOT}/retries"

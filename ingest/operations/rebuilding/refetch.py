@@ -10,7 +10,7 @@ from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
-from ingest.operations.order_list import id_pages
+from ingest.operations.stored_orders.order_list import id_pages
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog

@@ -12,8 +12,8 @@ from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable, StoreLocked, Unavailable, UserError
 from ingest.operations.backends import Backends
-from ingest.operations.controls import limits_as_object
-from ingest.operations.pauses import as_object as pause_as_object
+from ingest.operations.control.controls import limits_as_object
+from ingest.operations.control.pauses import as_object as pause_as_object
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor

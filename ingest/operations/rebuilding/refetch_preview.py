@@ -12,8 +12,8 @@ from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.operations.backends import Backends
-from ingest.operations.order_list import count_orders
-from ingest.operations.remap_report import Failure
+from ingest.operations.rebuilding.remap_report import Failure
+from ingest.operations.stored_orders.order_list import count_orders
 from ingest.store.orders.documents import Documents, DocumentSelection
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.pool import Pool

@@ -17,7 +17,7 @@ import msgspec
 from ingest.domain.controls import Pause, checked_duration, checked_reason
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.operations.audit import audited_control
-from ingest.operations.control_access import ControlAccess
+from ingest.operations.control.control_access import ControlAccess
 
 PAUSE, RESUME = "pause", "resume"
 

@@ -9,9 +9,9 @@ from ingest.domain.orders.order_filter import OrderPosition
 from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
-from ingest.operations.refetch import ending_now
-from ingest.operations.remap import Decoder, Identify, RemapStep, remap_steps
-from ingest.operations.remap_report import RemapReport
+from ingest.operations.rebuilding.refetch import ending_now
+from ingest.operations.rebuilding.remap import Decoder, Identify, RemapStep, remap_steps
+from ingest.operations.rebuilding.remap_report import RemapReport
 from ingest.store.audit import AuditLog
 from ingest.store.orders.documents import DocumentSelection
 from ingest.store.orders.history import HistoryStore

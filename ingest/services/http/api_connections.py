@@ -12,12 +12,12 @@ from redis.asyncio import Redis
 
 from ingest.api.source_connections import SourceConnections
 from ingest.operations.backends import Backends
-from ingest.operations.control_access import ControlAccess
-from ingest.operations.entry_counts import EntryCounts
-from ingest.operations.group_surveys import GroupSurveys
-from ingest.operations.order_connections import OrderConnections
-from ingest.operations.orders import Orders
-from ingest.operations.producer_admission import ProducerAdmission
+from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.control.producer_admission import ProducerAdmission
+from ingest.operations.failed_orders.entry_counts import EntryCounts
+from ingest.operations.failed_orders.group_surveys import GroupSurveys
+from ingest.operations.stored_orders.order_connections import OrderConnections
+from ingest.operations.stored_orders.orders import Orders
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
@@ -26,7 +26,7 @@ from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.redis.connection import control_client
-from ingest.services.job_runs import JobRuns
+from ingest.services.http.job_runs import JobRuns
 from ingest.services.order_decoding import open_order_decoder
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog

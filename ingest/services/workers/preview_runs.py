@@ -21,7 +21,7 @@ from ingest.store.statements import Fetches
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from ingest.operations.refetch_preview import RefetchPreview
+    from ingest.operations.rebuilding.refetch_preview import RefetchPreview
     from ingest.settings import Settings
 
 _log = get_logger("jobs")
@@ -132,7 +132,7 @@ class PreviewRuns:
         from ingest.domain.orders.order_filter import order_filter_of  # noqa: PLC0415
         from ingest.operations.backends import Backends  # noqa: PLC0415
         from ingest.operations.jobs.orders import SAMPLE  # noqa: PLC0415
-        from ingest.operations.refetch_preview import preview_refetch  # noqa: PLC0415
+        from ingest.operations.rebuilding.refetch_preview import preview_refetch  # noqa: PLC0415
 
         selection = run.held.request.selection
         return await preview_refetch(

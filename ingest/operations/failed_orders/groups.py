@@ -16,7 +16,7 @@ from ingest.domain.deliveries.error_shape import error_shape
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
-from ingest.operations.dead_letter_json import json_time
+from ingest.operations.failed_orders.dead_letter_json import json_time
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries

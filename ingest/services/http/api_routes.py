@@ -30,7 +30,7 @@ from ingest.api.webhooks.source_webhook import webhook_of
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
-from ingest.services.api_connections import RouteConnections
+from ingest.services.http.api_connections import RouteConnections
 from ingest.settings import Settings, load_settings
 from ingest.settings.source_file import source_settings_without_secrets
 from ingest.sources.documents import decoder_of, mapping_of

@@ -16,10 +16,10 @@ from ingest.domain.orders.order_history import OrderHistory
 from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
-from ingest.operations.history import read_history
-from ingest.operations.order_connections import OrderConnections
-from ingest.operations.order_places import order_state
 from ingest.operations.shared_calls import SharedCalls
+from ingest.operations.stored_orders.history import read_history
+from ingest.operations.stored_orders.order_connections import OrderConnections
+from ingest.operations.stored_orders.order_places import order_state
 from ingest.queue.operate.erasing import Removed
 from ingest.queue.operate.order_search import MOST_ORDERS, Searched
 from ingest.queue.operate.partitioned.orders import PartitionedEraser, PartitionedSearch

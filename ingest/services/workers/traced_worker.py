@@ -4,7 +4,7 @@ import msgspec
 
 from ingest.flow.tracing.delivery_traces import DeliveryTraces
 from ingest.flow.tracing.traced_ports import TracedReading, TracedSettling
-from ingest.services.worker_ports import Ports, Queue
+from ingest.services.workers.worker_ports import Ports, Queue
 from ingest.telemetry.tracing.port import Tracing
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.operations.groups import GroupCounts, GroupedEntries, merged
+from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.operate.retries import Position

@@ -12,9 +12,9 @@ from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart
 from ingest.operations.backends import Backends
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.services.backfill_runs import BackfillRuns
-from ingest.services.poller import Poller, YieldingList
-from ingest.services.polling import turns_of
+from ingest.services.lists.backfill_runs import BackfillRuns
+from ingest.services.lists.poller import Poller, YieldingList
+from ingest.services.lists.polling import turns_of
 from ingest.services.producers import open_producer
 from ingest.sources.opening import open_quota
 from ingest.sources.source import Source

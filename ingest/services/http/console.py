@@ -13,10 +13,10 @@ from ingest.api.http.admitting import Admission
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import ConfigError
 from ingest.operations.backends import Backends
-from ingest.operations.snapshots import Snapshots
-from ingest.operations.source_states import ListedSource
-from ingest.services.api_connections import RouteConnections
-from ingest.services.api_routes import ServedSources
+from ingest.operations.state.snapshots import Snapshots
+from ingest.operations.state.source_states import ListedSource
+from ingest.services.http.api_connections import RouteConnections
+from ingest.services.http.api_routes import ServedSources
 from ingest.settings import Settings
 from ingest.settings.types import split_commas
 from ingest.sources.from_settings import quota_name_of

@@ -11,10 +11,10 @@ from ingest.flow.worker import Worker
 from ingest.operations.leased import while_renewed
 from ingest.process.lifecycle import unless
 from ingest.services.configured_sources import ConfiguredSource
-from ingest.services.shared_parts import SharedParts, shared_parts
-from ingest.services.source_workers import SourceWorkers
-from ingest.services.sources_reload import SourcesReload
 from ingest.services.worker_parts import open_worker
+from ingest.services.workers.shared_parts import SharedParts, shared_parts
+from ingest.services.workers.source_workers import SourceWorkers
+from ingest.services.workers.sources_reload import SourcesReload
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -98,7 +98,7 @@ class ProcessSources:
         async with open_worker(settings, source, metrics, self._name, shared=shared) as worker:
             yield worker
 
-    # -- metrics: `ingest.services.source_workers.SourceMetrics` ----------------------------------------------
+    # -- metrics: `ingest.services.workers.source_workers.SourceMetrics` ----------------------------------------------
 
     def clear(self, source: str) -> None:
         """See `SourceMetrics`."""

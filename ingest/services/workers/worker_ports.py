@@ -40,9 +40,9 @@ from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
-from ingest.services.order_history import open_history
-from ingest.services.preview_runs import PreviewRuns
-from ingest.services.shared_parts import SharedParts, follow_controls
+from ingest.services.workers.order_history import open_history
+from ingest.services.workers.preview_runs import PreviewRuns
+from ingest.services.workers.shared_parts import SharedParts, follow_controls
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
@@ -199,7 +199,7 @@ async def open_ports(
         if shared is None:
             fleet_parts.append(followed)
         if source.order_list is not None:
-            from ingest.services.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
+            from ingest.services.lists.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
 
             pacing = ListPacing(pace, quota, controls)
             opened = open_list_parts(settings, source, connections, metrics, clock.utc, pacing, name, records)

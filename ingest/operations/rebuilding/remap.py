@@ -17,7 +17,7 @@ from ingest.domain.orders.order import InvalidDocument, document_id
 from ingest.domain.orders.order_filter import OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
-from ingest.operations.remap_report import Failure, RemapReport
+from ingest.operations.rebuilding.remap_report import Failure, RemapReport
 from ingest.store.orders.documents import Documents, DocumentSelection, Remapped, StoredDocument
 
 # Largest number of bytes and rows that are sent or decoded together.

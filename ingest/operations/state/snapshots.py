@@ -16,11 +16,11 @@ from redis.asyncio import Redis
 from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
-from ingest.operations.flow_rates import FlowRates, Rates
-from ingest.operations.gone_consumers import GoneConsumers
-from ingest.operations.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
-from ingest.operations.source_states import Activity, ListedSource
-from ingest.operations.store_checks import StoreChecks
+from ingest.operations.state.flow_rates import FlowRates, Rates
+from ingest.operations.state.gone_consumers import GoneConsumers
+from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
+from ingest.operations.state.source_states import Activity, ListedSource
+from ingest.operations.state.store_checks import StoreChecks
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor

@@ -7,8 +7,8 @@ from typing import Self
 
 from ingest.domain.controls import NO_CONTROLS, Controls, Pause, Tuning
 from ingest.domain.deliveries.queue_state import QueueState, total_of
-from ingest.operations.flow_rates import NO_RATES, Rates, sum_of_known
-from ingest.operations.source_states import Activity
+from ingest.operations.state.flow_rates import NO_RATES, Rates, sum_of_known
+from ingest.operations.state.source_states import Activity
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.server_memory import ServerMemory
 from ingest.store.lockers import Locker

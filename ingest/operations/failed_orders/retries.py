@@ -11,7 +11,7 @@ from typing import Any
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
-from ingest.operations.dead_letter_json import json_time
+from ingest.operations.failed_orders.dead_letter_json import json_time
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
 from ingest.queue.redis.connection import control_client

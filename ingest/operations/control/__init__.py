@@ -1,0 +1,1 @@
+"""Pauses sources, drains processes, and changes limits while workers run."""

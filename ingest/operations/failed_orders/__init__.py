@@ -1,0 +1,1 @@
+"""Dead letters and retries: lists, groups, changes and exports."""

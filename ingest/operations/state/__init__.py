@@ -1,0 +1,1 @@
+"""Shows the state of queues, workers, sources and servers. Changes nothing."""

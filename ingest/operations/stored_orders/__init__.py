@@ -1,0 +1,1 @@
+"""Finds, lists and erases orders."""

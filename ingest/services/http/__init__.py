@@ -1,0 +1,1 @@
+"""The parts of a process of the HTTP API."""

@@ -1,0 +1,1 @@
+"""The parts that read the list of orders of a source."""
