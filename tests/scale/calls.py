@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from consumers import Consumer
+from dead_letter_entries import open_dead_letters
 from redis.asyncio import Redis
 from scale.meter import Costs, Meter
 from scale.state import GROUP, Size, add, fall_silent, fill, hold
@@ -11,7 +12,6 @@ from scale.state import GROUP, Size, add, fall_silent, fill, hold
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.scanner import Page, QueueScanner, _Position
 from ingest.queue.produce.producer import Producer
@@ -242,7 +242,7 @@ class Calls:
 
     async def _dead_letters(self, meter: Meter) -> None:
         everything = Selection(everything=True)
-        async with DeadLetters.connect(self._url, self._queue) as letters:
+        async with open_dead_letters(self._url, self._queue) as letters:
             async with meter.call("dead letters: a page"):
                 examined = 0
                 async with aclosing(letters.newest_first(everything)) as pages:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
-from ingest.store.orders.columns import SENT, arguments, made_from, named
+from ingest.store.orders.columns import SENT, made_from, named
 
 TIMEOUT = 30.0
 """Seconds for one request, as in the service."""
@@ -62,7 +62,7 @@ def row_of(body: bytes, order_id: str) -> list[Any]:
     """The values for an INSERT, from the API's response."""
     now = datetime.now(UTC)
     row = OrderRow.of(decode_order(body, order_id), now, 1, now.timestamp())
-    return [value for (value,) in arguments([row])]
+    return [getattr(row, column.name) for column in SENT]
 
 
 def log_failure(order_id: str, error: BaseException) -> None:
