@@ -1,5 +1,7 @@
 """A preview of a fetch by real processes with the least privileges. The worker is killed in the middle, and keys are limited."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -100,6 +102,7 @@ async def test_another_worker_previews_changed_documents_after_the_first_one_was
         await eventually(is_done, within=60)
         done = await site.state(path)
         hidden = await site.call(OTHER, "GET", path)
+        by_command = await asyncio.to_thread(cli.run, "job", "show", str(done["id"]), env=site.shops.workers(cli).env)
         rows = await scene.sql("SELECT DISTINCT status FROM orders")
 
         assert [each[0] for each in denied] == [403, 403, 403]
@@ -108,6 +111,7 @@ async def test_another_worker_previews_changed_documents_after_the_first_one_was
         assert (done["result"]["count"], done["result"]["fetched"], done["result"]["changed"]) == (6, 4, 4)
         [field] = done["result"]["fields"]
         assert (field["field"], field["orders"]) == ("status", 4)
+        assert json.loads(by_command.stdout)["result"] == done["result"]
         assert field["examples"][0] == {"order_id": ORDERS[0], "before": "placed", "after": "shipped"}
         assert [row["status"] for row in rows] == ["placed"]
 

@@ -138,8 +138,7 @@ class JobRoutes:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
         with as_problems():
-            result = await self.jobs.result(found.id) if found.kind is JobKind.PREVIEW else None
-        return json_response(found.as_dict() | {"result": result})
+            return json_response(await operations.described(self.jobs, found))
 
     async def download(self, request: web.Request, _: Caller) -> web.StreamResponse:
         """The file of an export."""

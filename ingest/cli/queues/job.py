@@ -68,12 +68,21 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
 
 
 def show(job: JobId) -> None:
-    """Show a job as JSON, with its selection.
+    """Show a job as JSON, with its selection, and the result of a preview.
 
     Examples:
     `ingest job show 12 | jq .selection` shows which entries it changes.
     """
-    typer.echo(_as_text(run_interruptible(_find(job))[0]))
+    from ingest.operations.jobs import described
+    from ingest.store.jobs import Jobs
+    from ingest.store.pool import Pool
+
+    async def run() -> dict[str, Any]:
+        found, servers = await _find(job)
+        async with Pool.open(servers.postgres_dsn, size=1) as pool:
+            return await described(Jobs(pool, servers.source), found)
+
+    typer.echo(json.dumps(run_interruptible(run()), default=format_time))
 
 
 def cancel(job: JobId, *, as_json: AsJson = False) -> None:

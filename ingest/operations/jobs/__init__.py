@@ -3,6 +3,8 @@
 Functions raise `StoreUnavailable` when PostgreSQL cannot be used right now. A change may have been made nevertheless.
 """
 
+from typing import Any
+
 from ingest.domain.errors import UserError
 from ingest.domain.jobs import Job, JobKind, JobRequest, JobState
 from ingest.operations.audit import audited
@@ -39,6 +41,11 @@ async def start(jobs: Jobs, audit_log: AuditLog, request: JobRequest, actor: str
         added = await jobs.add(request, actor, holder)
         operation.count = 1
     return added
+
+
+async def described(jobs: Jobs, job: Job) -> dict[str, Any]:
+    """Return a job for JSON, with the result of a preview."""
+    return job.as_dict() | {"result": await jobs.result(job.id) if job.kind is JobKind.PREVIEW else None}
 
 
 async def cancel(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:
