@@ -23,7 +23,7 @@ def require_tracing(settings: "Settings") -> None:
         ConfigError: it is not installed.
     """
     if settings.otlp_endpoint is not None:
-        _import()
+        _import().load(settings.otlp_endpoint)
         _log.info("tracing", endpoint=settings.otlp_endpoint, share=settings.otlp_sampling)
 
 

@@ -44,6 +44,11 @@ class OtelTracing:
         self._resource = resource
         self.takes = sampling.takes
 
+    @staticmethod
+    def load(endpoint: str) -> None:
+        """Import the modules that the SDK imports when an exporter is constructed, so that forked processes share them."""
+        OTLPSpanExporter(endpoint).shutdown()
+
     @classmethod
     @asynccontextmanager
     async def open(cls, endpoint: str, share: float, service: str) -> AsyncIterator[Self]:
