@@ -68,7 +68,7 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
 
 
 def show(job: JobId) -> None:
-    """Show a job as JSON, with its selection, and the result of a preview.
+    """Show a job as JSON, with the result of a preview.
 
     Examples:
     `ingest job show 12 | jq .selection` shows which entries it changes.

@@ -47,7 +47,7 @@ class OtelTracing:
     @staticmethod
     def load(endpoint: str) -> None:
         """Import the modules that the SDK imports when an exporter is constructed, so that forked processes share them."""
-        OTLPSpanExporter(endpoint).shutdown()
+        OTLPSpanExporter(endpoint)
 
     @classmethod
     @asynccontextmanager
