@@ -1,13 +1,9 @@
 """Texts use the terms of docs/reference/glossary.md, and none of the words that those terms replace."""
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 NEWLINE = "\n"
@@ -57,12 +53,9 @@ HABITS = {
 }
 HABIT = re.compile("|".join(rf"(?:\b|(?=,))(?:{words})(?:\b|(?<=\.))" for words in HABITS).replace(" ", r"\s+"))
 
-# The packages that are free of them: all.
-FREE = "ingest/"
-
 # Habits that a pattern can find only in docstrings and comments, what to write instead, and the packages that are not
 # free of them yet.
-PROSE_HABITS: dict[str, tuple[str, set[str]]] = {
+_PROSE: dict[str, tuple[str, set[str]]] = {
     r"(?:(?:^|[.:(] )What|(?:[,:(] |\b(?:of|with|than|by|from|for|and|to|after|before|as|is) )what) "
     r"(?:is|was|are|were|has|have|had|comes|goes|came|waits|they|it)\b": ("the name of the thing", {"queue"}),
     r";\s+[`a-z]": (
@@ -87,6 +80,9 @@ PROSE_HABITS: dict[str, tuple[str, set[str]]] = {
     ),
 }
 
+PROSE_HABITS = {re.compile(pattern.replace(" ", r"\s+"), re.MULTILINE): instead for pattern, instead in _PROSE.items()}
+COMMENT = re.compile(r"(?:^|  ) *# ?(.*)")
+
 # A command of Alertmanager, an argument of Redis', a stored key, and a reserved name of an API key, which is also a user.
 ALLOWED = (
     "silence add job=ingest",
@@ -101,71 +97,70 @@ ALLOWED = (
 )
 
 
-def texts() -> Iterator[Path]:
-    for name in PATHS:
+def texts(*names: str) -> Iterator[tuple[str, str]]:
+    """The names and the contents of the files in some files and folders."""
+    for name in names:
         path = ROOT / name
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
         for file in files:
             # The page for contributors lists the replaced words.
             if file.is_file() and "__pycache__" not in file.parts and file.name != "development.md":
-                yield file
+                yield file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", [*texts()], ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_text_uses_the_terms_of_the_glossary(path: Path) -> None:
+def places(name: str, text: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    for match in pattern.finditer(text):
+        yield f"{name}:{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]!r}"
+
+
+def without_allowed(text: str) -> str:
+    for phrase in ALLOWED:
+        text = text.replace(phrase, "")
+    return text
+
+
+def test_texts_use_the_terms_of_the_glossary() -> None:
     # Without indentation, and without the quotes of continued strings: a term may be wrapped.
-    text = re.sub(r" *\"?\n[ >#]+\"?", NEWLINE, path.read_text(encoding="utf-8"))
-    for phrase in ALLOWED:
-        text = text.replace(phrase, "")
-
     found = [
-        f"{path.relative_to(ROOT)}:{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]}"
-        for match in FORBIDDEN.finditer(text)
+        place
+        for name, text in texts(*PATHS)
+        for place in places(name, without_allowed(re.sub(r" *\"?\n[ >#]+\"?", NEWLINE, text)), FORBIDDEN)
     ]
 
     assert found == []
 
 
-FREE_TEXTS = [path for path in texts() if path.relative_to(ROOT).as_posix().startswith(FREE)]
-
-
-@pytest.mark.parametrize("path", FREE_TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_text_reads_as_if_it_was_written_in_english(path: Path) -> None:
-    text = re.sub(r" *\n[ #]+", NEWLINE, path.read_text(encoding="utf-8"))
-    for phrase in ALLOWED:
-        text = text.replace(phrase, "")
-
-    found = [f"{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]}" for match in HABIT.finditer(text)]
+def test_texts_of_the_package_read_as_if_they_were_written_in_english() -> None:
+    found = [
+        place
+        for name, text in texts("ingest")
+        for place in places(name, without_allowed(re.sub(r" *\n[ #]+", NEWLINE, text)), HABIT)
+    ]
 
     assert found == []
 
 
-@pytest.mark.parametrize("path", FREE_TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_docstrings_and_comments_read_as_if_they_were_written_in_english(path: Path) -> None:
-    text, package = prose(path), path.relative_to(ROOT).parts[1]
-
+def test_docstrings_and_comments_read_as_if_they_were_written_in_english() -> None:
     found = [
-        f"{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]!r}, write {instead}"
+        f"{place}, write {instead}"
+        for name, text in texts("ingest")
+        for written in [prose(name, text)]
         for pattern, (instead, not_yet) in PROSE_HABITS.items()
-        if package not in not_yet
-        for match in re.finditer(pattern.replace(" ", r"\s+"), text, re.MULTILINE)
+        if name.split("/")[1] not in not_yet
+        for place in places(name, written, pattern)
     ]
 
     assert found == []
 
 
-def prose(path: Path) -> str:
+def prose(name: str, text: str) -> str:
     """The docstrings and comments of a file, on the lines where they are."""
-    text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
-    if path.suffix != ".py":
+    if not name.endswith(".py"):
         return NEWLINE.join(line.partition("-- ")[2] for line in lines)
-    found = dict.fromkeys(range(1, len(lines) + 1), "")
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            found[token.start[0]] = token.string.lstrip("# ")
+    found = [match[1] if (match := COMMENT.search(line)) else "" for line in lines]
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            first, last = node.lineno, node.end_lineno or node.lineno
-            found.update({number: lines[number - 1].strip() for number in range(first, last + 1)})
-    return NEWLINE.join(found.values())
+            first, last = node.lineno - 1, node.end_lineno or node.lineno
+            found[first:last] = [line.strip() for line in lines[first:last]]
+    return NEWLINE.join(found)
