@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import asyncpg
 import memory
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from servers import kinds
 from support import Cli, closing_cli, with_database
@@ -27,6 +28,13 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 # Cached bytecode spares each of those commands from compiling this project.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# By default a traceback is drawn with the values of all variables, which takes up to a second.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 _FILES_IN_MEMORY = memory.use_for_temporary_files()
 
 _TEMPLATE = "template_ingest"

@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ MANIFESTS = sorted(path for path in KUBERNETES.rglob("*.yaml") if path.name != "
 LATENCY = "order-ingest.example/upstream-latency-seconds"
 
 
+@cache
+def all_resources() -> list[dict[str, Any]]:
+    return [each for path in MANIFESTS for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+
+
 def resources(*kinds: str) -> list[dict[str, Any]]:
     """All resources of these kinds, patches included."""
-    found = [each for path in MANIFESTS for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
-    return [each for each in found if each["kind"] in kinds]
+    return [each for each in all_resources() if each["kind"] in kinds]
 
 
 def pods() -> dict[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ from shop_documents.woocommerce import woocommerce_orders
 
 from ingest.mapping.load import load_mapping
 
-DOCUMENTS = int(os.environ.get("INGEST_TEST_DOCUMENTS", "100"))
+DOCUMENTS = int(os.environ.get("INGEST_TEST_DOCUMENTS", settings.default.max_examples))
 KINDS: dict[str, st.SearchStrategy[Generated]] = {
     "amazon": amazon_v0_orders(),
     "amazon-2026-01-01": amazon_orders(),
