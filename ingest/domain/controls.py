@@ -123,7 +123,7 @@ NO_CONTROLS = Controls()
 
 
 def names_of(process: str) -> Iterator[str]:
-    """Yield the names under which a worker process can be drained: its own, that of its `ingest worker`, and its host.
+    """Yield the names under which a worker process can be drained: its own, the name of its `ingest worker`, and its host.
 
     A process is named after its host, a random word of its `ingest worker` and its number there: `web1-1f0c22ab-0`.
     """

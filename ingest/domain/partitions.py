@@ -42,7 +42,7 @@ class Layout(msgspec.Struct, frozen=True):
         return partition_queue(self.queue, partition_of(order_id, self.partitions), self.partitions)
 
     def queues_of_order(self, order_id: str) -> tuple[str, ...]:
-        """Return all queues that may contain an order, that of `queue_of_order` first."""
+        """Return all queues that may contain an order, with the result of `queue_of_order` first."""
         numbers = (self.partitions, *self.former)
         return tuple(dict.fromkeys(partition_queue(self.queue, partition_of(order_id, n), n) for n in numbers))
 

@@ -23,7 +23,7 @@ class SourceDemand:
 def total_of(sources: Collection[SourceDemand]) -> SourceDemand:
     """Return the sum of the rates, with the mean latency of all orders.
 
-    The number of orders in flight is then the sum of those of the sources, by Little's law.
+    The number of orders in flight is then the sum over the sources, by Little's law.
     """
     rate = sum(source.rate for source in sources)
     return SourceDemand(rate, sum(source.rate * source.latency for source in sources) / rate)

@@ -52,7 +52,7 @@ _ATTRIBUTE = re.compile(r"'([a-z-]+)'")
 # earlier snapshot, an order could be stored that was erased during the wait.
 _ISOLATION = "read committed"
 _USUAL_ISOLATION = "default_transaction_isolation"
-# The statement that stores orders of more than 2 KB compresses them. With LZ4 it takes a third less CPU time of the server. Not every
+# The statement that stores orders of more than 2 KB compresses them. With LZ4 it takes about 33 % less CPU time of the server. Not every
 # server supports LZ4, and a value set by an operator stays.
 _PREFER_LZ4 = """
 SELECT set_config(name, 'lz4', false)

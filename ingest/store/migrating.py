@@ -10,8 +10,8 @@ import asyncpg
 from ingest.store.connection import connect
 from ingest.store.translation import translated
 
-# An arbitrary constant, "ingmig" in ASCII. Not that of the release before, whose waiting statement would keep
-# `CREATE INDEX CONCURRENTLY` waiting.
+# An arbitrary constant, "ingmig" in ASCII. It differs from the previous release's constant, because that
+# release's waiting statement would keep `CREATE INDEX CONCURRENTLY` waiting.
 _LOCK = 0x696E676D6967
 _LOCK_PAUSE = 0.2
 # Writing workers wait behind a migration that waits for a table, so this is less than their own timeout for a locked table.

@@ -117,7 +117,7 @@ def _translate_state(error: asyncpg.InterfaceError | asyncpg.InternalClientError
 
 
 def translate_reply(error: asyncpg.PostgresError) -> Exception:
-    """Return the error that `translated` raises for a PostgreSQL error, or for one that asyncpg simulates."""
+    """Return the error that `translated` raises for a PostgreSQL error, including errors that asyncpg simulates."""
     sqlstate = sqlstate_of(error)
     if isinstance(error, asyncpg.DataError) and getattr(error, "severity", None) is None:
         # An error of asyncpg itself, which quotes the arguments.

@@ -1,6 +1,6 @@
 """Writes an order ID into the template of a request's body, escaped for the place where it stands.
 
-An ID may contain quotes, backslashes, brackets or `&`. None of them may end the text in which the ID stands, or add to the request.
+An ID may contain quotes, backslashes, brackets or `&`. Escaped, they cannot end the text in which the ID stands, or add to the request.
 """
 
 import re

@@ -50,7 +50,10 @@ class Remaining(msgspec.Struct, frozen=True):
 
 
 def remaining_of(headers: Mapping[str, str], now: float) -> Remaining | None:
-    """Return the rest of the quota at `now` in Unix seconds, or None without such headers. Of several quotas, the one that lasts shortest."""
+    """Return the rest of the quota at `now` in Unix seconds, or None without such headers.
+
+    Of several quotas, the one with the lowest rate counts.
+    """
     found = [
         *_standard(headers),
         *_fields(headers, "RateLimit-", now),

@@ -1,7 +1,9 @@
 """The signature schemes, which read a claim from the headers of a request.
 
-Standard Webhooks: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md; Stripe:
-https://docs.stripe.com/webhooks#verify-manually; Shopify and WooCommerce sign only the body.
+Standard Webhooks: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+Stripe: https://docs.stripe.com/webhooks#verify-manually
+
+Shopify and WooCommerce sign only the body.
 """
 
 import re

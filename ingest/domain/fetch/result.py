@@ -12,8 +12,8 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
     """An order's document, as the external API sent it.
 
     Attributes:
-        requested_at: when the request began. A document cannot be older than that, so of two documents without a version of their
-            own, the one requested later is the newer one. Time spent on failed tries does not count.
+        requested_at: when the request began. A document cannot be older than that, so of two documents without their own
+            version, the one requested later is the newer one. Time spent on failed tries does not count.
     """
 
     body: bytes

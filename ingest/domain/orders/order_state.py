@@ -67,7 +67,7 @@ class RetryEntry:
         next_try_at: when a worker moves it to the express lane.
         attempt: the number of the next attempt.
         reason: the `RetryReason` of the last failure, empty if unknown.
-        fields: those of its other fields that were read.
+        fields: its other fields, as far as they were read.
     """
 
     entry_id: str

@@ -5,7 +5,7 @@ with each further rejection up to 30 s, until a request succeeds.
 
 A quota of less than one request in flight needs a pause between requests as well. That pause begins at about the rate that the API
 accepted, grows by half with each rejection, and shrinks with each success: fast far from the rate of the last rejection, and slowly
-near it, so that rejections stay rare (as in CUBIC; Ha, Rhee, Xu, 2008).
+near it, so that rejections stay rare (as in CUBIC by Ha, Rhee and Xu, 2008).
 
 The state is in memory. A process that restarts rebuilds it from its first rejections.
 """

@@ -2,8 +2,8 @@
 
     list ──▶ comparison with the stored orders ──▶ main lane ──▶ position in PostgreSQL
 
-The position is recorded after the orders of its page are queued. If the process dies in between, the next process reads the page again,
-and an order may be enqueued twice. None is left out.
+The position is recorded after the orders of its page are queued. If the process dies in between, the next process reads the page again.
+An order may then be enqueued twice, but no order is left out.
 
 A dry run does the same, except that it enqueues nothing.
 """

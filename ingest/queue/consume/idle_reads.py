@@ -1,7 +1,7 @@
 """One blocking read for all idle consumers of a process, which would otherwise be one each.
 
 A consumer is idle after its own read has waited without a result. All idle consumers wait until the same instants, about a second
-apart. In between, a consumer that has nothing left to do waits with a read of its own, so that no entry waits for the next instant. A
+apart. In between, a consumer that has nothing left to do waits with a separate read, so that no entry waits for the next instant. A
 consumer whose queue Redis denies access to does not get here, because its own read fails.
 
 If the process dies here, or a reply is lost, the entries are pending under the names of their consumers, as with every read.
@@ -124,7 +124,7 @@ class IdleReads:
                 try:
                     found = by_stream(await self._call(max(1, int(left * 1000))))
                 except ResponseError as error:
-                    # Nothing was delivered. A cluster takes no command for several slots, and stays one while this process runs.
+                    # No entry was delivered. A cluster rejects commands for several slots, and stays a cluster while this process runs.
                     self._are_combined = code_of(error) != SEVERAL_SLOTS
                     return None
                 for each in self._waiting:

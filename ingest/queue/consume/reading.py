@@ -164,8 +164,8 @@ class QueueReading:
     async def claim_abandoned(self, count: int) -> Abandoned:
         """Claim up to `count` entries that were released, or are held by consumers whose heartbeat has ended.
 
-        Those consumers that hold nothing are removed. Nothing is claimed from them while this consumer's own heartbeat has
-        not been kept for a lifetime: after an outage of Redis all other heartbeats have expired as well.
+        These consumers are removed if they hold nothing. Their entries are claimed only after this consumer's own heartbeat has been
+        kept for a lifetime, because all other heartbeats have expired as well after an outage of Redis.
         """
         keys = self._access.keys
         names = [keys.alive, keys.standing, keys.clock]

@@ -163,7 +163,7 @@ def valid_order_id(raw: bytes | None) -> str | None:
 def whole_number(raw: bytes | None, *, digits: int) -> int | None:
     """A whole number, or None if it is something else or has more digits.
 
-    13 digits of ms are within the range of dates (the year 2286), and 6 digits of an attempt within that of an integer.
+    13 digits of ms are within the range of dates (the year 2286), and 6 digits of an attempt within the range of an integer.
     """
     return int(raw) if raw is not None and raw.isdigit() and len(raw) <= digits else None
 

@@ -1,6 +1,6 @@
 -- Runs several calls of one script, which is the function `part`, for sources whose calls are made at the same time. An error ends the
 -- part that causes it. No part begins after a millisecond, so that Redis can respond to others. The caller sends the rest again.
--- KEYS: the keys of each part   ARGV: how many parts, for each part: how many keys and arguments; the arguments of each part
+-- KEYS: the keys of each part   ARGV: how many parts, for each part: how many keys and arguments, then the arguments of each part
 -- returns: for each part that has run: a list with its result, or an error
 
 -- Seconds. A script has either os.clock (Redis 7.4, Valkey 8) or a TIME that goes on while it runs (Redis 7.0). Redis 7.2 has neither: there

@@ -2,7 +2,7 @@
 -- more entries the last run has answered for, the longer is the next one.
 local function holdings(stream, group, consumer, most)
   local known, answered = {}, 0
-  -- The pending record of an entry that this consumer holds; false for any other.
+  -- The pending record of an entry that this consumer holds, or false for any other.
   return function(id)
     if known[id] == nil then
       local run = math.min(math.max(10, math.min(3 * answered, 100)), most)

@@ -33,7 +33,7 @@ local function slot(epoch)
   return 'seconds' .. epoch % 4
 end
 
--- The sums of a second; zeros without calls in it.
+-- The sums of a second, or zeros without calls in it.
 local function second(epoch)
   local sums = parsed(state[slot(epoch)])
   return sums and sums.epoch == epoch and sums or {epoch = epoch, members = 0, held = 0, small = 0, large = 0, short = 0}

@@ -1,7 +1,7 @@
 -- needs: lists, padded, order_of
 -- Whether the entry that a waiting record names still waits: it exists, it is an entry of that order, and no group has received it.
 -- After its delivery a worker may be fetching the order, and a later announcement may be about newer content.
-local read_up_to  -- the greatest position of a group; false if the user may not read it
+local read_up_to  -- the greatest position of a group, or false if the user may not read it
 local set_back = {}  -- groups whose position was set back, so that a consumer holds entries after it
 
 local function read_groups()

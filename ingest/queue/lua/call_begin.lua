@@ -1,7 +1,7 @@
 -- Begins a call, unless it was made before or another attempt is working on it.
 -- KEYS: the call's record: `running TOKEN UNTIL` or `done FINGERPRINT ACCEPTED DUPLICATES`
 -- ARGV: the attempt's token, the same when the script is sent again, its lease (ms)
--- returns: begun; or running and for how long at most (ms); or done, the payload's fingerprint and the two numbers of the response
+-- returns: {begun}, {running, for how long at most (ms)} or {done, the payload's fingerprint, the two numbers of the response}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('GET', KEYS[1])

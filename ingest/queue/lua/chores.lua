@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- needs: groups
 -- Whether there is rare work in the maintenance of a group: settled entries to be deleted, consumers without a heartbeat to be removed.
--- KEYS: alive; of each lane: stream, settled   ARGV: group, consumer
+-- KEYS: alive, then of each lane: stream, settled   ARGV: group, consumer
 -- returns: 1 if entries are noted as settled, 1 if more consumers exist than have heartbeats
 local alive, has_settled, has_stale = redis.call('ZCARD', KEYS[1]), 0, 0
 for i = 2, #KEYS, 2 do

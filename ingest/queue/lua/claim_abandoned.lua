@@ -1,9 +1,9 @@
 -- needs: lists, now, released, standing
 -- Claims released entries, and the entries of consumers whose heartbeat has ended. Removes those consumers that hold nothing, because XGROUP
 -- DELCONSUMER would drop what they hold. Without either it costs next to nothing, because every process calls it every few seconds.
--- KEYS: alive, standing, clock; of each lane: stream, released
+-- KEYS: alive, standing, clock, then of each lane: stream, released
 -- ARGV: group, consumer, most entries, most dead consumers
--- returns: the released entries and the entries of dead consumers, of each lane; for each entry: ID, fields, deliveries so far
+-- returns: the released entries and the entries of dead consumers, of each lane. For each entry: ID, fields, deliveries so far
 local group, consumer, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local lanes = {}
 for i = 4, #KEYS, 2 do

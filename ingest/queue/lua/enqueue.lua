@@ -1,13 +1,13 @@
 -- needs: lists, now, still_waits
 -- Accepts one batch of a producer: all of it or none, and never twice.
--- KEYS: stream, the producer's record, clock, pushed; then for each submission that is not plain: its idempotency record, if it has a key, and
---   if it is coalesced, the waiting record of each of its orders without a document
+-- KEYS: stream, the producer's record, clock, pushed, then for each submission that is not plain: its idempotency record, if it has a key,
+--   and if it is coalesced, the waiting record of each of its orders without a document
 -- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many partitions
---   the producer has divided its orders by, how many orders are plain, those orders; then for each other submission: its digest (empty: no key), for how long its orders are coalesced (ms; 0: not),
---   how many orders it has, its orders
+--   the producer has divided its orders by, how many orders are plain, those orders, then for each other submission: its digest
+--   (empty: no key), for how long its orders are coalesced (ms, 0: not), how many orders it has, its orders
 -- An order is its ID, if that begins with an ASCII character, or a MessagePack array of its fields' names and values.
 -- returns: how many orders were added, and for each submission that is not plain how many of its orders were added, now or when
---   it was sent before (-1: none, because its key belongs to other orders; -2 less that number: it was sent before, under its key).
+--   it was sent before (-1: none, because its key belongs to other orders, or -2 less that number: it was sent before, under its key).
 --   If the batch would exceed the limit: -1, how many orders there is room for, and for each submission that is not plain how many
 --   it would add. If the queue is closed, or orders are divided by another number of partitions now: -2
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[6])
@@ -41,7 +41,7 @@ local function fields(order)
   return unpack(named)
 end
 
--- The ID of an order without a document; nil for an order with one.
+-- The ID of an order without a document, or nil for an order with one.
 local function bare(order)
   if is_id(order) then
     return order
@@ -74,7 +74,7 @@ while ARGV[at] do
   append(others, other)
 end
 
--- A producer sends one batch at a time, so the number of its last one is enough. An older number is that of a batch that the producer
+-- A producer sends one batch at a time, so the number of its last one is enough. An older number belongs to a batch that the producer
 -- has sent again since, or given up, and that was late on its way.
 local is_added = not has_unkeyed or tonumber(redis.call('GET', KEYS[2]) or -1) >= tonumber(ARGV[3])
 local needed = is_added and 0 or plain

@@ -30,7 +30,7 @@ local function page_size()
   return examined > 0 and size < examined * SMALL and SMALL_PAGE or LARGE_PAGE
 end
 
--- The listed fields of a wanted entry; nil for any other entry.
+-- The listed fields of a wanted entry, or nil for any other entry.
 local function matching(fields)
   for i = 2, #fields, 2 do
     size = size + #fields[i]

@@ -1,7 +1,7 @@
 -- Lets producers add entries to the queue of a partition. Documents that it accepts from now on are later than those that an order's former
 -- partition has accepted, although another server's clock may be behind. A repeated call changes nothing.
 -- KEYS: clock, pushed
--- ARGV: latest document of the former partitions (microseconds); if the layout is recorded: its generation, and its number of partitions.
+-- ARGV: latest document of the former partitions (microseconds), then if the layout is recorded: its generation, its number of partitions.
 --   Producers that have divided their orders by another number are rejected from then on
 -- returns: 1
 local time = redis.call('TIME')

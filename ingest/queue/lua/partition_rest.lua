@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- needs: lists
 -- How many orders of a former layout the queue of a partition contains, in one step, because they move between its keys.
--- KEYS: clock, stream, express; for each group: retry, retry announced
--- ARGV: the current number of partitions if the queue is one of them, so that only orders from before count; otherwise 0
+-- KEYS: clock, stream, express, then for each group: retry, retry announced
+-- ARGV: the current number of partitions if the queue is one of them, so that only orders from before count, or 0 otherwise
 -- returns: entries of the lanes, retries, 1 if there are orders of the former layout, 1 if producers can add further ones
 local MOST_EXAMINED = 1000
 local closed, divided_by, divided_at = unpack(redis.call('HMGET', KEYS[1], 'closed', 'divided_by', 'divided_at'))

@@ -2,7 +2,7 @@
 -- Reads both lanes while the express lane has a backlog: first the main lane's share, then the express lane, then more of the main
 -- lane if there is room. Does not wait.
 -- KEYS: express, stream   ARGV: group, consumer, most entries, the main lane's share of them
--- returns: the entries read from the express lane and from the main lane; for each entry: ID, fields
+-- returns: the entries read from the express lane and from the main lane. For each entry: ID, fields
 local count = tonumber(ARGV[3])
 
 -- An error if a group is gone, before anything is delivered.

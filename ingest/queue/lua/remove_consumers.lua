@@ -1,5 +1,5 @@
--- Removes consumers that hold nothing and never had a heartbeat; claim_abandoned.lua removes those that had one. A slow consumer comes
--- back with its next read.
+-- Removes consumers that hold nothing and never had a heartbeat. Consumers that had one are removed by claim_abandoned.lua. A slow consumer
+-- comes back with its next read.
 -- KEYS: alive, the stream of each lane   ARGV: group, consumer, consumers to remove   returns: how many were removed
 local streams = {unpack(KEYS, 2)}
 local function holds_any(consumer)

@@ -2,8 +2,8 @@
 -- needs: now, groups
 -- The state of a queue and its group at one moment. Its cost does not depend on the number of queued orders.
 -- KEYS: retry, retry announced, dead, stream, express, clock   ARGV: group
--- returns: the time in ms, entries in the retry set, those of them that are due, when the oldest order there was first announced
--- (nil: unknown), dead letters; then for each lane: its depth (nil: unknown), pending entries, when its oldest order was announced
+-- returns: the time in ms, entries in the retry set, how many of them are due, when the oldest order there was first announced
+-- (nil: unknown), dead letters, then for each lane: its depth (nil: unknown), pending entries, when its oldest order was announced
 -- (nil: it is empty), consumers
 -- Ages are by Redis' own clock, which gives entries their IDs. Retries are due by the queue's clock, like in move_due.lua.
 local queue_time, time = now(KEYS[6])

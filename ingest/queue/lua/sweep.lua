@@ -5,15 +5,15 @@
 -- lost entry is behind the group's position, neither pending nor noted as settled. The cursors are shared, so that a new leader
 -- continues there. A sweep goes through the express lane, which is mostly empty, and then through the main lane. In each it ends at the
 -- group's position when it began, because the group may receive entries as fast as a sweep examines them.
--- KEYS: alive, standing, clock, maintenance; of each lane, express first: stream, released, settled
+-- KEYS: alive, standing, clock, maintenance, then of each lane, express first: stream, released, settled
 -- ARGV: group, consumer, idle ms, most entries to examine in a lane
 -- returns: 1 if the sweep is complete, how many were released, the entries that were put back: for each its stream and ID
 local group, consumer, idle, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local may_release = may_release_idle(KEYS[1], KEYS[2], consumer, now(KEYS[3]))
 local released, restored = 0, {}
 
--- Releases entries, whose deliveries stay counted. A lost entry is pending again as if it had not been delivered. The commands are those
--- of release.lua.
+-- Releases entries, whose deliveries stay counted. A lost entry is pending again as if it had not been delivered. The commands are the
+-- same as in release.lua.
 local function put_back(lane, ids, is_lost)
   if #ids == 0 then
     return
@@ -36,7 +36,7 @@ local function put_back(lane, ids, is_lost)
   redis.call('ZADD', lane.released, unpack(scored))
 end
 
--- The only ID that can follow an ID directly; nil for sequences so large that a number would round them.
+-- The only ID that can follow an ID directly, or nil for sequences so large that a number would round them.
 local function successor(id)
   local ms, seq = id:match('^(%d+)-(%d+)$')
   return #seq < 16 and ms .. '-' .. string.format('%d', seq + 1) or nil

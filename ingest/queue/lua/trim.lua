@@ -2,10 +2,10 @@
 -- Deletes entries that this group has settled and that all other groups have finished since. A group that stands still keeps all entries
 -- after its first unfinished one. An entry that another group of this service has not noted as settled was lost by that group, whose
 -- sweep puts it back.
--- KEYS: stream, settled; for each other group: its settled entries, its maintenance (which a group of this service has)
--- ARGV: this group, consumer, most entries, the other groups   returns: how many entries were deleted; -1 if there are further groups
+-- KEYS: stream, settled, then for each other group: its settled entries, its maintenance (which a group of this service has)
+-- ARGV: this group, consumer, most entries, the other groups   returns: how many entries were deleted, or -1 if there are further groups
 
--- The first entry that a group has not finished; nil if there is none. A group whose position was set back reads entries before its
+-- The first entry that a group has not finished, or nil if there is none. A group whose position was set back reads entries before its
 -- pending ones again.
 local function needed_by(group)
   local pending = redis.call('XPENDING', KEYS[1], group.name, '-', '+', 1)[1]

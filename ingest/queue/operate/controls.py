@@ -1,7 +1,7 @@
 """Records the controls of a deployment in Redis, in one hash for all sources and one consumer group.
 
-A change is one atomic step with a new version. A reader that knows the version reads nothing else. If Redis loses the hash, nothing is
-paused or changed any more.
+A change is one atomic step with a new version. A reader that already has this version reads nothing else. If Redis loses the hash,
+nothing is paused or changed any more.
 """
 
 import secrets

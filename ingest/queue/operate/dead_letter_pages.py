@@ -36,7 +36,7 @@ class DeadLetterPage:
     Attributes:
         rows: the dead letters that match the selection.
         examined: how many dead letters were read.
-        last: the ID of the last one that was read, without the suffix of the partition.
+        last: the ID of the last dead letter that was read, without the suffix of the partition.
     """
 
     rows: Sequence[Row]
@@ -120,7 +120,7 @@ class DeadLetterPages:
     async def _pages(
         self, selection: Selection, command: str, start: str, end: str
     ) -> AsyncGenerator[DeadLetterPage, None]:
-        # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
+        # IDs of dead letters are looked up first, without a search. They do not look like order IDs.
         looked_up: set[str] = set()
         entry_ids, fields = sorted(self._bare(selection.ids)), selection.filter.unlisted_fields
         for at in range(0, len(entry_ids), _LOOKED_UP_AT_ONCE):

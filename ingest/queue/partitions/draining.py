@@ -131,7 +131,7 @@ class Draining:
 
 
 def _by_partition(layout: Layout, queue: str, erased: Mapping[bytes, float]) -> Mapping[str, Mapping[bytes, float]]:
-    """Return the marks by the queue to which their order belongs, without those of this queue."""
+    """Return the marks by the queue to which their order belongs, without the marks of this queue."""
     found: dict[str, dict[bytes, float]] = defaultdict(dict)
     for order_id, at in erased.items():
         if (target := layout.queue_of_order(order_id.decode(errors="replace"))) != queue:

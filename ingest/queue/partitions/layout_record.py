@@ -55,7 +55,7 @@ class LayoutRecord:
     async def read(self) -> Layout:
         """Read the layout now. A missing record is created if several partitions are configured.
 
-        A later generation that this process knows is written again, because a failover has lost it.
+        A later generation that this process has seen is written again, because a failover has lost it.
 
         Raises:
             QueueUnavailable: Redis cannot be used right now.

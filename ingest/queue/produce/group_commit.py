@@ -180,7 +180,10 @@ class GroupCommit:
             await self._wait(error, ())
 
     async def _wait(self, error: Unavailable, batch: Sequence[PendingCall]) -> None:
-        """Respond to callers that do not wait, except those that may need no room, which only Redis knows. Then pause, if others wait."""
+        """Respond to callers that do not wait. Then pause, if others wait.
+
+        When the backlog is full, pending calls that may need no room get no response yet, because only Redis can determine it.
+        """
         self._failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
         told = [

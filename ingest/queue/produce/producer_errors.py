@@ -50,7 +50,7 @@ class CannotConfirm(QueueRefused):
 
 
 class IdempotencyKeyReused(ValueError):
-    """The idempotency key belongs to other orders. Nothing of this call was accepted."""
+    """The idempotency key belongs to other orders. No order of this call was accepted."""
 
 
 class InvalidIdempotencyKey(ValueError):

@@ -20,8 +20,8 @@ from redis.backoff import NoBackoff
 
 # Replies of a cluster node without our keys, or that has handed them over, including a replica.
 ELSEWHERE = {"MOVED", "ASK"}
-# Replies of a server that is a replica now, or about to be, which would not change on the same connection. It may also be one
-# that was cut off from its replicas or its disk, and was replaced.
+# Replies of a server that is a replica now, or about to be, which would not change on the same connection. It may also be a
+# server that was cut off from its replicas or its disk, and was replaced.
 _ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS", "MISCONF"}
 # Exceptions of a handshake in redis-py if the other end is not Redis.
 _NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
@@ -87,7 +87,7 @@ class CheckedConnection(_Base):
             await self.disconnect(nowait=True)
 
     async def disconnect(self, *arguments: Any, **options: Any) -> None:
-        """Close the connection, even one that is closing already. With `nowait`, unsent data is dropped."""
+        """Close the connection, even if it is closing already. With `nowait`, unsent data is dropped."""
         writer = self._writer
         await super().disconnect(*arguments, **options)
         if self._writer is writer:

@@ -1,7 +1,7 @@
 """Clients of Redis, with its errors translated into ours.
 
-By default redis-py retries every command, including those that must not be repeated blindly. Here nothing is retried below the caller,
-which knows the commands that may be repeated. See `checked_connections` for the checks of a connection.
+By default redis-py retries every command, including those that must not be repeated blindly. Here only the caller retries,
+because it decides which commands may be repeated. See `checked_connections` for the checks of a connection.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ def translated() -> Iterator[None]:
     So are exceptions that a reply of the wrong shape raises in its reader. The server is not the Redis that it should be, or
     has sent another command's reply. Its connection is closed.
 
-    Also makes sure that a cancellation gets through: redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
+    It also makes sure that a cancellation gets through, because redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
     a cancellation that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
     """
     task = asyncio.current_task()

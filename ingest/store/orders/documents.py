@@ -41,7 +41,7 @@ WITH made AS (
            ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}) AS differs
     FROM orders AS o JOIN made USING (source, order_id)
     ORDER BY order_id %s
-)"""  # noqa: S608  names of our own columns; all values are parameters
+)"""  # noqa: S608  names of our own columns, and all values are parameters
 _OUTCOMES = """
 SELECT order_id, CASE WHEN NOT is_same THEN 'newer' WHEN differs THEN 'changed' ELSE 'unchanged' END FROM compared
 """

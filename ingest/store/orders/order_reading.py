@@ -18,7 +18,8 @@ from ingest.store.orders.columns import COLUMNS, readable
 from ingest.store.orders.order_conditions import conditions_of
 from ingest.store.pool import Pool
 
-# Without the raw document, which may contain megabytes of customer data. The caller knows the source.
+# Without the raw document, which may contain megabytes of customer data, and without the source,
+# which the caller already has.
 _SHOWN = [column.name for column in COLUMNS if column.name not in {"document", "source"}]
 # Pages omit columns that may be large.
 _LISTED = [name for name in _SHOWN if name not in {"lines", "attributes"}]

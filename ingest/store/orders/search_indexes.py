@@ -1,6 +1,6 @@
 """Creates the indexes that make lists of orders fast, without blocking writers.
 
-They are optional, because each costs every stored order. Creating them again is safe, and rebuilds one that was interrupted.
+They are optional, because each costs every stored order. Creating them again is safe, and rebuilds an index whose creation was interrupted.
 """
 
 import asyncpg

@@ -49,7 +49,7 @@ WITH made AS (
 SELECT order_id, effect FROM written
 UNION ALL
 SELECT order_id, 'erased' FROM erased
-"""  # noqa: S608  names of our own columns; all values are parameters
+"""  # noqa: S608  names of our own columns, and all values are parameters
 
 UPSERT = _TEMPLATE % {"version": "", "recorded": ""}
 """Stores the rows of a batch. Returns the effect of each, except of rows that are neither stored nor erased."""
@@ -82,11 +82,11 @@ WHERE NOT EXISTS (SELECT FROM erased_orders AS erased WHERE erased.source = $1 A
   AND (o.version IS NULL
        OR (o.version, o.fetched_at) < (made.version, made.fetched_at)
           AND ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}))
-"""  # noqa: S608  names of our own columns; all values are parameters
+"""  # noqa: S608  names of our own columns, and all values are parameters
 
 
 def note_arguments(rows: Sequence[OrderRow], newest: Sequence[OrderRow]) -> list[tuple[Any, ...]]:
-    """Return the arguments that record the history of rows with a note. None have one if no history is kept.
+    """Return the arguments that record the history of rows with a note. Rows have notes only if a history is kept.
 
     Args:
         rows: of the batch.

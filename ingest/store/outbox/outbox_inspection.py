@@ -44,7 +44,7 @@ class OutboxFacts:
 
 
 async def inspect_outbox(dsn: str, table: str, sources: Sequence[str] | None = None) -> OutboxFacts:
-    """Inspect the table and its waiting rows, of which those of other sources are held. It raises the same errors as `connect`."""
+    """Inspect the table and its waiting rows. Rows of other sources are held. It raises the same errors as `connect`."""
     async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
         with translated():
             async with connection.transaction(readonly=True):

@@ -16,7 +16,7 @@ DO $$ BEGIN
 END $$;
 {usage}GRANT SELECT, DELETE, UPDATE (error) ON {table} TO {role};
 """
-# For a table without a schema. Only the server knows the schema in which it is created.
+# For a table without a schema. The server decides in which schema it is created.
 _USAGE = "DO $$ BEGIN\n    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), '{name}');\nEND $$;\n"
 
 

@@ -5,7 +5,7 @@ a single order does not wait. Otherwise calls that do not fill a request wait up
 followed by another small one. They also wait while as many requests are in flight as all orders of the process would fill. A request
 that takes much longer than the last response does not count, so that one order that hangs does not hold up others.
 
-Each call ends with the result of its own order:
+Each call ends with the result of its order:
 
 * An order that is missing from the response does not exist. If the response contains other requested orders, it may have been cut to a
   page, so the missing orders are requested once more. Only an empty response proves that they do not exist. A response with other

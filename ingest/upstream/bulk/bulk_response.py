@@ -23,7 +23,7 @@ _SMALL = 256 * 1024
 _MORE = 100
 _LONGEST_ID = 128
 _NULL = msgspec.Raw(b"null")
-# Nothing can be concluded from such a response. The circuit breaker decides whether the API sends it to all requests, or to one.
+# Such a response is inconclusive. The circuit breaker decides whether the API sends it to all requests, or to one.
 UNRELATED = "the list endpoint has sent other orders than the requested ones"
 CHECK = "check INGEST_UPSTREAM_BULK_URL and INGEST_UPSTREAM_BULK_ID"
 
@@ -44,7 +44,7 @@ class BulkResponseReader:
     """Reads responses of one API.
 
     Args:
-        path: names of the members that lead to the list, separated by dots; if empty, the response is the list itself, or has
+        path: names of the members that lead to the list, separated by dots. If empty, the response is the list itself, or has
             exactly one member that is a list.
         id_path: the same for the ID within a document: text or an integer.
         size: orders in a request.

@@ -12,7 +12,7 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_id import quoted_ids
 
-# Servers should read request lines of 8,000 octets (RFC 9112, section 3); the method and the version need some of them.
+# Servers should read request lines of 8,000 octets (RFC 9112, section 3). The method and the version need some of them.
 _LONGEST_URL = 7_900
 
 

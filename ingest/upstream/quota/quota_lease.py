@@ -2,7 +2,7 @@
 
 While the server of the leases is unavailable, each process continues with its safe share, which is the quota divided by the last known
 number of processes (safe capacity, as in Doorman). Others may still have requests in flight by their last leases, so a process does not
-exceed the concurrency of its own last lease until the longest request has ended. A process that has only been a member for a short time
+exceed the concurrency of its last lease until the longest request has ended. A process that has only been a member for a short time
 has no safe share, because others may not have counted it.
 
 Pure values and functions.

@@ -40,7 +40,7 @@ class Schedule:
             self._blocks.append(_Times(at, count, spacing, valid))
 
     def clear(self) -> int:
-        """Drop all times, and return how many there were, without those of a safe share."""
+        """Drop all times, and return how many there were, without the times of a safe share."""
         left = sum(block.left for block in self._blocks if block.left < math.inf)
         self._blocks.clear()
         return int(left)

@@ -147,7 +147,7 @@ class PartitionedConsumer:
 
     async def _try(self, partition: Partition) -> None:
         try:
-            # Heartbeats share commands, and would delay those of other partitions until the timeout of a node that does not respond.
+            # Heartbeats share commands, so a node that does not respond would delay the heartbeats of other partitions until its timeout.
             await partition.consumer.access.ensure_group()
             await partition.consumer.liveness.heartbeat(self._lifetime)
         except QueueUnavailable:

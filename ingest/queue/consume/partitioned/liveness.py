@@ -30,7 +30,7 @@ class PartitionedLiveness:
             partition.leads = heartbeat.leads
         self._partitions.consumers = max(1, *(each.consumers for each in heartbeats))
         if self._partitions.only is not None and heartbeats[0].generation != self._partitions.generation:
-            # Also an earlier one, because a failover may have lost the record, which is then written again.
+            # The recorded generation may even be an earlier one, because a failover may have lost the record, which is then written again.
             self._partitions.changed.set()
         return Heartbeat(
             heartbeats[0].now,

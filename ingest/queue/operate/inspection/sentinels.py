@@ -25,7 +25,7 @@ class SentinelFacts:
         problem: why it cannot be used, or empty.
         service: its report about the service: `ip`, `port`, `num-slaves`, `num-other-sentinels`, `quorum` and more.
         is_denied: whether the user may only read the address.
-        no_quorum: why the Sentinels that it knows cannot replace the primary, or empty.
+        no_quorum: why the Sentinels known to it cannot replace the primary, or empty.
     """
 
     address: str

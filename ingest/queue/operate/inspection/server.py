@@ -76,7 +76,7 @@ _WRITING: Sequence[tuple[Any, ...]] = (
 PROBED = tuple(str(command[0]) for command in (*_WITHOUT_KEY, *_READING, *_WRITING, ("XREADGROUP",)))
 """The commands that are tried."""
 
-# Commands for each key of the queue: one that reads it, and one that writes without effect, because no entry has that name.
+# Commands for each key of the queue: a read, and a write without effect, because no entry has that name.
 _NOBODY = "(none)"
 _STREAM: Sequence[tuple[Any, ...]] = (("XRANGE", "-", "-", "COUNT", 1), ("XTRIM", "MINID", 0))
 _SORTED_SET: Sequence[tuple[Any, ...]] = (("ZSCORE", _NOBODY), ("ZREM", _NOBODY))
@@ -113,7 +113,7 @@ async def inspect(
         if not queues:
             return facts
         probe = Keys.of(next(iter(queues)), group).probe
-        # A cluster node that has never served our keys is a different error from one that has handed them over. Only a new
+        # A cluster node that has never served our keys is a different error from a node that has handed them over. Only a new
         # connection distinguishes them.
         await close_idle(client)
         with translated():

@@ -1,6 +1,6 @@
 """A primary that Sentinels watch, and replace by one of its replicas when it fails.
 
-The lookup is the one that Redis documents for clients of Sentinel: a Sentinel returns the primary's address, and the server there has to
+The lookup follows Redis' documentation for clients of Sentinel. A Sentinel returns the primary's address, and the server there has to
 confirm that it is a primary. A promoted replica is found while Sentinels still reconfigure the others, when redis-py's own
 `Sentinel.discover_master` reports that the service is down.
 """
