@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import kubernetes_validate
 import yaml
 
 HERE = Path(__file__).parent
@@ -69,6 +67,9 @@ def built(overlay: Path, kubectl: str) -> str:
 
 def faults(resource: dict[str, Any]) -> list[str]:
     """The violations of the schema of a resource in any release."""
+    import jsonschema  # noqa: PLC0415  takes a second, which most runs of the unit tests need not wait for
+    import kubernetes_validate  # noqa: PLC0415  as above
+
     schema = _definitions().get((resource["apiVersion"], resource["kind"]))
     if schema is not None:
         validator = jsonschema.Draft202012Validator(schema)
