@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ingest.cli.terminal.times import InvalidTime, parse_time
-from ingest.domain.backfill import InvalidPeriod, period_of
 from ingest.domain.errors import ConfigError
+from ingest.domain.operating.backfill import InvalidPeriod, period_of
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 _Request = TypeVar("_Request")

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import urlunsplit
 
-from ingest.domain.redis_addresses import split_hosts
+from ingest.domain.redis_urls.redis_addresses import split_hosts
 
 PLACEHOLDER = "{order_id}"
 BULK_PLACEHOLDER = "{order_ids}"

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from weakref import WeakSet
 
-from ingest.domain.controls import NO_CONTROLS, Controls, LogLevel, Tuning
 from ingest.domain.errors import NotSent, Unavailable
+from ingest.domain.operating.controls import NO_CONTROLS, Controls, LogLevel, Tuning
 from ingest.flow.availability import log_unavailable
 from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ingest.domain.audited_operation import AuditedOperation, AuditFilter
+from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter
 from ingest.store.audit_reading import audited_operations
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 MOST_LISTED = 500
 

@@ -13,20 +13,20 @@ from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSe
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.masking import PLACEHOLDER, mask_url
-from ingest.domain.redis_addresses import split_hosts
-from ingest.domain.sentinel_url import with_sentinel_password
+from ingest.domain.redis_urls.redis_addresses import split_hosts
+from ingest.domain.redis_urls.sentinel_url import with_sentinel_password
 from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.settings import PREFIX
-from ingest.settings.api import ApiSettings
-from ingest.settings.connections import ConnectionSettings
-from ingest.settings.lists import ListSettings
 from ingest.settings.names import describes_source
 from ingest.settings.problems import problem_of
-from ingest.settings.processing import ProcessingSettings
-from ingest.settings.telemetry import TelemetrySettings
-from ingest.settings.upstream import UpstreamSettings
+from ingest.settings.topics.api import ApiSettings
+from ingest.settings.topics.connections import ConnectionSettings
+from ingest.settings.topics.lists import ListSettings
+from ingest.settings.topics.processing import ProcessingSettings
+from ingest.settings.topics.telemetry import TelemetrySettings
+from ingest.settings.topics.upstream import UpstreamSettings
+from ingest.settings.topics.worker import WorkerSettings
 from ingest.settings.variables import DOT_ENV, NamedFiles, files_of
-from ingest.settings.worker import WorkerSettings
 
 
 class Settings(

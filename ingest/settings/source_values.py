@@ -11,12 +11,12 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ingest.domain.durations import parse_duration
 from ingest.domain.toml_errors import Keys
-from ingest.settings.lists import ListSettings
 from ingest.settings.names import UPSTREAM, key_of
 from ingest.settings.problems import is_secret, problem_of
-from ingest.settings.processing import ProcessingSettings
+from ingest.settings.topics.lists import ListSettings
+from ingest.settings.topics.processing import ProcessingSettings
+from ingest.settings.topics.upstream import UpstreamSettings
 from ingest.settings.types import Coalesce, Concurrency, Partitions
-from ingest.settings.upstream import UpstreamSettings
 from ingest.settings.variables import read_value
 
 WEBHOOK = "webhook"

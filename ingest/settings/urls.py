@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from ingest.domain.redis_addresses import split_hosts
+from ingest.domain.redis_urls.redis_addresses import split_hosts
 from ingest.files.regular import open_regular
 
 # Options of the Redis and PostgreSQL clients that name files of certificates and keys.

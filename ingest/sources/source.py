@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.domain.controls import Tuning
 from ingest.domain.fetch.quota import QuotaLimits
+from ingest.domain.operating.controls import Tuning
 from ingest.domain.source_name import UNNAMED
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.bulk.bulk import BulkOptions

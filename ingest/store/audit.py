@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from ingest.domain.source_name import UNNAMED
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 INSERT = (
     "INSERT INTO audit_log (operation, phase, actor, action, selection, count, source)"

@@ -3,8 +3,8 @@
 import asyncpg
 import msgspec
 
-from ingest.domain.audited_operation import AuditedOperation, AuditFilter, OperationState
-from ingest.store.statements import Fetches
+from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter, OperationState
+from ingest.store.connections.statements import Fetches
 
 # The first row of each operation with its last one. An operation that began while PostgreSQL was unavailable has only one row.
 _PAGE = """

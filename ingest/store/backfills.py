@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from ingest.domain.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
+from ingest.domain.operating.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.domain.source_name import UNNAMED
-from ingest.store.statements import Fetches
+from ingest.store.connections.statements import Fetches
 
 LEASE_SECONDS = 30.0
 """How long a process may go without renewing its lease."""

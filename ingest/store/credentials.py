@@ -11,8 +11,8 @@ import asyncpg
 
 from ingest.domain.errors import ConfigError, StoreLocked, StoreUnavailable
 from ingest.domain.fetch.token_store import LONGEST_EXCHANGE, Stored, TokenStoreUnavailable
-from ingest.store.connection import connect
-from ingest.store.translation import translated
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 
 # A frozen process must not block the others. It cannot store tokens with this lock later, because its connection is closed.
 _LONGEST_HOLD = LONGEST_EXCHANGE + 5.0

@@ -12,14 +12,14 @@ import asyncpg
 
 from ingest.domain.errors import StoreLocked, StoreUnavailable
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import StoreRefused, translated
 from ingest.store.lockers import Locker, lockers
 from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.upsert import plan_upsert
 from ingest.store.partitioning.partitioning import PARTITION_KEY, has_copy
 from ingest.store.privileges import RUNTIME_PRIVILEGES
 from ingest.store.schema import SchemaMismatch, check_schema, is_contracted, migrations
-from ingest.store.translation import StoreRefused, translated
 
 _CLOCKS = 3
 # The same as a worker's lock timeout.

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from ingest.domain.jobs import OUTPUT_KEPT, Job, JobProgress
+from ingest.domain.operating.jobs import OUTPUT_KEPT, Job, JobProgress
 from ingest.domain.source_name import UNNAMED
 from ingest.store.backfills import LeaseLost
+from ingest.store.connections.statements import Fetches
 from ingest.store.jobs import JOB_LEASE_SECONDS
-from ingest.store.statements import Fetches
 
 # A part that exists was added by an earlier call whose response was lost.
 _ADD = f"""

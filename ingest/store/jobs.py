@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
 from ingest.domain.source_name import UNNAMED
 from ingest.store.backfills import LeaseLost
-from ingest.store.statements import Fetches
+from ingest.store.connections.statements import Fetches
 
 JOB_LEASE_SECONDS = 10.0
 """How long a process may go without renewing its lease."""

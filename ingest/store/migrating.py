@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from ingest.store.connection import connect
-from ingest.store.translation import translated
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 
 # An arbitrary constant, "ingmig" in ASCII. It differs from the previous release's constant, because that
 # release's waiting statement would keep `CREATE INDEX CONCURRENTLY` waiting.

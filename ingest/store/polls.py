@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ingest.domain.polling import PollState, PollTurn
-from ingest.store.statements import Fetches
+from ingest.domain.operating.polling import PollState, PollTurn
+from ingest.store.connections.statements import Fetches
 
 LEASE = 10.0
 """Seconds after which the turn of a process that does not renew it has ended."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from ingest.store.translation import StoreRefused
+from ingest.store.connections.translation import StoreRefused
 
 # Without time and number, so that rows of the audit log cannot be backdated.
 _ADD_TO_AUDIT_LOG = ("INSERT (operation, phase, actor, action, selection, count, source)", "audit_log")

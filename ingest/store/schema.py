@@ -21,10 +21,10 @@ import asyncpg
 import msgspec
 
 from ingest.domain.errors import ConfigError, UserError
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 from ingest.store.migrating import LOCK_SECONDS, migrating_alone, run_in_transaction
 from ingest.store.privileges import API_PRIVILEGES, RUNTIME_PRIVILEGES, grant, quoted_role
-from ingest.store.translation import translated
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _COMPATIBLE = re.compile(r"^-- compatible with: (\d+)$", re.MULTILINE)

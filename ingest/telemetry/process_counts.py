@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ingest.domain.process_counts import ProcessCounts
+from ingest.domain.operating.process_counts import ProcessCounts
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import Counter, Histogram
 

@@ -20,8 +20,8 @@ from support import INSERT_ORDER, Cli, connected, eventually_sync
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
 from ingest.operations.stored_orders.order_places import QUICKLY_SEARCHED
 from ingest.queue.layout.keys import Keys
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.history import HistoryStore
-from ingest.store.pool import Pool
 
 
 @pytest.fixture

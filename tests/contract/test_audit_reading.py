@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 from support import connected
 
-from ingest.domain.audited_operation import AuditedOperation, AuditFilter, OperationState
+from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter, OperationState
 from ingest.store.audit import AuditLog, Phase
 from ingest.store.audit_reading import audited_operations
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from support import connected
 
-from ingest.domain.backfill import BackfillProgress, BackfillRequest, JobState
+from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest, JobState
 from ingest.store.backfills import Backfills, LeaseLost, newest_backfills
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 REQUEST = BackfillRequest(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC), 5.0)
 

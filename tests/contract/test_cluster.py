@@ -18,8 +18,8 @@ from redis.exceptions import TryAgainError
 from servers.kinds import KINDS, Kind
 from tls import Certificates
 
-from ingest.domain.cluster_url import parse_cluster_url
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.redis_urls.cluster_url import parse_cluster_url
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.combined_calls import ClientRunner, CombinedCalls

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from redis.asyncio import Redis
 
-from ingest.domain.controls import ALL_HOSTS, NO_CONTROLS, Drain, LevelChange, Pause, Tuning
+from ingest.domain.operating.controls import ALL_HOSTS, NO_CONTROLS, Drain, LevelChange, Pause, Tuning
 from ingest.queue.operate.controls import ControlRecord, controls_key
 
 pytestmark = pytest.mark.topologies

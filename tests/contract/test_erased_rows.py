@@ -14,11 +14,11 @@ from support import INSERT_ORDER, connected, eventually
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
-from ingest.store.connection import Reconnecting
+from ingest.store.connections.connection import Reconnecting
+from ingest.store.connections.translation import StoreRefused
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.schema import migrate, migrations
-from ingest.store.translation import StoreRefused
 
 DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
 # Changes of the database that prevent the erasure of rows, and the reported errors.

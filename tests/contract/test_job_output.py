@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
 from ingest.store.backfills import LeaseLost
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput, delete_expired_output
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 _REQUEST = JobRequest(JobKind.EXPORT, {"everything": True, "format": "jsonl"})
 _FIRST, _SECOND = JobProgress(1, 0, 4, {"orders": "1-0"}), JobProgress(2, 0, 9, {"orders": "7-0"})

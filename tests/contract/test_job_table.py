@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingest.domain.backfill import BackfillRequest
-from ingest.domain.jobs import JobKind, JobProgress, JobRequest, JobState
+from ingest.domain.operating.backfill import BackfillRequest
+from ingest.domain.operating.jobs import JobKind, JobProgress, JobRequest, JobState
 from ingest.store.backfills import Backfills, LeaseLost
+from ingest.store.connections.pool import Pool
 from ingest.store.jobs import Jobs, find_job, newest_jobs, waiting_jobs
-from ingest.store.pool import Pool
 
 REQUEST = JobRequest(JobKind.REPLAY, {"reasons": ["not_found"]}, total=7, rate=100.0)
 _PERIOD = BackfillRequest(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))

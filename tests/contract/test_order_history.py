@@ -7,9 +7,9 @@ from support import connected
 
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
 from ingest.operations.stored_orders.history import as_object
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.history import HistoryStore
-from ingest.store.pool import Pool
 
 ENQUEUED_AT = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 

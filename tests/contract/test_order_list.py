@@ -7,9 +7,9 @@ from support import connected
 
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.stored_orders.order_list import OrderPage, id_pages, list_page
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.search_indexes import INDEXES, create_search_indexes
-from ingest.store.pool import Pool
 
 START = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 # Orders 000 to 099 of two sources, in the reverse order of their last changes.

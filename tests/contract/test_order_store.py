@@ -31,11 +31,11 @@ from ingest.domain.orders.order import Order, OrderLine, decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
 from ingest.lab.upstream.samples import sample_orders
-from ingest.store.connection import Reconnecting, connect, is_behind_pooler
+from ingest.store.connections.connection import Reconnecting, connect, is_behind_pooler
+from ingest.store.connections.translation import StoreRefused, translated
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import overview
 from ingest.store.schema import migrate, migrations
-from ingest.store.translation import StoreRefused, translated
 
 INSERTED, CHANGED, UNCHANGED, ERASED = Effect.INSERTED, Effect.CHANGED, Effect.UNCHANGED, Effect.ERASED
 SUPPRESSED = Effect.SUPPRESSED

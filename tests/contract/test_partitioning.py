@@ -15,12 +15,12 @@ from support import INSERT_ORDER, Cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import Rows
 from ingest.store.partitioning.partitioning import PartitioningRefused, set_partitions
-from ingest.store.pool import Pool
 from ingest.store.schema import Migration, migrate, migrations
 
 KNOWN = migrations()

@@ -22,14 +22,14 @@ from ingest.domain.errors import ConfigError, UserError
 from ingest.domain.orders.comparison import StoredOrder
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
+from ingest.store.connections.pool import Pool
+from ingest.store.connections.translation import StoreRefused
 from ingest.store.orders.columns import COLUMNS
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import overview
 from ingest.store.orders.versions import reset_versions
-from ingest.store.pool import Pool
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, is_contracted, migrate, migrations
-from ingest.store.translation import StoreRefused
 
 KNOWN = migrations()
 NEXT = Migration(KNOWN[-1].version + 1, "next", "CREATE TABLE next_one ()")

@@ -19,8 +19,8 @@ from tls import Certificates, behind_tls
 
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.redis_addresses import address_text
-from ingest.domain.sentinel_url import parse_sentinel_url
+from ingest.domain.redis_urls.redis_addresses import address_text
+from ingest.domain.redis_urls.sentinel_url import parse_sentinel_url
 from ingest.lab.servers.server import free_port
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer

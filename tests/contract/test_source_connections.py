@@ -7,7 +7,7 @@ import pytest
 from support import connected
 
 from ingest.domain.errors import StoreUnavailable
-from ingest.store.shared_connections import SharedConnections, SourceConnection
+from ingest.store.connections.shared_connections import SharedConnections, SourceConnection
 
 
 async def seconds_of(source: SourceConnection, statement: str = "SELECT 1") -> float:

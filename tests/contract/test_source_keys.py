@@ -16,6 +16,7 @@ from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import ConfigError, StoreUnavailable
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_row import OrderRow
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import Documents, DocumentSelection, Remapped
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderReader
@@ -23,7 +24,6 @@ from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import Rows, overview
 from ingest.store.orders.source_naming import name_existing
 from ingest.store.orders.versions import reset_versions
-from ingest.store.pool import Pool
 from ingest.store.schema import SchemaMismatch, check_schema, migrate, migrations
 
 KNOWN = migrations()

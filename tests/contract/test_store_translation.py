@@ -9,10 +9,10 @@ from listener import listening
 from support import connected, eventually
 
 from ingest.domain.errors import StoreUnavailable
-from ingest.store.connection import Reconnecting, connect
-from ingest.store.pool import Pool
+from ingest.store.connections.connection import Reconnecting, connect
+from ingest.store.connections.pool import Pool
+from ingest.store.connections.translation import StoreRefused, translated
 from ingest.store.schema import migrate, migrations
-from ingest.store.translation import StoreRefused, translated
 
 _END_ITSELF = "SELECT pg_terminate_backend(pg_backend_pid())"
 _ENDED = re.escape("terminating connection due to administrator command (57P01)")

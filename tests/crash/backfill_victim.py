@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
-from ingest.domain.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.domain.fetch.listed import ListedOrder
+from ingest.domain.operating.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
@@ -24,7 +24,7 @@ from ingest.settings import load_settings
 from ingest.settings.source_file import source_settings
 from ingest.sources.list_opening import open_order_list
 from ingest.store.backfills import Backfills
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 MOMENT = sys.argv[1]
 _PAGE = 3

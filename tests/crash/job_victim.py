@@ -10,7 +10,7 @@ import signal
 import sys
 
 from ingest.domain.deliveries.dead_letter import Selection
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.requests import dead_letter_request, export_request
@@ -20,9 +20,9 @@ from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.settings import load_settings
 from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 KIND, MOMENT = JobKind(sys.argv[1]), sys.argv[2]
 # With steps of 50 entries, some are made before the first record and some after it.

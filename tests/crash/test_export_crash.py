@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from support import Cli, connected, eventually, start_program
 
 from ingest.queue.layout.keys import Keys
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
-from ingest.store.pool import Pool
 
 VICTIM = Path(__file__).with_name("job_victim.py")
 # Dead letters, and the characters of their documents, so that a page of them is a part of the file.

@@ -8,7 +8,7 @@ import msgspec
 from dead_letter_entries import chunks, dead_fields
 
 from ingest.domain.deliveries.dead_letter import Selection
-from ingest.domain.jobs import Job, JobKind, JobProgress
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.requests import dead_letter_request, export_request
@@ -18,9 +18,9 @@ from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 EVERYTHING = Selection(everything=True)
 

@@ -11,7 +11,6 @@ from http_api import queued
 from integration.scene import GROUP, Scene
 from support import eventually
 
-from ingest.domain.backfill import BackfillProgress, BackfillRequest, JobState
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import (
@@ -24,13 +23,14 @@ from ingest.domain.errors import (
     TransientFault,
 )
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
+from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest, JobState
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane, open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
 from ingest.services.lists.backfill_runs import BackfillRuns
 from ingest.store.backfills import Backfills, LeaseLost
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 REQUEST = BackfillRequest(NOW - timedelta(days=30), NOW)

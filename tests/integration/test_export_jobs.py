@@ -14,15 +14,15 @@ from integration.job_bench import Bench, interrupted_run
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.errors import StoreUnavailable
-from ingest.domain.jobs import Job, JobProgress, JobState
+from ingest.domain.operating.jobs import Job, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput, delete_expired_output
-from ingest.store.pool import Pool
 
 
 @pytest.fixture

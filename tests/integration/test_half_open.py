@@ -13,7 +13,7 @@ from proxy import Proxy
 from support import eventually
 
 from ingest.queue.redis.connection import COMMAND_TIMEOUT as REDIS_TIMEOUT
-from ingest.store.connection import BATCH_TIMEOUT
+from ingest.store.connections.connection import BATCH_TIMEOUT
 
 pytestmark = pytest.mark.long
 

@@ -14,7 +14,7 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller
 from ingest.domain.api_key import Scope
 from ingest.store.audit import AuditLog, Phase
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
@@ -28,8 +28,8 @@ from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.store.backfills import LeaseLost
+from ingest.store.connections.pool import Pool
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from integration.scene import Scene, assert_right, ids
 from integration.watching import is_open
 from support import eventually
 
-from ingest.domain.controls import Pause
+from ingest.domain.operating.controls import Pause
 from ingest.queue.operate.controls import ControlRecord
 
 ORDERS = ids(900)

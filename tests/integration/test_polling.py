@@ -10,12 +10,12 @@ from integration.scene import Scene, ids
 from support import eventually
 
 from ingest.domain.fetch.listed import ListedPage
-from ingest.domain.polling import PollState
+from ingest.domain.operating.polling import PollState
 from ingest.operations.poll.look import Look
 from ingest.operations.poll.turns import PollPlan, TurnLost, Turns
 from ingest.queue.produce.producer import Producer
+from ingest.store.connections.pool import Pool
 from ingest.store.polls import Polls, read_polls
-from ingest.store.pool import Pool
 from ingest.upstream.session import utc_now
 
 

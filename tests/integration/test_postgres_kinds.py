@@ -22,7 +22,7 @@ from ingest.operations.relay.relay import Relay
 from ingest.operations.relay.rows import RowEnqueuer
 from ingest.operations.relay.source_queues import SourceQueues
 from ingest.queue.produce.producer import Producer
-from ingest.store.connection import is_behind_pooler
+from ingest.store.connections.connection import is_behind_pooler
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.outbox.outbox import Outbox
 from ingest.store.outbox.outbox_schema import create_outbox

@@ -21,7 +21,7 @@ from support import Cli, connected, eventually
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreUnavailable
 from ingest.lab.upstream import Behaviour
-from ingest.store.connection import Reconnecting
+from ingest.store.connections.connection import Reconnecting
 from ingest.store.orders.order_store import OrderStore
 
 pytestmark = pytest.mark.long

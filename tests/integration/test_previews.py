@@ -11,8 +11,8 @@ from integration.scene import Scene, document, ids
 from integration.test_paused_sources import Operator
 from support import eventually
 
-from ingest.domain.controls import Drain
-from ingest.domain.jobs import JobKind, JobState
+from ingest.domain.operating.controls import Drain
+from ingest.domain.operating.jobs import JobKind, JobState
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations.backends import Backends
 from ingest.operations.jobs import NoSuchJob, resume
@@ -20,8 +20,8 @@ from ingest.operations.jobs.orders import preview_request
 from ingest.operations.stored_orders.orders import erase
 from ingest.queue.operate.controls import ControlRecord
 from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 CHANGED = {"kind": "orders.preview", "orders": {"status": "changed"}}
 

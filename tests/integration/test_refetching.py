@@ -11,7 +11,7 @@ from http_api import Key, running_api
 from integration.scene import Scene, document
 from support import connected, eventually
 
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.lab.upstream import Behaviour
 from ingest.operations import jobs as operations
@@ -22,9 +22,9 @@ from ingest.operations.rebuilding.refetch_preview import preview_refetch
 from ingest.queue.redis.connection import control_client
 from ingest.services.refetch_sample import fetching_orders
 from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 INSERT_ORDERS = """
 INSERT INTO orders (order_id, status, currency, placed_at, line_count, total, lines, version, fetched_at, attempts, enqueued_at, ingested_at)

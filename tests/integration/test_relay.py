@@ -25,10 +25,10 @@ from ingest.operations.relay.source_queues import SourceQueues
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.submission import Orders
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import StoreRefused
 from ingest.store.outbox.outbox import Outbox, OutboxBacklog, OutboxOrder, OutboxRow
 from ingest.store.outbox.outbox_schema import create_outbox, outbox_sql
-from ingest.store.translation import StoreRefused
 from ingest.telemetry.relay_metrics import PENDING, RELAY_METRICS, ROWS, RelayMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 

@@ -8,7 +8,7 @@ from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
 from ingest.operations.state.source_states import Activity, ListedSource
 from ingest.queue.operate.server_memory import ServerMemory
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 
 class Clock:

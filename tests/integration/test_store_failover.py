@@ -14,7 +14,7 @@ from support import closing_cli, connected, eventually
 from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreUnavailable
 from ingest.lab.servers import EmbeddedServers, PostgresServer
-from ingest.store.connection import Reconnecting
+from ingest.store.connections.connection import Reconnecting
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import overview
 

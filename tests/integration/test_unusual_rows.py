@@ -11,9 +11,9 @@ from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.backends import Backends
 from ingest.operations.stored_orders.order_json import as_object
 from ingest.operations.stored_orders.order_places import locate
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.rows import Rows
-from ingest.store.pool import Pool
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)

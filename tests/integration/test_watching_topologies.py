@@ -15,7 +15,7 @@ from set_ups import SetUp, database
 from support import eventually
 
 from ingest.domain.partitions import Layout
-from ingest.domain.sentinel_url import parse_sentinel_url
+from ingest.domain.redis_urls.sentinel_url import parse_sentinel_url
 from ingest.domain.source_name import UNNAMED
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends

@@ -24,11 +24,11 @@ from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers.postgres import PostgresServer
 from ingest.lab.usage import cpu_seconds
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderFilter, OrderReader
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.partitioning.partitioning import set_partitions
-from ingest.store.pool import Pool
 from ingest.store.schema import migrate, migrations
 
 _FIRST = 100_000_000

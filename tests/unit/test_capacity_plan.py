@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan, process_rate, stored_bytes
-from ingest.domain.worker_memory import worker_memory
+from ingest.domain.capacity.capacity_plan import CLIENTS, PlannedDemand, plan, process_rate, stored_bytes
+from ingest.domain.capacity.worker_memory import worker_memory
 
 PERFORMANCE = Path(__file__).parents[2] / "docs" / "explanation" / "performance.md"
 

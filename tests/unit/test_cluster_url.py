@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ingest.domain.cluster_url import is_cluster_url, parse_cluster_url
 from ingest.domain.masking import mask_url
-from ingest.domain.sentinel_url import parse_sentinel_url
+from ingest.domain.redis_urls.cluster_url import is_cluster_url, parse_cluster_url
+from ingest.domain.redis_urls.sentinel_url import parse_sentinel_url
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.routing import first_key
 from ingest.queue.redis.topology.slot_map import SlotMap

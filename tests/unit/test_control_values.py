@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ingest.domain.controls import (
+from ingest.domain.operating.controls import (
     Controls,
     Drain,
     InvalidControl,

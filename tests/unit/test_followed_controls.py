@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fakes.virtual_time import now, virtual_time
 
-from ingest.domain.controls import Controls, Drain, LevelChange, LogLevel, Pause, Tuning
 from ingest.domain.errors import NotSent, QueueUnavailable
+from ingest.domain.operating.controls import Controls, Drain, LevelChange, LogLevel, Pause, Tuning
 from ingest.flow.followed_controls import FollowedControls
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)

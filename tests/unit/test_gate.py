@@ -7,11 +7,11 @@ from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 from unit.evidence import circuit
 
-from ingest.domain.controls import Controls, Pause
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import Release
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.operating.controls import Controls, Pause
 from ingest.flow.deliver.gate import Gate
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.store.hosts import single_hosts
+from ingest.store.connections.hosts import single_hosts
 
 SEVERAL = [
     (

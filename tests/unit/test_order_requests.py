@@ -11,9 +11,9 @@ from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 from unit.evidence import GONE, REFUSED, circuit
 
-from ingest.domain.controls import Controls, Pause
 from ingest.domain.errors import Fault, NotSent, PermanentFault, ThrottledFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.operating.controls import Controls, Pause
 from ingest.domain.orders.order import InvalidDocument
 from ingest.domain.orders.plain_order import StorableOrder, decode_plain
 from ingest.flow.deliver.decoding import OrderDecoder

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from ingest.domain.controls import Controls, Pause
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.controls import Controls, Pause
 from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.operations.relay.rows import RowEnqueuer
 from ingest.queue.produce.producer_errors import BacklogFull, SourcePaused

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ingest.domain.sentinel_url import is_sentinel_url, parse_sentinel_url, with_sentinel_password
+from ingest.domain.redis_urls.sentinel_url import is_sentinel_url, parse_sentinel_url, with_sentinel_password
 from ingest.queue.redis.checked_connections import CheckedTcp, connection_options
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.topology import Server, topology_of

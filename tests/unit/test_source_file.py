@@ -9,11 +9,9 @@ import pytest
 
 from ingest.domain.errors import ConfigError
 from ingest.settings import Settings, load_settings
-from ingest.settings.lists import ListSettings
 from ingest.settings.loading import Settings as EverySetting
 from ingest.settings.masked_values import effective, effective_source
 from ingest.settings.names import describes_source, naming_keys_of, setting_name
-from ingest.settings.processing import ProcessingSettings
 from ingest.settings.source_file import (
     problem_in_source,
     source_names,
@@ -21,7 +19,9 @@ from ingest.settings.source_file import (
     source_settings_without_secrets,
 )
 from ingest.settings.source_values import KEYS
-from ingest.settings.upstream import UpstreamSettings
+from ingest.settings.topics.lists import ListSettings
+from ingest.settings.topics.processing import ProcessingSettings
+from ingest.settings.topics.upstream import UpstreamSettings
 from ingest.sources.from_settings import source_of
 
 Read = Callable[..., dict[str, Settings]]

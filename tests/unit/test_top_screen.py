@@ -8,8 +8,8 @@ import pytest
 
 from ingest.cli.terminal.short_numbers import number, rate
 from ingest.cli.terminal.top_screen import SORTS, lines_of
-from ingest.domain.controls import Controls, Drain, Pause, Tuning
 from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.operating.controls import Controls, Drain, Pause, Tuning
 from ingest.operations.state.flow_rates import Rates
 from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, snapshot_of
 from ingest.operations.state.source_states import Activity

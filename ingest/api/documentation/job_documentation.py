@@ -4,7 +4,7 @@ from ingest.api.documentation.documentation import TEXT, Documentation, Paramete
 from ingest.api.documentation.operations_documentation import COUNT, LISTED, MALFORMED, TIME, page_schema, paging
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.job_body import JobBody
-from ingest.domain.jobs import JobKind, JobState
+from ingest.domain.operating.jobs import JobKind, JobState
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
 
 _OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}

@@ -13,10 +13,10 @@ from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
-from ingest.domain.audited_operation import AuditFilter
+from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.operations.audit_trail import MOST_LISTED, as_object
 from ingest.store.audit_reading import audited_operations
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 _LIMIT = 100
 _PAGE = Documentation(

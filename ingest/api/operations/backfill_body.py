@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from ingest.api.http.problems import Problem
-from ingest.domain.backfill import BackfillRequest, InvalidPeriod, period_of
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
 
 
 class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

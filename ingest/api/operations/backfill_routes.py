@@ -17,7 +17,7 @@ from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.backfill_body import BackfillBody
 from ingest.domain.api_key import Scope
-from ingest.domain.backfill import Backfill
+from ingest.domain.operating.backfill import Backfill
 from ingest.operations import backfill as operations
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills

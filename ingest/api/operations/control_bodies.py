@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from ingest.domain.controls import LogLevel
+from ingest.domain.operating.controls import LogLevel
 from ingest.operations.control.pauses import PauseRequest
 
 _Seconds = Annotated[float, msgspec.Meta(ge=1, le=31_536_000, description="After which the source is resumed.")]

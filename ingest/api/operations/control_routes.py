@@ -16,7 +16,7 @@ from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.control_bodies import DrainBody, LogLevelBody, PauseBody, ResumeBody, TuneBody
 from ingest.domain.api_key import Scope
-from ingest.domain.controls import InvalidControl, Tuning, checked_limits
+from ingest.domain.operating.controls import InvalidControl, Tuning, checked_limits
 from ingest.operations.control import controls, pauses
 from ingest.operations.control.control_access import ControlAccess
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
-from ingest.domain.jobs import Job
+from ingest.domain.operating.jobs import Job
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
 from ingest.operations.jobs.export import FORMAT
 from ingest.store.job_output import JobOutput

@@ -18,7 +18,7 @@ from ingest.api.operations.job_body import JobBody
 from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection
-from ingest.domain.jobs import Job, JobKind, JobRequest
+from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request

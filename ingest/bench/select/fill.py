@@ -7,7 +7,7 @@ from itertools import islice
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.upstream.samples import sample_orders
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
 from ingest.store.orders.order_store import OrderStore
 
 _BATCH = 500

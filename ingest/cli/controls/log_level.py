@@ -9,13 +9,13 @@ from ingest.cli.controls.controlling import run_with_access
 from ingest.cli.invocation import actor, backends_of_sources
 from ingest.cli.options import AsJson, DryRun
 from ingest.cli.terminal.text import printable
-from ingest.domain.controls import ALL_HOSTS, LOG_LEVELS
 from ingest.domain.errors import ConfigError
+from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ingest.domain.controls import LevelChange
+    from ingest.domain.operating.controls import LevelChange
     from ingest.operations.control.control_access import ControlAccess
 
 

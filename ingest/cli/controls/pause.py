@@ -21,7 +21,7 @@ from ingest.cli.terminal.text import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ingest.domain.controls import Pause
+    from ingest.domain.operating.controls import Pause
     from ingest.operations.control.control_access import ControlAccess
     from ingest.operations.control.pauses import SourcePause
 

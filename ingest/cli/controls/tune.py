@@ -11,7 +11,7 @@ from ingest.cli.options import AsJson, DryRun, OneSource
 from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ingest.domain.controls import Tuning
+    from ingest.domain.operating.controls import Tuning
     from ingest.operations.control.control_access import ControlAccess
 
 

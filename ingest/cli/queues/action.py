@@ -13,15 +13,15 @@ from ingest.cli.invocation import backends_to_change, is_confirmed, say
 from ingest.cli.options import Changing
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import printable
-from ingest.domain.backfill import JobState
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.backfill import JobState
 from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-    from ingest.domain.jobs import JobRequest
+    from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
 
 

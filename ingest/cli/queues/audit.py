@@ -10,11 +10,11 @@ from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.times import format_time
 from ingest.cli.terminal.width import Table, width_of
-from ingest.domain.audited_operation import AuditFilter
+from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.domain.audited_operation import AuditedOperation
+    from ingest.domain.operating.audited_operation import AuditedOperation
 
 _TABLE = Table(("time", "actor", "action", "source", "count", "state", "selection"), names=1, facts=6)
 _LONGEST_SELECTION = 200

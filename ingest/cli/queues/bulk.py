@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from ingest.cli.invocation import actor, holder, say
 from ingest.domain.errors import StoreUnavailable, Unavailable, UserError
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
@@ -17,9 +17,9 @@ from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import LeaseLost
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 OnProgress = Callable[[JobProgress], None]
 OnWait = Callable[[str], None]

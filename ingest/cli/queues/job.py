@@ -19,7 +19,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.domain.jobs import Job
+    from ingest.domain.operating.jobs import Job
     from ingest.operations.backends import Backends
 
 COMMANDS = ("list", "show", "cancel", "resume")
@@ -75,8 +75,8 @@ def show(job: JobId) -> None:
     `ingest job show 12 | jq .selection` shows which entries it changes.
     """
     from ingest.operations.jobs import described
+    from ingest.store.connections.pool import Pool
     from ingest.store.jobs import Jobs
-    from ingest.store.pool import Pool
 
     async def run() -> dict[str, Any]:
         found, servers = await _find(job)
@@ -96,8 +96,8 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     """
     from ingest.operations import jobs as operations
     from ingest.store.audit import AuditLog
+    from ingest.store.connections.pool import Pool
     from ingest.store.jobs import Jobs
-    from ingest.store.pool import Pool
 
     async def run() -> "Job":
         _, servers = await _find(job)
@@ -119,7 +119,7 @@ def resume(job: JobId, *, as_json: AsJson = False) -> None:
     """
     from ingest.cli.queues.bulk import resume_and_run
     from ingest.cli.terminal.progress import ProgressDisplay
-    from ingest.domain.jobs import JobState
+    from ingest.domain.operating.jobs import JobState
     from ingest.services.order_decoding import open_order_decoder
     from ingest.settings import load_settings
     from ingest.settings.source_file import source_settings_without_secrets
@@ -142,16 +142,16 @@ def resume(job: JobId, *, as_json: AsJson = False) -> None:
 
 
 async def _newest(sources: "Sequence[Backends]", limit: int) -> "list[Job]":
+    from ingest.store.connections.pool import Pool
     from ingest.store.jobs import newest_jobs
-    from ingest.store.pool import Pool
 
     async with Pool.open(sources[0].postgres_dsn, size=1) as pool:
         return await newest_jobs(pool, [each.source for each in sources], limit)
 
 
 async def _find(number: int) -> "tuple[Job, Backends]":
+    from ingest.store.connections.pool import Pool
     from ingest.store.jobs import find_job
-    from ingest.store.pool import Pool
 
     sources = backends_of_sources(None)
     async with Pool.open(next(iter(sources.values())).postgres_dsn, size=1) as pool:

@@ -13,8 +13,8 @@ from ingest.cli.terminal.text import counted
 from ingest.cli.terminal.width import width_of
 
 if TYPE_CHECKING:
-    from ingest.domain.capacity_plan import CapacityPlan, PlannedDemand
-    from ingest.domain.source_demand import SourceDemand, SourceShare
+    from ingest.domain.capacity.capacity_plan import CapacityPlan, PlannedDemand
+    from ingest.domain.capacity.source_demand import SourceDemand, SourceShare
 
 _LABEL = 25
 # Before a long range, a word would leave too little of 80 columns for the name of the longest option, as would the ranges of the rate and
@@ -109,8 +109,8 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     The formula, and the measurements behind it: https://order-ingest.example/docs/operate/capacity.html
     """
     options = locals()
-    from ingest.domain.capacity_plan import CLIENTS, PlannedDemand, plan
-    from ingest.domain.source_demand import SourceDemand, share_of, total_of
+    from ingest.domain.capacity.capacity_plan import CLIENTS, PlannedDemand, plan
+    from ingest.domain.capacity.source_demand import SourceDemand, share_of, total_of
 
     sources = dict(map(_parse_source, source or ()))
     if sources:
@@ -144,7 +144,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 
 def _parse_source(text: str) -> tuple[str, "SourceDemand"]:
     """The name and the demand of `shop-de=200/0.1`."""
-    from ingest.domain.source_demand import SourceDemand
+    from ingest.domain.capacity.source_demand import SourceDemand
     from ingest.domain.source_name import parse_source_name
 
     name, _, numbers = text.partition("=")

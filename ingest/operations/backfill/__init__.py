@@ -6,8 +6,8 @@ Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. A cha
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.domain.backfill import Backfill, BackfillRequest, JobState
 from ingest.domain.errors import UserError
+from ingest.domain.operating.backfill import Backfill, BackfillRequest, JobState
 from ingest.operations.audit import audited
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills

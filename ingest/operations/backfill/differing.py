@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ingest.domain.backfill import BackfillRequest
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
+from ingest.domain.operating.backfill import BackfillRequest
 from ingest.operations.list_pages import within
+from ingest.store.connections.statements import Fetches
 from ingest.store.orders.listed_changes import changed_orders
-from ingest.store.statements import Fetches
 
 _NONE = timedelta()
 

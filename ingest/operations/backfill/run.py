@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from ingest.backoff import call_until_available
-from ingest.domain.backfill import Backfill, BackfillProgress, JobState
 from ingest.domain.errors import ListFault, PermanentFault, RowsRefused, Unavailable, UserError
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
+from ingest.domain.operating.backfill import Backfill, BackfillProgress, JobState
 from ingest.operations.backfill.differing import differing
 from ingest.operations.backfill.lane import Lane, fill
 from ingest.operations.backfill.pace import BackfillPace
 from ingest.operations.leased import while_renewed
 from ingest.operations.list_pages import FIRST_PAUSE, REJECTIONS, pages_from
 from ingest.store.backfills import LEASE_SECONDS, Backfills
-from ingest.store.statements import Fetches
+from ingest.store.connections.statements import Fetches
 
 _T = TypeVar("_T")
 # The run of a cancelled job stops after this time at the latest.

@@ -7,7 +7,7 @@ from typing import Self
 
 from redis.asyncio import Redis
 
-from ingest.domain.controls import Controls
+from ingest.domain.operating.controls import Controls
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.backends import Backends
 from ingest.queue.operate.controls import ControlRecord
@@ -15,7 +15,7 @@ from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)

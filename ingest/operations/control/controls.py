@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.controls import (
+from ingest.domain.errors import UserError
+from ingest.domain.operating.controls import (
     ALL_HOSTS,
     Controls,
     Drain,
@@ -21,7 +22,6 @@ from ingest.domain.controls import (
     checked_reason,
     names_of,
 )
-from ingest.domain.errors import UserError
 from ingest.operations.audit import audited_control
 from ingest.operations.backends import Backends
 from ingest.operations.control.control_access import ControlAccess

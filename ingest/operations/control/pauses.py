@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.controls import Pause, checked_duration, checked_reason
 from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.operating.controls import Pause, checked_duration, checked_reason
 from ingest.operations.audit import audited_control
 from ingest.operations.control.control_access import ControlAccess
 

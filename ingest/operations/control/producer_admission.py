@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.controls import NO_CONTROLS, Controls
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.produce.producer_errors import SourcePaused
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
-from ingest.domain.controls import Controls
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.controls import Controls
 from ingest.operations.backends import Backends
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.queue.operate.controls import ControlRecord

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ingest.domain.errors import StoreUnavailable
-from ingest.store.translation import StoreRefused
+from ingest.store.connections.translation import StoreRefused
 
 # A difference only misleads readers of timestamps, because leases and heartbeats are compared by one clock.
 LARGEST_CLOCK_DIFFERENCE = 5.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ingest.domain.worker_memory import WorkerMemory
+from ingest.domain.capacity.worker_memory import WorkerMemory
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.settings import Settings
 

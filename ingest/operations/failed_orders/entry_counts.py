@@ -14,7 +14,7 @@ import msgspec
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.retry_selection import RetrySelection
-from ingest.domain.selection_json import selection_as_dict
+from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 

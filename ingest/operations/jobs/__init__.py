@@ -6,7 +6,7 @@ Functions raise `StoreUnavailable` when PostgreSQL cannot be used right now. A c
 from typing import Any
 
 from ingest.domain.errors import UserError
-from ingest.domain.jobs import Job, JobKind, JobRequest, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobRequest, JobState
 from ingest.operations.audit import audited
 from ingest.store.audit import AuditLog
 from ingest.store.jobs import Jobs

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
-from ingest.domain.jobs import Job, JobKind, JobProgress
-from ingest.domain.selection_json import dead_letter_selection, retry_selection
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress
+from ingest.domain.operating.selection_json import dead_letter_selection, retry_selection
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letter_pages import together
 from ingest.queue.operate.dead_letters import DeadLetters

@@ -14,8 +14,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.jobs import Job, JobProgress
-from ingest.domain.selection_json import dead_letter_selection
+from ingest.domain.operating.jobs import Job, JobProgress
+from ingest.domain.operating.selection_json import dead_letter_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
 from ingest.operations.jobs.entries import NEWEST, NONE_YET

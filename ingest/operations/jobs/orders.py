@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingest.domain.errors import UserError
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobRequest
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition, order_filter_of
 from ingest.operations.backends import Backends
 from ingest.operations.rebuilding.refetch import Refetching, ending_now
 from ingest.operations.rebuilding.remap import Decoder, Identify
 from ingest.operations.rebuilding.remap_report import RemapReport
 from ingest.operations.rebuilding.remapping import recorded_steps
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import DocumentSelection
-from ingest.store.pool import Pool
 
 OpenDecoder = Callable[[], AbstractAsyncContextManager[tuple[Decoder, Identify]]]
 """Opens the mapping and the transform of a source."""

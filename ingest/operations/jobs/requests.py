@@ -6,8 +6,8 @@ import msgspec
 
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.retry_selection import RetrySelection
-from ingest.domain.jobs import JobKind, JobRequest
-from ingest.domain.selection_json import selection_as_dict
+from ingest.domain.operating.jobs import JobKind, JobRequest
+from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.jobs.entries import NEWEST, UNTIL_MS
 from ingest.operations.jobs.export import FORMAT
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from ingest.backoff import call_until_available
 from ingest.domain.errors import Unavailable, UserError
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.entries import EntryChanges

@@ -13,11 +13,11 @@ from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.fetch.listed import ListedOrder, OrderList, pages_of
-from ingest.domain.polling import PollCounts
+from ingest.domain.operating.polling import PollCounts
 from ingest.operations.list_pages import announced
 from ingest.queue.produce.producer import BacklogFull, Producer
+from ingest.store.connections.statements import Fetches
 from ingest.store.orders.listed_changes import changed_orders
-from ingest.store.statements import Fetches
 
 # The longest time of coalescing. An order that no worker has received yet will be fetched in its newest version.
 _COALESCE = 86_400.0

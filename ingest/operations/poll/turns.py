@@ -14,7 +14,7 @@ import msgspec
 
 from ingest.domain.errors import Fault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
 from ingest.domain.fetch.listed import OrderList
-from ingest.domain.polling import PollTurn
+from ingest.domain.operating.polling import PollTurn
 from ingest.operations.leased import while_renewed
 from ingest.operations.poll.look import Found, Look, OnProgress
 from ingest.store.polls import LEASE, Polls

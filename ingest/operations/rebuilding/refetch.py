@@ -14,10 +14,10 @@ from ingest.operations.stored_orders.order_list import id_pages
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.history import HistoryStore
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.versions import reset_versions
-from ingest.store.pool import Pool
 
 REFETCH = "orders.refetch"
 

@@ -14,9 +14,9 @@ from ingest.domain.orders.plain_order import StorableOrder
 from ingest.operations.backends import Backends
 from ingest.operations.rebuilding.remap_report import Failure
 from ingest.operations.stored_orders.order_list import count_orders
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import Documents, DocumentSelection
 from ingest.store.orders.order_reading import OrderReader
-from ingest.store.pool import Pool
 
 FetchOrders = Callable[[str], Awaitable[tuple[StorableOrder, ...]]]
 """Requests an order from the external API, and returns the orders that a worker would store. Raises as `Decode`, and `Fault`."""

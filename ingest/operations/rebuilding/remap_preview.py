@@ -7,9 +7,9 @@ from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.backends import Backends
 from ingest.operations.rebuilding.remap import Decoder, Identify, remap
 from ingest.operations.rebuilding.remap_report import RemapReport
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import DocumentSelection
 from ingest.store.orders.order_reading import OrderReader
-from ingest.store.pool import Pool
 
 _SECONDS = 5.0
 

@@ -13,9 +13,9 @@ from ingest.operations.rebuilding.refetch import ending_now
 from ingest.operations.rebuilding.remap import Decoder, Identify, RemapStep, remap_steps
 from ingest.operations.rebuilding.remap_report import RemapReport
 from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import DocumentSelection
 from ingest.store.orders.history import HistoryStore
-from ingest.store.pool import Pool
 
 REMAP = "orders.remap"
 

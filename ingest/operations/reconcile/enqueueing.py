@@ -11,7 +11,7 @@ from ingest.operations.backfill.lane import fill, open_main_lane
 from ingest.operations.backfill.pace import BackfillPace
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.store.audit import AuditLog
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 ENQUEUE = "reconcile.enqueue"
 _PORTION = 500

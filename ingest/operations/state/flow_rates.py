@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Self, TypeVar
 
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.process_counts import ProcessCounts, grown
+from ingest.domain.operating.process_counts import ProcessCounts, grown
 
 # Workers report their counts every two seconds, so that rates are averages over several reports.
 _WINDOW = 10.0

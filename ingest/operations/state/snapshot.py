@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
-from ingest.domain.controls import NO_CONTROLS, Controls, Pause, Tuning
 from ingest.domain.deliveries.queue_state import QueueState, total_of
+from ingest.domain.operating.controls import NO_CONTROLS, Controls, Pause, Tuning
 from ingest.operations.state.flow_rates import NO_RATES, Rates, sum_of_known
 from ingest.operations.state.source_states import Activity
 from ingest.queue.operate.monitor import ConsumerState

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 
 from redis.asyncio import Redis
 
-from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.controls import NO_CONTROLS, Controls
 from ingest.operations.state.flow_rates import FlowRates, Rates
 from ingest.operations.state.gone_consumers import GoneConsumers
 from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
@@ -29,7 +29,7 @@ from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.operate.server_memory import ServerMemory, read_memory
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import QueueRefused
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 EVERY = 1.0
 """Seconds for which a snapshot is shared."""

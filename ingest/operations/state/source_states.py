@@ -9,15 +9,15 @@ from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import StoreUnavailable, UserError
-from ingest.domain.polling import PollState
+from ingest.domain.operating.polling import PollState
 from ingest.operations.backends import Backends
 from ingest.queue.operate.monitor import ConsumerState
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.redis.connection import control_client
+from ingest.store.connections.pool import Pool
 from ingest.store.polls import read_polls
-from ingest.store.pool import Pool
 
 # Sources that are read concurrently.
 _CONCURRENT = 10

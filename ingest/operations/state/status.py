@@ -8,9 +8,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.controls import NO_CONTROLS, Controls
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable, StoreLocked, Unavailable, UserError
+from ingest.domain.operating.controls import NO_CONTROLS, Controls
 from ingest.operations.backends import Backends
 from ingest.operations.control.controls import limits_as_object
 from ingest.operations.control.pauses import as_object as pause_as_object

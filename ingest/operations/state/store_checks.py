@@ -3,8 +3,8 @@
 import asyncio
 
 from ingest.domain.errors import StoreUnavailable, UserError
+from ingest.store.connections.pool import Pool
 from ingest.store.lockers import Locker, lockers
-from ingest.store.pool import Pool
 
 _EVERY = 5.0
 _TIMEOUT = 1.0

@@ -7,9 +7,9 @@ from typing import Any
 
 from ingest.domain.orders.order_history import HistoryEntry, OrderHistory
 from ingest.operations.backends import Backends
+from ingest.store.connections.pool import Pool
+from ingest.store.connections.statements import Fetches
 from ingest.store.orders.history import HistoryStore
-from ingest.store.pool import Pool
-from ingest.store.statements import Fetches
 
 MOST_EVENTS = 500
 """The largest page."""

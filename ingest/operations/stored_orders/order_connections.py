@@ -9,7 +9,7 @@ from typing import Self
 from redis.asyncio import Redis
 
 from ingest.queue.redis.connection import control_client
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 _LIST_TIMEOUT = 5.0
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from ingest.domain.errors import StoreTooSlow
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.backends import Backends
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.order_reading import OrderReader
-from ingest.store.pool import Pool
 
 MOST_LISTED = 500
 """The largest page."""

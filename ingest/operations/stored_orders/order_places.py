@@ -11,8 +11,8 @@ from ingest.queue.operate.order_search import MOST_ORDERS, most_of_each
 from ingest.queue.operate.partitioned.orders import PartitionedSearch
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.order_reading import OrderReader, StoredState
-from ingest.store.pool import Pool
 
 QUICKLY_SEARCHED = 10_000
 """Entries that are searched in less than 0.1 s, or several times as long on a busy machine."""

@@ -27,9 +27,9 @@ from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderReader, StoredState
-from ingest.store.pool import Pool
 
 ERASE = "orders.erase"
 # Limits the cost of a request. Longer lanes, retry sets and lists of dead letters are not searched.

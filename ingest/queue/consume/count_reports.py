@@ -11,7 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from ingest.domain.errors import Unavailable
-from ingest.domain.process_counts import ProcessCounts
+from ingest.domain.operating.process_counts import ProcessCounts
 from ingest.queue.redis.connection import QueueRefused, translated
 from ingest.telemetry.logs import get_logger
 

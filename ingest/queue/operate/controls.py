@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.domain.controls import NO_CONTROLS, Controls, Drain, LevelChange, Pause, Tuning
+from ingest.domain.operating.controls import NO_CONTROLS, Controls, Drain, LevelChange, Pause, Tuning
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.redis.connection import translated, translating
 from ingest.queue.redis.scripts import load

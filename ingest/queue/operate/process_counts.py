@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.domain.process_counts import ProcessCounts
+from ingest.domain.operating.process_counts import ProcessCounts
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import replies, translating
 

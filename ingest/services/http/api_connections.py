@@ -31,9 +31,9 @@ from ingest.services.order_decoding import open_order_decoder
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
-from ingest.store.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)

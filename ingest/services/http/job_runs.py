@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis
 
 from ingest.domain.errors import Unavailable, UserError
-from ingest.domain.jobs import Job, JobState
+from ingest.domain.operating.jobs import Job, JobState
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import RUNNABLE, JobParts, JobRun
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import LeaseLost
+from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput, delete_expired_output
 from ingest.store.jobs import Jobs, waiting_jobs
-from ingest.store.pool import Pool
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("jobs")

@@ -9,14 +9,14 @@ import random
 from contextlib import suppress
 from typing import Any
 
-from ingest.domain.backfill import Backfill, BackfillProgress, JobState
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.fetch.listed import OrderList
+from ingest.domain.operating.backfill import Backfill, BackfillProgress, JobState
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import open_main_lane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
 from ingest.store.backfills import Backfills, LeaseLost
-from ingest.store.statements import Fetches
+from ingest.store.connections.statements import Fetches
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("backfill")

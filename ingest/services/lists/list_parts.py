@@ -18,16 +18,16 @@ from ingest.services.lists.polling import turns_of
 from ingest.services.producers import open_producer
 from ingest.sources.opening import open_quota
 from ingest.sources.source import Source
+from ingest.store.connections.pool import Pool
+from ingest.store.connections.shared_connections import SharedConnections
 from ingest.store.polls import Polls
-from ingest.store.pool import Pool
-from ingest.store.shared_connections import SharedConnections
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.lists.order_list import HttpOrderList
 from ingest.upstream.quota.quota import FleetQuota
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
-    from ingest.store.statements import Fetches
+    from ingest.store.connections.statements import Fetches
 
 
 class ListPacing(msgspec.Struct, frozen=True):

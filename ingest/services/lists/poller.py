@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ingest.domain.errors import Fault, Unavailable, UserError
 from ingest.domain.fetch.listed import ListedPage, OrderList
-from ingest.domain.polling import PollState, PollTurn
+from ingest.domain.operating.polling import PollState, PollTurn
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.operations.poll.look import Found

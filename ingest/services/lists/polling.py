@@ -14,9 +14,9 @@ from ingest.queue.produce.submission import most_in_a_step
 from ingest.services.producers import open_producer
 from ingest.sources.from_settings import source_of
 from ingest.sources.list_opening import open_order_list
+from ingest.store.connections.pool import Pool
+from ingest.store.connections.statements import Fetches
 from ingest.store.polls import Polls
-from ingest.store.pool import Pool
-from ingest.store.statements import Fetches
 from ingest.upstream.lists.order_list import ListOptions
 from ingest.upstream.session import utc_now
 

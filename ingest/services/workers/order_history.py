@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from ingest.store.connections.pool import Pool
+from ingest.store.connections.shared_connections import SharedConnections
 from ingest.store.orders.history import HistoryStore
-from ingest.store.pool import Pool
-from ingest.store.shared_connections import SharedConnections
 
 if TYPE_CHECKING:
     from ingest.settings import Settings

@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ingest.domain.errors import StoreLocked, StoreTooSlow, Unavailable, UserError
-from ingest.domain.jobs import Job, JobKind, JobProgress, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.flow.deliver.order_requests import OrderRequests
 from ingest.flow.followed_controls import SourceControls
 from ingest.operations.leased import while_renewed
 from ingest.store.backfills import LeaseLost
+from ingest.store.connections.statements import Fetches
 from ingest.store.jobs import Jobs, waiting_jobs
-from ingest.store.statements import Fetches
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.domain.controls import LogLevel
+from ingest.domain.operating.controls import LogLevel
 from ingest.domain.source_name import deployment_of
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import SharedClock
@@ -18,7 +18,7 @@ from ingest.flow.isolation import Isolation
 from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.controls import ControlRecord
-from ingest.store.shared_connections import SharedConnections
+from ingest.store.connections.shared_connections import SharedConnections
 from ingest.telemetry.logs import change_level
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ingest.domain.orders.field_differences import FieldDifference, field_differ
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.connections.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_pooler
 from ingest.store.orders.columns import COLUMNS, MADE, arguments, named
 from ingest.store.orders.order_conditions import conditions_of
 from ingest.store.orders.order_store import OrderStore

@@ -14,8 +14,8 @@ import msgspec
 from ingest.domain.errors import StoreUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.store.audit import INSERT, Phase
-from ingest.store.connection import connect
-from ingest.store.translation import StoreRefused, translated
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import StoreRefused, translated
 
 # Longer than a batch takes. While the lock waits for a batch, other writers wait behind it.
 _LOCK_TIMEOUT = "5s"

@@ -13,7 +13,7 @@ import asyncpg
 
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEntry, HistoryEvent, OrderHistory, RecordedEvent
 from ingest.domain.source_name import UNNAMED
-from ingest.store.statements import Fetches
+from ingest.store.connections.statements import Fetches
 
 # An order that waits for a throttled API may have a row each half a minute.
 _MOST_EXAMINED = 2_000

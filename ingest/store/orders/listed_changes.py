@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from ingest.domain.fetch.listed import ListedOrder
-from ingest.store.statements import Fetches
+from ingest.store.connections.statements import Fetches
 
 # The version of an order without its own `updated_at` is the time of its fetch by our clock. It is compared in the shop's time, and a
 # change within the same moment counts as newer. An `updated_at` that is too far in the future is no version.

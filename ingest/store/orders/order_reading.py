@@ -14,9 +14,9 @@ import msgspec
 
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.source_name import UNNAMED
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.columns import COLUMNS, readable
 from ingest.store.orders.order_conditions import conditions_of
-from ingest.store.pool import Pool
 
 # Without the raw document, which may contain megabytes of customer data, and without the source,
 # which the caller already has.

@@ -17,11 +17,11 @@ from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.connections.statements import Statements
+from ingest.store.connections.translation import may_be_of_a_row
 from ingest.store.orders.columns import arguments
 from ingest.store.orders.upsert import SUPPRESSED, UPSERT, UPSERT_RECORDED, note_arguments
-from ingest.store.statements import Statements
-from ingest.store.translation import may_be_of_a_row
 
 # Other batches hold a lock for milliseconds. A transaction that holds one for 2 s (a share of the timeout) may last for hours.
 _LOCK_SHARE = 2 / 15

@@ -12,10 +12,10 @@ import asyncpg
 from ingest.domain.orders.comparison import StoredOrder
 from ingest.domain.orders.order import EXACT
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 from ingest.store.orders.columns import readable
 from ingest.store.schema import refuse_closed_schema
-from ingest.store.translation import translated
 
 _PAGE = 1000
 # The same as a worker's.

@@ -5,9 +5,9 @@ They are optional, because each costs every stored order. Creating them again is
 
 import asyncpg
 
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 from ingest.store.migrating import LOCK_SECONDS, migrating_alone, run_in_transaction
-from ingest.store.translation import translated
 
 INDEXES = {
     "orders_search_stored": "(source, ingested_at, order_id)",

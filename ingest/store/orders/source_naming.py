@@ -10,8 +10,8 @@ from collections.abc import Callable
 import asyncpg
 
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connection import connect
-from ingest.store.translation import translated
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 
 _BATCH = 2000
 # The last one moves a single row.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ingest.domain.source_name import UNNAMED
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 _RESET = "UPDATE orders SET version = 'epoch' WHERE source = $1 AND order_id = ANY ($2::text[]) RETURNING order_id"
 

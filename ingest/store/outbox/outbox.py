@@ -17,8 +17,8 @@ import asyncpg
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable, Unavailable
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connection import connect
-from ingest.store.translation import StoreRefused, may_be_of_a_row, translated, translated_for_rows
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import StoreRefused, may_be_of_a_row, translated, translated_for_rows
 
 # Bytes of documents as text in one batch, which the last document may exceed.
 _BATCH_BYTES = 8 * 1024 * 1024

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import asyncpg
 
 from ingest.domain.errors import StoreLocked, StoreUnavailable
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 from ingest.store.outbox.outbox import Outbox, OutboxBacklog, quoted_table
-from ingest.store.translation import translated
 
 _ROLE_AND_TABLE = "SELECT current_user AS role, to_regclass($1)::oid AS oid"
 _RIGHTS = """

@@ -3,9 +3,9 @@
 from importlib.resources import files
 
 from ingest.domain.errors import ConfigError
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 from ingest.store.outbox.outbox import channel_of, quoted_table
-from ingest.store.translation import translated
 
 _GRANTS = """
 -- Rights of a relay: read and delete rows, and record why a row cannot be queued.

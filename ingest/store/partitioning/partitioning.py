@@ -14,9 +14,9 @@ from importlib.resources import files
 import asyncpg
 
 from ingest.domain.errors import UserError
-from ingest.store.connection import connect
+from ingest.store.connections.connection import connect
+from ingest.store.connections.translation import translated
 from ingest.store.migrating import LOCK_SECONDS, migrating_alone, run_in_transaction
-from ingest.store.translation import translated
 
 MOST_PARTITIONS = 256
 """A statement that reads all partitions locks each of them."""

@@ -10,9 +10,9 @@ from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.operations.audit_routes import permitted_sources
-from ingest.domain.audited_operation import AuditFilter
+from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.store.audit_reading import audited_operations
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 _LIMIT = 100
 _LONGEST_SELECTION = 300

@@ -13,7 +13,7 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
-from ingest.domain.backfill import BackfillRequest, InvalidPeriod, period_of
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
 from ingest.operations import backfill as operations
 from ingest.operations.control.control_access import ControlAccess
 from ingest.settings import Settings

@@ -9,7 +9,7 @@ from ingest.api.console.inputs import inputs_of, invalid, refused
 from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
-from ingest.domain.controls import ALL_HOSTS, LOG_LEVELS, InvalidControl
+from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS, InvalidControl
 from ingest.operations.control import controls
 from ingest.operations.control.control_access import ControlAccess
 

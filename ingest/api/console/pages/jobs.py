@@ -16,7 +16,7 @@ from ingest.api.http.problems import Problem
 from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import UserError
-from ingest.domain.jobs import Job, JobKind
+from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import backfill as backfill_operations
 from ingest.operations import jobs as job_operations
 from ingest.operations.control.control_access import ControlAccess

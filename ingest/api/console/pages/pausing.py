@@ -11,8 +11,8 @@ from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
-from ingest.domain.controls import InvalidControl
 from ingest.domain.durations import parse_duration
+from ingest.domain.operating.controls import InvalidControl
 from ingest.operations.control import controls, pauses
 from ingest.operations.control.control_access import ControlAccess
 from ingest.settings import Settings

@@ -10,7 +10,7 @@ from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of
 from ingest.api.console.live import LiveData
 from ingest.api.console.templating import url
-from ingest.domain.controls import LOG_LEVELS, Drain, names_of
+from ingest.domain.operating.controls import LOG_LEVELS, Drain, names_of
 from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
 from ingest.queue.operate.monitor import ConsumerState

@@ -61,7 +61,7 @@ def backfill(
     if since is None:
         raise ConfigError("--since is missing: `ingest backfill --since 2026-10-01`")
     from ingest.cli.orders.backfill.running import print_ended, start_and_run
-    from ingest.domain.backfill import BackfillRequest
+    from ingest.domain.operating.backfill import BackfillRequest
 
     request = BackfillRequest(*parse_listed_period(since, until), rate, dry_run)
     settings = start_with_source(source)

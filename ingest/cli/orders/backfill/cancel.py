@@ -19,11 +19,11 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     """
     from ingest.cli.orders.backfill.found import as_text, source_of_job
     from ingest.cli.orders.backfill.running import cancelled_text
-    from ingest.domain.backfill import Backfill
+    from ingest.domain.operating.backfill import Backfill
     from ingest.operations import backfill as operations
     from ingest.store.audit import AuditLog
     from ingest.store.backfills import Backfills
-    from ingest.store.pool import Pool
+    from ingest.store.connections.pool import Pool
 
     async def run() -> Backfill:
         sources = backends_of_sources(None)

@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 
 from ingest.cli.terminal.times import format_time
-from ingest.domain.backfill import Backfill
 from ingest.domain.errors import UserError
+from ingest.domain.operating.backfill import Backfill
 from ingest.operations.backends import Backends
 from ingest.store.backfills import find_backfill, newest_backfills
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 
 
 async def newest(sources: Sequence[Backends], limit: int) -> list[Backfill]:

@@ -16,7 +16,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.domain.backfill import Backfill
+    from ingest.domain.operating.backfill import Backfill
 
 _TABLE = Table(
     ("id", "state", "listed", "missing", "outdated", "since", "until", "requested by", "problem"), names=1, facts=5

@@ -15,8 +15,8 @@ from ingest.cli.orders.backfill.found import as_text
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import format_time
-from ingest.domain.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.operating.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.operations import backfill as operations
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import open_main_lane
@@ -26,7 +26,7 @@ from ingest.services.tracing import traced
 from ingest.sources.list_opening import open_order_list
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills, LeaseLost
-from ingest.store.pool import Pool
+from ingest.store.connections.pool import Pool
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.domain.jobs import JobRequest
+    from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
     from ingest.operations.rebuilding.refetch_preview import RefetchPreview
     from ingest.settings import Settings
@@ -88,7 +88,7 @@ def _refetch_selected(
 ) -> None:
     from ingest.cli.queues.bulk import start_and_run
     from ingest.cli.terminal.progress import ProgressDisplay
-    from ingest.domain.jobs import JobKind, JobState
+    from ingest.domain.operating.jobs import JobKind, JobState
     from ingest.operations.jobs.orders import order_request
     from ingest.operations.stored_orders.order_list import count_orders
 

@@ -18,7 +18,7 @@ from ingest.domain.errors import ConfigError
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-    from ingest.domain.jobs import JobRequest
+    from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
     from ingest.queue.operate.dead_letters import Change
     from ingest.queue.operate.partitioned.dead_letters import TotalSurvey
@@ -178,7 +178,7 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
     """Make the change `apply` of `ingest.operations.failed_orders.dead_letters`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
     from ingest.cli.queues.bulk import change_directly
-    from ingest.domain.jobs import JobKind
+    from ingest.domain.operating.jobs import JobKind
     from ingest.operations.failed_orders.dead_letters import survey
     from ingest.operations.jobs.requests import dead_letter_request
     from ingest.queue.operate.dead_letters import PAGE

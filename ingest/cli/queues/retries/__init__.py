@@ -27,7 +27,7 @@ from ingest.domain.errors import ConfigError
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-    from ingest.domain.jobs import JobRequest
+    from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
 
 COMMANDS = ("list", "groups", "run-now", "dead-letter")
@@ -143,7 +143,7 @@ def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing,
     """Make the change `apply` of `ingest.operations.failed_orders.retries`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
     from ingest.cli.queues.bulk import change_directly
-    from ingest.domain.jobs import JobKind
+    from ingest.domain.operating.jobs import JobKind
     from ingest.operations.failed_orders.retries import survey
     from ingest.operations.jobs.requests import retry_request
     from ingest.queue.operate.partitioned.queue_parts import layout_reader

@@ -8,8 +8,8 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.redis_addresses import Address, address_text
-from ingest.domain.sentinel_url import SentinelUrl
+from ingest.domain.redis_urls.redis_addresses import Address, address_text
+from ingest.domain.redis_urls.sentinel_url import SentinelUrl
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.topology.sentinel import sentinel_client
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
-from ingest.domain.cluster_url import is_cluster_url
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
-from ingest.domain.sentinel_url import is_sentinel_url, parse_sentinel_url
+from ingest.domain.redis_urls.cluster_url import is_cluster_url
+from ingest.domain.redis_urls.sentinel_url import is_sentinel_url, parse_sentinel_url
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection.facts import RedisFacts
 from ingest.queue.operate.inspection.sentinels import SentinelFacts, inspect_sentinels

@@ -1,7 +1,7 @@
 """Finds the server that owns a key. The rest of `queue` does not depend on the kind of topology."""
 
-from ingest.domain.cluster_url import is_cluster_url, parse_cluster_url
-from ingest.domain.sentinel_url import is_sentinel_url, parse_sentinel_url
+from ingest.domain.redis_urls.cluster_url import is_cluster_url, parse_cluster_url
+from ingest.domain.redis_urls.sentinel_url import is_sentinel_url, parse_sentinel_url
 from ingest.queue.redis.topology.cluster import ClusterTopology
 from ingest.queue.redis.topology.port import Owner, Server, Topology
 from ingest.queue.redis.topology.sentinel import SentinelTopology

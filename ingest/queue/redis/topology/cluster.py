@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from redis.crc import key_slot
 
-from ingest.domain.cluster_url import ClusterUrl
-from ingest.domain.redis_addresses import Address, address_text
+from ingest.domain.redis_urls.cluster_url import ClusterUrl
+from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.queue.redis.checked_connections import CheckedTls, connection_options
 from ingest.queue.redis.topology.node_connections import NodeTcp, NodeTls
 from ingest.queue.redis.topology.slot_map import SlotMap

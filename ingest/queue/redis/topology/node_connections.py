@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redis import exceptions as redis_errors
 
-from ingest.domain.redis_addresses import Address
+from ingest.domain.redis_urls.redis_addresses import Address
 from ingest.queue.redis.checked_connections import CheckedTcp, CheckedTls, NoQueueThere, is_of_wrong_server
 
 if TYPE_CHECKING:

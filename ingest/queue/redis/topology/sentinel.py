@@ -13,8 +13,8 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, Redis
 
-from ingest.domain.redis_addresses import Address, address_text
-from ingest.domain.sentinel_url import SentinelUrl
+from ingest.domain.redis_urls.redis_addresses import Address, address_text
+from ingest.domain.redis_urls.sentinel_url import SentinelUrl
 from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
 from ingest.queue.redis.topology.found_connections import (
     PrimaryTcp,

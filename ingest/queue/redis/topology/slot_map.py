@@ -12,8 +12,8 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, Redis
 
-from ingest.domain.cluster_url import ClusterUrl
-from ingest.domain.redis_addresses import Address
+from ingest.domain.redis_urls.cluster_url import ClusterUrl
+from ingest.domain.redis_urls.redis_addresses import Address
 from ingest.queue.redis.checked_connections import CheckedTls, connection_options
 from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
 from ingest.queue.redis.topology.node_connections import MemberTcp, MemberTls

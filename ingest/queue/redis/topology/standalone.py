@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ingest.domain.redis_addresses import address_text
+from ingest.domain.redis_urls.redis_addresses import address_text
 from ingest.queue.redis.checked_connections import connection_options
 
 

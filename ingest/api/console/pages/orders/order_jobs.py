@@ -16,7 +16,7 @@ from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import StoreTooSlow
-from ingest.domain.jobs import JobKind
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations import jobs as operations
 from ingest.operations.control.control_access import ControlAccess

@@ -18,7 +18,7 @@ from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection
-from ingest.domain.jobs import JobKind, JobRequest
+from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entry_counts import EntryCounts
 from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request

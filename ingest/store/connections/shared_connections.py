@@ -3,7 +3,7 @@
 A source uses at most one connection, so that its statements run one after the other, as on its own connection. A source whose statements
 are slow, because its rows are locked or its orders are large, uses only a half of the connections together with other slow sources.
 
-If the process dies here, the server ends the running statements as in `ingest.store.connection`.
+If the process dies here, the server ends the running statements as in `ingest.store.connections.connection`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import asyncpg
 
-from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 
 MOST_CONNECTIONS = 4
 """The connections of one process. Batches take milliseconds, so that more would only help while statements wait for locks."""

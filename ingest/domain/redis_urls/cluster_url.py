@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
-from ingest.domain.redis_addresses import NAT_OPTION, Address, addresses_of, reached_at, split_hosts
+from ingest.domain.redis_urls.redis_addresses import NAT_OPTION, Address, addresses_of, reached_at, split_hosts
 
 EXAMPLE = "redis+cluster://host1:6379,host2:6379,host3:6379"
 SCHEMES = ("redis+cluster", "rediss+cluster")

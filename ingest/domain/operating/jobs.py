@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.backfill import JobState
+from ingest.domain.operating.backfill import JobState
 from ingest.domain.source_name import UNNAMED
 
 __all__ = ["OUTPUT_KEPT", "Job", "JobKind", "JobProgress", "JobRequest", "JobState"]

@@ -8,8 +8,8 @@ from typing import Any, Self
 import asyncpg
 
 from ingest.domain.errors import RowsRefused, StoreUnavailable
-from ingest.store.connection import Reconnecting, is_behind_pooler
-from ingest.store.translation import StoreRefused
+from ingest.store.connections.connection import Reconnecting, is_behind_pooler
+from ingest.store.connections.translation import StoreRefused
 
 
 class Pool:

@@ -16,8 +16,8 @@ from typing import Any
 import asyncpg
 
 from ingest.domain.errors import ConfigError, StoreInterrupted, StoreTooSlow, StoreUnavailable
-from ingest.store.hosts import single_hosts
-from ingest.store.translation import (
+from ingest.store.connections.hosts import single_hosts
+from ingest.store.connections.translation import (
     CANCELLED,
     NOT_PREPARED_HERE,
     ROW_CLASSES,

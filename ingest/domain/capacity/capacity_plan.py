@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ingest.domain.worker_memory import worker_memory
+from ingest.domain.capacity.worker_memory import worker_memory
 
 _DAY = 86_400.0
 # CPU seconds of an order without any other in the process.

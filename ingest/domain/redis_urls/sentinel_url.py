@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode, urlunsplit
 
-from ingest.domain.redis_addresses import NAT_OPTION, Address, addresses_of, reached_at, split_hosts
+from ingest.domain.redis_urls.redis_addresses import NAT_OPTION, Address, addresses_of, reached_at, split_hosts
 
 EXAMPLE = "redis+sentinel://host1:26379,host2:26379,host3:26379/SERVICE/0"
 SCHEMES = ("redis+sentinel", "rediss+sentinel")

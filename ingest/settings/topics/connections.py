@@ -5,8 +5,8 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, SecretStr, field_validator
 
-from ingest.domain import cluster_url, sentinel_url
-from ingest.domain.redis_addresses import split_hosts
+from ingest.domain.redis_urls import cluster_url, sentinel_url
+from ingest.domain.redis_urls.redis_addresses import split_hosts
 from ingest.settings.types import Topic
 from ingest.settings.urls import (
     require_encoded_password,

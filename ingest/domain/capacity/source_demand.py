@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ingest.domain.capacity_plan import slots_for, timeout_for
+from ingest.domain.capacity.capacity_plan import slots_for, timeout_for
 
 
 @dataclass(frozen=True, slots=True)

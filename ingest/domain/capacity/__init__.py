@@ -1,0 +1,1 @@
+"""Plans the capacity of a deployment."""

@@ -1,0 +1,1 @@
+"""The values of operations: jobs, backfills, polling, controls, and the audit log."""

@@ -1,0 +1,1 @@
+"""The settings by topic. Each module has a part of `Settings`."""

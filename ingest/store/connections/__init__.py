@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL, which reconnect and translate errors."""
