@@ -45,7 +45,7 @@ settings.register_profile(
     "ingest", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 # For `make unit`, which is run often.
-settings.register_profile("quick", settings.get_profile("ingest"), max_examples=20)
+settings.register_profile("quick", settings.get_profile("ingest"), max_examples=10)
 settings.load_profile("ingest")
 
 

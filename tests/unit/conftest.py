@@ -13,10 +13,8 @@ _UNTRACED = {
     "test_dashboard",
     "test_dead_selection",
     "test_dead_table",
-    "test_docs",
     "test_endpoint",
     "test_fleet_quota_pacing",
-    "test_log_events",
     "test_logs",
     "test_make",
     "test_mapping_fields",
@@ -28,7 +26,6 @@ _UNTRACED = {
     "test_settings",
     "test_shared_metrics",
     "test_shop_shapes",
-    "test_words",
 }
 
 

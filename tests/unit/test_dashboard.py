@@ -13,9 +13,7 @@ import pytest
 from deploy.promql import Selector, functions_of, groupings, parts_with_data, selectors
 from deploy.watching import (
     DASHBOARDS,
-    Answer,
     Panel,
-    Series,
     annotations,
     filled,
     panels,
@@ -290,16 +288,3 @@ def limits(metric: str) -> Mapping[str, float]:
 )
 def test_the_parts_of_an_alert_that_must_find_something_are_what_it_compares(query: str, parts: list[str]) -> None:
     assert parts_with_data(query) == parts
-
-
-@pytest.mark.parametrize("name", BOARDS)
-def test_every_panel_can_be_drawn(tmp_path: Path, name: str) -> None:
-    from deploy.plots import draw  # noqa: PLC0415  with matplotlib, which no other test here needs
-
-    times = [1_800_000_000.0, 1_800_000_010.0]
-    found = Series({"le": "1"}, ((times[0], 0.03), (times[1], 0.04)))
-    answered = [(panel, [Answer(target, [found]) for target in panel.targets]) for panel in HEADINGS_AND_PANELS[name]]
-
-    draw(tmp_path / "board.png", name, answered, times)
-
-    assert (tmp_path / "board.png").stat().st_size

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fakes.virtual_time import virtual_time
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef, Heartbeat
 from ingest.domain.errors import QueueUnavailable
@@ -199,6 +200,7 @@ async def test_what_was_claimed_and_not_handed_over_is_claimed_again() -> None:
 @pytest.mark.parametrize(
     ("consumers", "drawn", "blocks"), [(1, 1.0, True), (32, 1.0, True), (1000, 0.03, True), (1000, 0.9, False)]
 )
+@virtual_time
 async def test_of_many_idle_processes_few_wait_in_a_blocking_read(
     consumers: int, drawn: float, *, blocks: bool
 ) -> None:

@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from docs.shown_texts import shown_texts
 
+from docs.shown_texts import shown_texts
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector
 from ingest.telemetry.metrics import WORKER_METRICS
