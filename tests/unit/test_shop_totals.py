@@ -22,7 +22,8 @@ from shop_documents.woocommerce import woocommerce_orders
 
 from ingest.mapping.load import load_mapping
 
-DOCUMENTS = int(os.environ.get("INGEST_TEST_DOCUMENTS", settings.default.max_examples))
+# In a quick run as well, enough for the share of equal totals.
+DOCUMENTS = int(os.environ.get("INGEST_TEST_DOCUMENTS", max(50, settings.default.max_examples)))
 KINDS: dict[str, st.SearchStrategy[Generated]] = {
     "amazon": amazon_v0_orders(),
     "amazon-2026-01-01": amazon_orders(),
