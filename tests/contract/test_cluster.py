@@ -30,6 +30,8 @@ from ingest.queue.redis.topology import topology_of
 from ingest.queue.redis.topology.cluster import slot_of
 from ingest.queue.redis.topology.slot_map import SlotMap
 
+pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
+
 SPEAK_TLS = [kind for kind in KINDS if kind.speaks_tls]
 
 

@@ -29,6 +29,8 @@ from ingest.queue.redis.connection import QueueRefused, control_client, translat
 from ingest.queue.redis.topology.found_connections import PrimaryTcp
 from ingest.queue.redis.topology.sentinel import PrimaryAddress
 
+pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
+
 QUEUE = "orders"
 SPEAK_TLS = [kind for kind in KINDS if kind.speaks_tls]
 # Seconds from a failure until commands succeed again.
