@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from ingest.lab.servers import ValkeyServer
 SERVICE = "orders"
 _QUORUM = 2
 _OFTEN = 0.05
-# Sentinel's intervals in milliseconds, which are seconds by default. A short ping-period would make replicas count as unsuitable.
+# Sentinel's intervals in milliseconds. A short ping-period would make replicas count as unsuitable.
 _INTERVALS = {"info-period": 200, "publish-period": 200, "ask-period": 100}
+_DEFAULT_INTERVALS = {"info-period": 10_000, "publish-period": 2_000, "ask-period": 1_000}
 
 
 class SentinelServer(HostedServer):
@@ -121,10 +122,22 @@ class SentinelSet:
 
     async def become_complete(self) -> None:
         """Wait until the Sentinels have found each other and a replica that is up to date."""
-        for sentinel in self.sentinels:
-            for name, milliseconds in _INTERVALS.items():
-                await _ask(sentinel, "SENTINEL", "DEBUG", name, milliseconds)
+        await self._look_every(_INTERVALS)
         await eventually(self._is_complete, every=_OFTEN)
+
+    async def look_seldom(self) -> None:
+        """Let the Sentinels look at the servers at their default intervals, which no operator can configure."""
+        await self._look_every(_DEFAULT_INTERVALS)
+
+    async def _look_every(self, intervals: Mapping[str, int]) -> None:
+        for sentinel in self.sentinels:
+            for name, milliseconds in intervals.items():
+                await _ask(sentinel, "SENTINEL", "DEBUG", name, milliseconds)
+
+    async def fail_over_carefully(self) -> None:
+        """Exchange the roles like an operator who first lets the primary reject writes as soon as it loses a replica."""
+        await _ask(await self.primary(), "CONFIG", "SET", "min-replicas-to-write", len(self.servers) - 1)
+        await self.fail_over()
 
     async def primary(self) -> HostedServer:
         """The server that most Sentinels report as the primary."""

@@ -191,5 +191,15 @@ async def test_a_sentinel_that_does_not_respond_and_a_missing_quorum_are_reporte
     assert any(text.startswith("the Sentinels cannot replace the primary: NOQUORUM") for text in problems(found))
 
 
+async def test_a_primary_that_needs_its_only_replica_is_reported(tmp_path: Path, dsn: str, queue_name: str) -> None:
+    with SentinelSet.open(KINDS[0], tmp_path, appendonly="yes", min_replicas_to_write="1") as servers:
+        await servers.become_ready()
+        async with SetUp.sound(servers.url(), dsn, queue_name) as set_up:
+            found = await set_up.examined()
+
+    [problem] = problems(found)
+    assert problem.startswith("its only replica, once promoted, rejects orders until this server is back")
+
+
 async def has_no_quorum(servers: SentinelSet) -> bool:
     return any(each.no_quorum for each in await inspect_sentinels(parse_sentinel_url(servers.url())))

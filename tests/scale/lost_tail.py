@@ -42,6 +42,8 @@ _LATEST = 1_000
 _BEHIND = 1.0
 # Seconds for which a primary is cut off.
 _CUT_OFF = 15.0
+# Seconds between two looks of a Sentinel at a server. The last look may have been that long ago.
+_INFO_PERIOD = 10.0
 # The primary accepts orders only while its replica is connected, and responds within ten seconds.
 _MIN_REPLICAS = {"min_replicas_to_write": "1", "min_replicas_max_lag": "10"}
 
@@ -56,6 +58,7 @@ class Servers:
         hosts: addresses of all other servers.
         replaced: waits until another server is the primary.
         fail_over: exchanges it for its replica, like an operator.
+        fail_over_carefully: the same, while the primary rejects writes without all of its replicas.
         queues: partitions that the primary owns.
     """
 
@@ -64,6 +67,7 @@ class Servers:
     hosts: list[str]
     replaced: Callable[[], Awaitable[object]]
     fail_over: Callable[[], Awaitable[object]]
+    fail_over_carefully: Callable[[], Awaitable[object]]
     queues: list[str]
 
 
@@ -138,12 +142,22 @@ async def sentinel_set(kind: Kind, folder: Path, network: NodeNetwork, **options
         await watched.become_ready()
         primary = await watched.primary()
         others = [each for each in (*watched.servers, *watched.sentinels) if each is not primary]
+
+        def at_default_intervals(fail_over: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+            async def fail_over_so() -> None:
+                await watched.look_seldom()
+                await asyncio.sleep(_INFO_PERIOD)
+                await fail_over()
+
+            return fail_over_so
+
         yield Servers(
             watched.url(),
             primary,
             [each.host for each in others],
             lambda: watched.await_other_than(primary),
-            watched.fail_over,
+            at_default_intervals(watched.fail_over),
+            at_default_intervals(watched.fail_over_carefully),
             [QUEUE],
         )
 
@@ -167,6 +181,7 @@ async def cluster_set(kind: Kind, folder: Path, network: NodeNetwork, **options:
             [each.host for each in cluster.nodes if each is not primary],
             lambda: cluster.await_other_than(primary, Keys.of(layout.current[0]).stream),
             fail_over,
+            fail_over,  # which pauses clients by itself
             [queue for queue, owner in owners.items() if owner is primary],
         )
 
@@ -224,6 +239,13 @@ async def failed_over(servers: Servers, network: NodeNetwork) -> None:
     await follows(servers.primary)
 
 
+async def failed_over_carefully(servers: Servers, network: NodeNetwork) -> None:
+    """An operator prepares the primary, and exchanges the roles."""
+    del network
+    await servers.fail_over_carefully()
+    await follows(servers.primary)
+
+
 FAILURES: dict[str, tuple[Callable[[Servers, NodeNetwork], Awaitable[None]], dict[str, str]]] = {
     "`kill -9`": (killed, {}),
     f"`kill -9`, replica {_BEHIND:g} s behind": (killed_behind, {}),
@@ -231,6 +253,7 @@ FAILURES: dict[str, tuple[Callable[[Servers, NodeNetwork], Awaitable[None]], dic
     f"cut off for {_CUT_OFF:g} s, `min-replicas-to-write 1`": (cut_off, _MIN_REPLICAS),
     "planned failover": (failed_over, {}),
     "planned failover, `min-replicas-to-write 1`": (failed_over, _MIN_REPLICAS),
+    "planned failover, `min-replicas-to-write` set at the primary only": (failed_over_carefully, {}),
 }
 
 

@@ -180,6 +180,12 @@ def _replication(facts: RedisFacts, settings: Settings) -> Iterator[Finding]:
             f"{replicas} replicas are connected, and INGEST_DURABILITY=replicated waits for {settings.durability_replicas}",
             "connect replicas, or lower INGEST_DURABILITY_REPLICAS",
         )
+    # Reported only with `min-replicas-to-write`. Its value would need CONFIG, and a single replica is too few for any.
+    if "min_slaves_good_slaves" in facts.info and replicas == 1:
+        yield _OF.warning(
+            "its only replica, once promoted, rejects orders until this server is back, because of min-replicas-to-write",
+            "connect a second replica, or set min-replicas-to-write 0",
+        )
 
 
 def _connections(facts: RedisFacts, needed: int) -> Iterator[Finding]:
