@@ -176,6 +176,7 @@ def scripts_of_the_api() -> set[str]:
         *("record_layout", "open_partition", "close_partition"),
         # Its user may only write the controls, which a test above does.
         "write_controls",
+        "restore_controls",
     }
     return script_names() - of_workers
 

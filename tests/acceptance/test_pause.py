@@ -13,6 +13,8 @@ from acceptance.several_sources import Shops
 from integration.scene import Scene, ids
 from support import Cli, eventually
 
+from ingest.queue.operate.controls import controls_key
+
 # From the moment at which the command is started. The command itself takes a part of it.
 WITHIN = 2.0
 COUNT = 2_000
@@ -85,6 +87,23 @@ async def test_a_paused_source_sends_no_request_and_the_others_continue(
 def assert_no_attempt_counted(commands: list[WorkerCommand]) -> None:
     assert [command.events("retry_scheduled") for command in commands] == [[] for _ in commands]
     assert [command.events("entries_reclaimed") for command in commands] == [[] for _ in commands]
+
+
+async def test_a_pause_outlives_the_data_of_redis(cli: Cli, shops: Shops, workers: Workers, scene: Scene) -> None:
+    worker = workers.start(processes=1, concurrency=12)
+    await shops["a"].enqueue("o-0")
+    await shops.stored("a", ["o-0"])
+    await run(cli, "pause", "--source", "b")
+    await worker.says("source_paused", source="b")
+
+    await scene.redis.delete(controls_key(scene.queue))  # of this test only, because the server is shared
+    await worker.says("controls_restored")
+    for name in "ab":
+        await shops[name].enqueue("o-1")
+    await shops.stored("a", ["o-0", "o-1"])
+
+    assert requests(shops, "b") == 0
+    assert "paused" in (await run(cli, "status", "--source", "b")).stdout
 
 
 async def test_a_drained_command_leaves_the_orders_to_the_others(cli: Cli, shops: Shops, workers: Workers) -> None:

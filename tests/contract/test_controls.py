@@ -62,6 +62,33 @@ async def test_a_lost_record_means_that_nothing_is_set(record: ControlRecord, re
     assert (await record.read(before)).pauses == {}
 
 
+async def test_a_process_that_keeps_the_controls_writes_lost_ones_again(
+    record: ControlRecord, redis: Redis, queue_name: str
+) -> None:
+    await record.set_pauses({"": Pause(since=SINCE, by="cli:ann")})
+    await record.set_tunings({"shop-de": Tuning(since=SINCE, by="cli:ann", rate=2.5)})
+    await record.set_log_levels({ALL_HOSTS: LevelChange(level="debug", since=SINCE, by="cli:ann")})
+    known = await record.read()
+    await redis.delete(controls_key(queue_name))
+
+    kept = await record.keep(known)
+
+    assert kept == known == await record.read()
+
+
+async def test_lost_controls_do_not_replace_those_that_an_operator_has_set_since(
+    record: ControlRecord, redis: Redis, queue_name: str
+) -> None:
+    await record.set_pauses({"shop-de": Pause(since=SINCE, by="cli:ann")})
+    known = await record.read()
+    await redis.delete(controls_key(queue_name))
+    await record.set_pauses({"shop-fr": Pause(since=SINCE, by="cli:ann")})
+
+    kept = await record.keep(known)
+
+    assert kept.pauses.keys() == {"shop-fr"}
+
+
 async def test_each_group_has_its_own_controls(redis: Redis, record: ControlRecord, queue_name: str) -> None:
     other = ControlRecord(redis, queue_name, "copies")
 

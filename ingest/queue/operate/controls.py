@@ -1,11 +1,11 @@
 """Records the controls of a deployment in Redis, in one hash for all sources and one consumer group.
 
-A change is one atomic step with a new version. A reader that already has this version reads nothing else. If Redis loses the hash,
-nothing is paused or changed any more.
+A change is one atomic step with a new version. A reader that already has this version reads nothing else. If Redis loses the hash, in
+a restart without an append-only file or by FLUSHALL, the first worker process that notices it writes its last known controls again.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -16,7 +16,9 @@ from ingest.domain.operating.controls import NO_CONTROLS, Controls, Drain, Level
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.redis.connection import translated, translating
 from ingest.queue.redis.scripts import load
+from ingest.telemetry.logs import get_logger
 
+_log = get_logger("queue")
 _PAUSE, _TUNING, _DRAIN, _LOG_LEVEL = "pause:", "tuning:", "drain:", "log-level:"
 # Fields of one step. There are a few, unless nearly all sources are paused.
 _PAGE = 1000
@@ -44,6 +46,7 @@ class ControlRecord:
         self._client = client
         self._key = controls_key(stream, group)
         self._write = load(client, "write_controls")
+        self._restore = load(client, "restore_controls")
 
     @translating
     async def read(self, known: Controls = NO_CONTROLS) -> Controls:
@@ -61,6 +64,24 @@ class ControlRecord:
             drains=_decoded(fields, _DRAIN, Drain),
             log_levels=_decoded(fields, _LOG_LEVEL, LevelChange),
         )
+
+    @translating
+    async def keep(self, known: Controls) -> Controls:
+        """Return the controls as `read` does, for a process that keeps them. If Redis has lost them, the `known` ones are written again."""
+        found = await self.read(known)
+        if found.version or not known.version:
+            return found
+        fields: list[Any] = ["version", known.version]
+        for kind, controls in _by_kind(known):
+            for name, control in controls.items():
+                fields += [kind + name, msgspec.json.encode(control)]
+        with translated():
+            if not await self._restore([self._key], fields):
+                return await self.read()
+        _log.warning(
+            "controls_restored", pauses=sorted(known.pauses), tunings=sorted(known.tunings), drains=sorted(known.drains)
+        )
+        return known
 
     @translating
     async def now(self) -> datetime:
@@ -93,6 +114,13 @@ class ControlRecord:
                 arguments += [kind + name, msgspec.json.encode(control)]
         with translated():
             await self._write([self._key], arguments)
+
+
+def _by_kind(controls: Controls) -> Iterator[tuple[str, Mapping[str, Control]]]:
+    yield _PAUSE, controls.pauses
+    yield _TUNING, controls.tunings
+    yield _DRAIN, controls.drains
+    yield _LOG_LEVEL, controls.log_levels
 
 
 def _decoded(fields: Mapping[bytes, bytes], kind: str, of: type[_Control]) -> dict[str, _Control]:

@@ -107,6 +107,6 @@ async def follow_controls(
     def set_log_level(level: LogLevel | None) -> None:
         change_level(level or settings.log_level)
 
-    controls = FollowedControls(record.read, name, clock.utc, set_log_level)
+    controls = FollowedControls(record.keep, name, clock.utc, set_log_level)
     await controls.check()
     return controls
