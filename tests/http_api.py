@@ -20,6 +20,7 @@ from ingest.flow.shutdown import Shutdown
 from ingest.queue.layout.keys import Keys
 from ingest.services.api import series_of, serving_api
 from ingest.services.http.api_routes import ServedSources
+from ingest.services.http.console import console_secret
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import ApiMetrics
 
@@ -104,7 +105,7 @@ async def running_api(
     scheme = "http" if effective.api_cert_file is None else "https"
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        serving = serving_api(effective, sources, metrics, listener, shutdown, access)
+        serving = serving_api(effective, sources, metrics, listener, shutdown, access, console_secret(effective))
         async with serving, aiohttp.ClientSession() as http:
             try:
                 yield Api(url, http, metrics)

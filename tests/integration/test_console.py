@@ -1,6 +1,8 @@
 """The console over real HTTP: who gets in, and which requests change something."""
 
+import hashlib
 import re
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,14 @@ from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.api.console import sessions
 from ingest.api.console.sessions import Session, Sessions
+from ingest.api.console.visitors import SESSION_COOKIE
 from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
 from ingest.telemetry.shared_metrics import Counter
 
 TEXT = make_key(b"operator" * 2)
 KEY = ApiKey("ada", digest_of(TEXT), frozenset({Scope.READ, Scope.OPERATE}))
+SECRET = "a secret of several processes on several hosts"
+EVENTS = "/console/events/overview"
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -49,9 +54,20 @@ async def post(
 
 async def log_in(api: Api) -> str:
     """Log in, and return the token of forms."""
+    await session_cookie(api)
+    _, page = await get(api, "/console/")
+    return token_in(page)
+
+
+async def session_cookie(api: Api) -> str:
+    """Log in, and return the cookie as a browser sends it."""
     response, _ = await post(api, "/console/login", {"key": TEXT})
     assert (response.status, response.headers["Location"]) == (303, "/console/")
-    _, page = await get(api, "/console/")
+    return response.headers["Set-Cookie"].split(";")[0]
+
+
+def token_in(page: str) -> str:
+    """The token of a page's forms."""
     found = re.search('name="token" value="([^"]+)"', page)
     assert found is not None
     return found[1]
@@ -156,6 +172,54 @@ async def test_a_logout_removes_the_cookie(api: Api) -> None:
     response, _ = await get(api, "/console/")
 
     assert response.status == 303
+
+
+async def test_an_ended_session_is_rejected_by_every_process_and_its_live_data_ends(
+    serve: Serve, access: KeyAccess
+) -> None:
+    shared = {"console_secret": SECRET}
+    async with serve(access, **shared) as first, serve(access, **shared) as second, ClientSession() as http:
+        api, other = replace(first, http=http), replace(second, http=http)
+        copied = {"Cookie": await session_cookie(api)}
+        before, page = await get(other, "/console/", headers=copied)
+        async with http.get(f"{other.url}/console/events/overview", headers=copied) as live:
+            await live.content.readuntil(b"\n\n")
+            logout, _ = await post(api, "/console/logout", {"token": token_in(page)}, {**SAME_ORIGIN, **copied})
+            await live.content.read()
+        after = [(await get(each, path, headers=copied))[0] for each in (api, other) for path in ("/console/", EVENTS)]
+        new, _ = await get(other, "/console/", headers={"Cookie": await session_cookie(api)})
+
+    assert (before.status, logout.status, logout.headers["Location"]) == (200, 303, "/console/login")
+    assert [response.status for response in after] == [303, 303] * 2
+    assert new.status == 200
+
+
+async def test_a_logout_that_cannot_be_recorded_reports_it_and_keeps_the_session(
+    queue_name: str, access: KeyAccess
+) -> None:
+    async with running_api("redis://127.0.0.1:1/0", NOWHERE, queue_name, access) as api:
+        cookie = {"Cookie": await session_cookie(api)}
+        _, page = await get(api, "/console/help", headers=cookie)
+        logout, problem = await post(api, "/console/logout", {"token": token_in(page)}, {**SAME_ORIGIN, **cookie})
+
+    assert (logout.status, "session has not ended" in problem) == (503, True)
+    assert "Set-Cookie" not in logout.headers
+
+
+async def test_without_redis_only_a_recent_session_is_accepted_and_it_is_not_renewed(
+    queue_name: str, access: KeyAccess
+) -> None:
+    now = time.time()
+    ages = (0, sessions.UNCHECKED - 30, sessions.UNCHECKED + 1)
+    async with running_api("redis://127.0.0.1:1/0", NOWHERE, queue_name, access, console_secret=SECRET) as api:
+        signer = Sessions(hashlib.sha256(SECRET.encode()).digest())
+        cookies = [signer.cookie_of(Session("id", KEY.key_id, now - age, now - age)) for age in ages]
+        responses = [
+            (await get(api, "/console/help", headers={"Cookie": f"{SESSION_COOKIE}={each}"}))[0] for each in cookies
+        ]
+
+    assert [response.status for response in responses] == [200, 200, 303]
+    assert not any("Set-Cookie" in response.headers for response in responses)
 
 
 async def test_a_session_expires_without_requests_and_after_half_a_day() -> None:

@@ -138,13 +138,13 @@ class Frame:
     """Makes routes of pages, and responses of templates.
 
     Args:
-        visitors: Identifies who sends a request.
+        visitors: Identifies who sends a request. It is an attribute.
         files: The style sheet and the script.
         limits: The limits of forms.
     """
 
     def __init__(self, visitors: Visitors, files: StaticFiles, limits: BodyLimits) -> None:
-        self._visitors = visitors
+        self.visitors = visitors
         self._files = files
         self._limits = limits
         self._environment = make_environment()
@@ -153,7 +153,7 @@ class Frame:
     @property
     def sessions(self) -> Sessions:
         """Signs cookies."""
-        return self._visitors.sessions
+        return self.visitors.sessions
 
     def routes(self, pages: Sequence[Page]) -> list[Route]:
         """Return the routes of these pages. The navigation shows the sections that are among them."""
@@ -212,7 +212,7 @@ class Frame:
             try:
                 if page.method != "GET":
                     check_origin(request)
-                visitor = self._visitors.identify(request, page.scope)
+                visitor = await self.visitors.identify(request, page.scope)
                 visit = Visit(request, visitor)
                 request[STATE].caller = visitor.caller.name
                 if page.method != "GET":

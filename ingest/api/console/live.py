@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from aiohttp import web
 
 from ingest.api.console.frame import HEADERS, Frame, Page, Visit
+from ingest.api.console.visitors import LoginNeeded
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
 
@@ -64,10 +65,10 @@ class LiveData:
         while not self._is_stopping() and request.transport is not None and time.monotonic() < ends_at:
             await asyncio.sleep(_EVERY)
             try:
-                visit.caller.check(scope)
+                await self._frame.visitors.check(visit.visitor, scope)
                 content = await render(visit)
-            except Problem:
-                # The key was revoked, or a server is unavailable. The page shows it after the next attempt to connect.
+            except (LoginNeeded, Problem):
+                # The session has ended, the key was revoked, or a server is unavailable. The page shows it after the next attempt to connect.
                 break
             if content != sent:
                 await response.write(_event(content))

@@ -1,7 +1,7 @@
 """Signs the sessions and messages that browsers keep in cookies, and the tokens of forms.
 
-The server stores no sessions. A cookie is valid if its signature is, and a session ends when its API key is revoked. The secret is the
-same in all processes.
+The server stores no sessions, but records those that have ended. A cookie is valid if its signature is, its session has not ended, and
+its API key is in force. The secret is the same in all processes.
 """
 
 import base64
@@ -21,6 +21,8 @@ IDLE = 3_600.0
 """Seconds without a request after which a session ends. An open page of live data sends requests."""
 LONGEST = 12 * 3_600.0
 """Seconds after which a session ends in any case."""
+UNCHECKED = 900.0
+"""Seconds for which a cookie is accepted while Redis is unavailable, which has the record of ended sessions."""
 # A cookie is sent again when the last request that it records is older.
 _RENEWED_EVERY = 60.0
 
@@ -76,6 +78,10 @@ class Sessions:
         """Return the session with the current time if its cookie should be sent again, else None."""
         now = self._clock()
         return replace(session, seen=now) if now - session.seen > _RENEWED_EVERY else None
+
+    def is_recent(self, session: Session) -> bool:
+        """Return whether the session is accepted while Redis is unavailable."""
+        return self._clock() - session.seen < UNCHECKED
 
     def form_token(self, subject: str) -> str:
         """Return the token of the forms of a session or of a user."""

@@ -3,11 +3,12 @@
 import hashlib
 import ipaddress
 import secrets
+from datetime import timedelta
 
 from ingest.api.console.console import Console
 from ingest.api.console.forwarded_users import ForwardedUsers
 from ingest.api.console.operating import BulkParts
-from ingest.api.console.sessions import Sessions
+from ingest.api.console.sessions import LONGEST, Sessions
 from ingest.api.console.visitors import Visitors
 from ingest.api.http.admitting import Admission
 from ingest.domain.api_key import Scope
@@ -15,6 +16,7 @@ from ingest.domain.errors import ConfigError
 from ingest.operations.backends import Backends
 from ingest.operations.state.snapshots import Snapshots
 from ingest.operations.state.source_states import ListedSource
+from ingest.queue.operate.ended_sessions import EndedSessions
 from ingest.services.http.api_connections import RouteConnections
 from ingest.services.http.api_routes import ServedSources
 from ingest.settings import Settings
@@ -48,8 +50,10 @@ def console_of(
         ListedSource(name, Backends.of(each), quota_name_of(each), each.order_list is not None)
         for name, each in sources.settings.items()
     ]
+    deployment = next(iter(sources.settings.values()))
+    ended = EndedSessions(connections.redis, Backends.of(deployment).deployment, timedelta(seconds=LONGEST))
     return Console(
-        Visitors(access, Sessions(secret), _forwarded(settings)),
+        Visitors(access, Sessions(secret), ended, _forwarded(settings)),
         settings,
         sources.settings,
         connections.sources,

@@ -9,11 +9,13 @@ from ingest.api.console.forms import check_origin, read_form
 from ingest.api.console.frame import HEADERS, ROOT, THEME_COOKIE, THEMES, Frame, Page, Visit
 from ingest.api.console.visitors import SESSION_COOKIE, LoginNeeded, Visitor, Visitors, set_cookie
 from ingest.api.documentation.documentation import Documentation
+from ingest.api.http.failures import busy
 from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
+from ingest.domain.errors import QueueUnavailable
 from ingest.telemetry.logs import get_logger
 
 _UNDOCUMENTED = Documentation(summary="The console's login.", response="A page.", schema={})
@@ -47,7 +49,7 @@ class LoginPages:
     async def _show(self, request: web.Request, _: Caller) -> web.StreamResponse:
         target = _inner_path(request.query.get("next", ""))
         try:
-            self._visitors.identify(request, Scope.READ)
+            await self._visitors.identify(request, Scope.READ)
         except (LoginNeeded, Problem):
             return self._login(request, target)
         return web.Response(status=303, headers={**HEADERS, "Location": ROOT + target})
@@ -78,6 +80,14 @@ class LoginPages:
         return response
 
     async def _log_out(self, visit: Visit) -> web.StreamResponse:
+        if visit.visitor.session is not None:
+            try:
+                await self._visitors.log_out(visit.visitor.session)
+            except QueueUnavailable as error:
+                detail = (
+                    "the session has not ended, because Redis is unavailable: log out again later, or revoke the key"
+                )
+                raise busy(503, "queue_unavailable", detail, error.retry_after) from error
         response = self._frame.redirect(visit, "/login")
         response.del_cookie(SESSION_COOKIE, path=f"{ROOT}/")
         return response
