@@ -3,6 +3,7 @@
 import csv
 import fcntl
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -59,7 +60,7 @@ def test_an_interrupted_export_continues_after_its_last_complete_line(
     whole, path = tmp_path / "whole", tmp_path / "dead"
     assert cli.run("dead", "export", "--format", file_format, "--output", str(whole)).returncode == 0
     written = whole.read_bytes()
-    Path(f"{path}.part").write_bytes(written[: len(written) // 2])
+    private_file(Path(f"{path}.part"), written[: len(written) // 2])
     export = ("dead", "export", "--format", file_format, "--output", str(path))
 
     refused = cli.run(*export)
@@ -76,6 +77,7 @@ def test_an_export_is_not_resumed_while_another_process_writes_it(
 ) -> None:
     dead_lettered.add(dead_fields("a"))
     path, part = tmp_path / "dead", tmp_path / "dead.part"
+    private_file(part, b"")
 
     with part.open("w") as written:
         fcntl.flock(written, fcntl.LOCK_EX)
@@ -93,12 +95,46 @@ def test_a_file_that_is_no_export_is_not_resumed(
 ) -> None:
     dead_lettered.add(dead_fields("a"))
     part = tmp_path / "dead.part"
-    part.write_bytes(content)
+    private_file(part, content)
 
     refused = cli.run("dead", "export", "--output", str(tmp_path / "dead"), "--resume")
 
     assert_one_line(refused, 1)
     assert part.read_bytes() == content
+
+
+@pytest.mark.parametrize("form", ["others may read it", "hard link", "symbolic link", "pipe"])
+def test_a_part_that_another_user_may_have_put_there_is_neither_resumed_nor_proposed(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path, form: str
+) -> None:
+    dead_lettered.add(dead_fields("a"))
+    path, part, other = tmp_path / "dead", tmp_path / "dead.part", tmp_path / "other"
+    private_file(other, b"")
+    match form:
+        case "hard link":
+            os.link(other, part)
+        case "symbolic link":
+            part.symlink_to(other)
+        case "pipe":
+            os.mkfifo(part, 0o600)
+        case _:
+            part.touch(0o644)
+
+    resumed = cli.run("dead", "export", "--output", str(path), "--resume")
+    begun = cli.run("dead", "export", "--output", str(path))
+    forced = cli.run("dead", "export", "--output", str(path), "--force")
+
+    for refused in (resumed, begun):
+        assert_one_line(refused, 1)
+        assert "continue it with --resume" not in refused.stderr
+    assert (forced.returncode, other.read_bytes()) == (0, b"")
+    assert (stat.S_IMODE(path.stat().st_mode), lines(path.read_text())[0]["order_id"]) == (0o600, "a")
+
+
+def private_file(path: Path, content: bytes) -> None:
+    """A file as an interrupted export of this user leaves it."""
+    path.touch(0o600)
+    path.write_bytes(content)
 
 
 def test_a_killed_export_is_resumed(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from ingest.files.permissions import private_problem
 from ingest.process.standard_streams import CannotWrite, discard_unread
 
 # It may hold customer data, so that the operator has to decide who else may read it.
@@ -64,17 +65,17 @@ def resumable_file(path: Path, *, replace: bool, resume: bool) -> Iterator[IO[st
 
     Raises:
         CannotWrite: also if the file exists and may not be replaced, if there is nothing to resume, if there is a part and
-            neither is chosen, or if another program writes the part.
+            neither is chosen, if another program writes the part, or if it is not a private file of this user.
     """
-    part = path.with_name(f"{path.name}.part")
+    part = part_of(path)
     with _reported(path):
-        if resume and not part.exists():
-            raise CannotWrite(f"there is no {part}: start without --resume")
         if replace:
             part.unlink(missing_ok=True)
-        elif part.exists() and not resume:
-            raise CannotWrite(f"{part} exists: continue it with --resume, or begin again with --force")
+        _require_part(part) if resume else _require_no_part(part)
     with _written_as(part, path, "r+" if resume else "x+", replace=replace) as stream:
+        # The opened file, which another user may have put there since.
+        if resume and (problem := private_problem(os.fstat(stream.fileno()), os.geteuid())):
+            raise CannotWrite(f"{part} {problem}")
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -97,6 +98,29 @@ def _written_as(temporary: Path, path: Path, mode: str, *, replace: bool) -> Ite
                 raise CannotWrite(f"another program has replaced {temporary}")
             _require_free(path, replace=replace)
             temporary.replace(path)
+
+
+def part_of(path: Path) -> Path:
+    """Return the name of a file while `resumable_file` writes it."""
+    return path.with_name(f"{path.name}.part")
+
+
+def is_resumable(part: Path) -> bool:
+    """Return whether `resumable_file` would continue a part."""
+    return os.path.lexists(part) and private_problem(part.lstat(), os.geteuid()) is None
+
+
+def _require_part(part: Path) -> None:
+    if not os.path.lexists(part):
+        raise CannotWrite(f"there is no {part}: start without --resume")
+    if problem := private_problem(part.lstat(), os.geteuid()):
+        raise CannotWrite(f"{part} {problem}: begin again with --force, or in another folder")
+
+
+def _require_no_part(part: Path) -> None:
+    if os.path.lexists(part):
+        continuing = "continue it with --resume, or " if is_resumable(part) else ""
+        raise CannotWrite(f"{part} exists: {continuing}begin again with --force")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.options import Sources
 from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
 from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
-from ingest.cli.terminal.output import resumable_file, standard_output
+from ingest.cli.terminal.output import is_resumable, part_of, resumable_file, standard_output
 from ingest.cli.terminal.text import counted
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 
@@ -100,8 +100,8 @@ def export(  # noqa: PLR0913  the options of a command
         try:
             done = search(export_all, activity="exporting", data_stream=stream)
         except (KeyboardInterrupt, QueueUnavailable):
-            if output is not None:
-                say(f"the export is not complete: run it again with --resume to continue {output}.part")
+            if output is not None and is_resumable(part_of(output)):
+                say(f"the export is not complete: run it again with --resume to continue {part_of(output)}")
             raise
     if output is not None:
         before = f", after {counted(lines, 'line')} of the interrupted export" if lines else ""
