@@ -60,7 +60,9 @@ async def test_one_invalid_id_is_named_and_nothing_is_queued(api: Api, redis: Re
     assert await queued(redis, queue_name) == []
 
 
-@pytest.mark.parametrize("line", ["536365", "007", "true1", "nullable", "1e3x", "1.5.2", '"null"', '"1e3"'])
+@pytest.mark.parametrize(
+    "line", ["536365", "007", "true1", "nullable", "1e3x", "1.5.2", "NaN-1", '"NaN"', '"null"', '"1e3"']
+)
 async def test_a_line_of_plain_text_is_an_order_id(api: Api, redis: Redis, queue_name: str, line: str) -> None:
     status, _ = await api.post("/v1/orders", data=line, headers=NDJSON)
 
@@ -99,6 +101,7 @@ async def test_a_body_that_is_encoded_in_any_way_is_refused(
         (b'{"order_ids": ["1"]}', "text/plain", 415, "content_type"),
         (b'{"order_ids": ["1"]', "application/json", 400, "invalid_json"),
         (b'{"order_ids": ["\xff"]}', "application/json", 400, "invalid_json"),
+        (b'{"order_ids": ["1", NaN]}', "application/json", 400, "invalid_json"),
         (b'{"order_ids": []}', "application/json", 422, "invalid_body"),
         (b'{"order_ids": "1"}', "application/json", 422, "invalid_body"),
         (b'{"order_ids": ["1"], "urgent": true}', "application/json", 422, "invalid_body"),
@@ -168,6 +171,7 @@ async def test_orders_before_an_invalid_line_are_accepted_and_counted(api: Api, 
     [
         *(b"a\tb", b'"1', b"{", b'{"order_id": 1}', b"[1]", b"\xff", b'"' + b"x" * 2000 + b'"'),
         *(b"null", b"true", b"false", b"1e3", b"1E3", b"1.5", b"-1", b"-0.5e-2", b"  null \r"),
+        *(b"NaN", b"Infinity", b"-Infinity", b"\tNaN \r", b"[NaN]", b'{"order_id": NaN}'),
     ],
 )
 async def test_a_line_that_announces_no_order_is_named(api: Api, redis: Redis, queue_name: str, line: bytes) -> None:

@@ -58,7 +58,7 @@ _DOCUMENTATION = Documentation(
     "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500. Then "
     "send the request again.\n\n"
     "As NDJSON, each line is an order ID as plain text, an order ID as a JSON string, or an object with `order_id` and an optional "
-    '`origin`. An ID that begins with `"`, `{` or `[`, or is a JSON literal other than an integer of digits (such as `null` or `1e3`), '
+    '`origin`. An ID that begins with `"`, `{` or `[`, or is a JSON literal other than an integer of digits (such as `null`, `NaN` or `1e3`), '
     "has to be a JSON string. A body may contain up to 100,000 lines "
     "of up to 1,024 bytes. Lines are accepted as they come. In an error, `accepted` and `duplicates` count the orders that were "
     "accepted before it, and `line` is the invalid line. Continue after them. A body without any order, such as an empty file, is "

@@ -27,8 +27,9 @@ _PIECE = 16 * 1024
 _COST = 8
 # Some editors write it at the start of a file.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# A usual ID as a JSON string or as plain text, the content of nearly every line. Digits are an ID, and other JSON literals are not.
-_LITERAL = rb"(?:null|true|false|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
+# A usual ID as a JSON string or as plain text, the content of nearly every line. Digits are an ID, and other literals of JSON and of
+# JavaScript are not. Many programs write those for a missing number.
+_LITERAL = rb"(?:null|true|false|NaN|-?Infinity|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
 _ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
 # What begins like this is JSON.
 _JSON = re.compile(rb'["{\[]|' + _LITERAL)
