@@ -1,6 +1,10 @@
 """Makes text from outside safe to print, because a terminal or a spreadsheet must not take it for commands."""
 
-_FORMULA = ("=", "+", "-", "@")
+import re
+
+# Where a spreadsheet would begin a cell, which is after `;` in most of Europe, even within quotes. A tab is not printable.
+_FORMULA = re.compile(r"(^|;)(?=[\s\"]*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+_is_number = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?").fullmatch
 
 
 def printable(text: str, limit: int | None = None) -> str:
@@ -14,6 +18,7 @@ def printable(text: str, limit: int | None = None) -> str:
     )
 
 
-def cell(text: str) -> str:
-    """The text of a cell in a CSV file. Spreadsheets run a cell that looks like a formula."""
-    return printable(f"'{text}" if text.startswith(_FORMULA) else text)
+def cell(value: object) -> str:
+    """The text of a cell in a CSV file, empty for None. Spreadsheets run a cell that looks like a formula, unless it is a number."""
+    text = "" if value is None else printable(str(value))
+    return text if _is_number(text) else _FORMULA.sub(r"\1'", text)

@@ -152,7 +152,7 @@ def _write_csv(stream: IO[str], source: str, differences: Iterator[Difference]) 
     writer.writerow(_CSV_COLUMNS)
     for difference in differences:
         facts = _facts(difference, source)
-        writer.writerow([cell("" if facts[name] is None else str(facts[name])) for name in _CSV_COLUMNS])
+        writer.writerow([cell(facts[name]) for name in _CSV_COLUMNS])
 
 
 def _facts(difference: Difference, source: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def last_exported(line: str, file_format: str) -> tuple[str, str] | None:
 def _csv_row(entry: DeadLetterEntry, source: str) -> list[str]:
     facts = as_object(entry, source)
     facts["fields"] = json.dumps(facts["fields"])
-    return [cell("" if facts[column] is None else str(facts[column])) for column in _CSV_COLUMNS]
+    return [cell(facts[column]) for column in _CSV_COLUMNS]
 
 
 def _csv(rows: Iterable[Iterable[str]]) -> str:
