@@ -1,6 +1,6 @@
-"""Opens files that users name, without blocking when the path is a pipe that has no writer.
+"""Opens files that settings name, without blocking when the path is a pipe that has no writer.
 
-A thread blocked in such an open cannot be cancelled, so the process could neither start nor stop.
+A thread blocked in such an open cannot be cancelled, so the process could neither start nor stop. A file that other users may change is not opened.
 """
 
 import errno
@@ -9,6 +9,8 @@ import select
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+from ingest.files.permissions import require_trusted
 
 # Long enough for an operator to type a password before the pipe is written.
 _LONGEST_WAIT = 60.0
@@ -84,6 +86,9 @@ def read_once(path: Path, largest: int, within: float = _LONGEST_WAIT) -> bytes:
 
 
 def _opened(path: Path) -> BinaryIO:
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
+        require_trusted(path)
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 

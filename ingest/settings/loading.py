@@ -26,7 +26,7 @@ from ingest.settings.topics.processing import ProcessingSettings
 from ingest.settings.topics.telemetry import TelemetrySettings
 from ingest.settings.topics.upstream import UpstreamSettings
 from ingest.settings.topics.worker import WorkerSettings
-from ingest.settings.variables import DOT_ENV, NamedFiles, files_of
+from ingest.settings.variables import DOT_ENV, NamedFiles, files_of, require_trusted_dot_env
 
 
 class Settings(
@@ -124,6 +124,7 @@ def load_settings(**overrides: Any) -> Settings:
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
+        require_trusted_dot_env()
         settings = _with_passwords(Settings(**given))
         settings.remember_origins(given)
     except ValidationError as error:

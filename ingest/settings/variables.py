@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from ingest.domain.errors import ConfigError
+from ingest.files.permissions import require_trusted
 from ingest.files.regular import read_once
 from ingest.settings import PREFIX
 
@@ -101,6 +102,17 @@ def _by_precedence() -> dict[str, dict[str, str | None]]:
 def _dot_env() -> Mapping[str, str | None]:
     path = Path(DOT_ENV)
     return dotenv_values(path, encoding="utf-8") if path.is_file() else {}
+
+
+def require_trusted_dot_env() -> None:
+    """Require that no other user may change `.env`, if it exists.
+
+    Raises:
+        OSError: another user may change it.
+    """
+    path = Path(DOT_ENV)
+    if path.exists() and not path.is_dir():
+        require_trusted(path)
 
 
 def names_in_dot_env() -> list[str]:

@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from acceptance.dead_lettering import on_a_terminal
@@ -53,6 +55,37 @@ async def test_on_a_sound_set_up_it_is_quiet_but_for_the_summary(sound: Cli) -> 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("no errors, no warnings: ")
     assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("is_in_dot_env", [True, False])
+async def test_it_runs_no_code_of_a_folder_that_others_may_change(
+    sound: Cli, tmp_path: Path, *, is_in_dot_env: bool
+) -> None:
+    named = {"INGEST_TRANSFORM": "module:function"}
+    folder = folder_of_all_users(tmp_path, named if is_in_dot_env else {})
+    environment = sound.env if is_in_dot_env else sound.env | named
+
+    command = [sys.executable, "-P", "-m", "ingest", "doctor"]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode != 0
+    assert "may be changed by every user" in " ".join((done.stdout + done.stderr).split())
+    assert not was_imported(folder)
+
+
+def was_imported(folder: Path) -> bool:
+    return (folder / "imported").exists()
+
+
+def folder_of_all_users(folder: Path, settings: Mapping[str, str]) -> Path:
+    """A folder to which every user can write, with a module that leaves a trace when it is imported."""
+    (folder / "module.py").write_text("open('imported', 'w')\n\ndef function(order, document): ...\n")
+    if settings:
+        (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    folder.chmod(0o777)
+    return folder
 
 
 async def test_all_findings_fit_a_terminal_of_80_columns(sound: Cli) -> None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from ingest.domain.errors import ConfigError
+from ingest.mapping.load import load_mapping
 from ingest.settings import Settings, effective, load_settings, names_in_dot_env, unknown_settings
+from ingest.settings.source_file import source_names
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -442,6 +444,28 @@ def test_a_missing_file_named_in_dot_env_is_reported(home: Path) -> None:
     (home / ".env").write_text("INGEST_POSTGRES_DSN_FILE=/nowhere/dsn\n")
 
     assert refusal() == ".env: INGEST_POSTGRES_DSN_FILE: cannot read /nowhere/dsn: No such file or directory"
+
+
+def test_a_file_that_others_may_change_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("token", "sources.toml", "mapping.toml"):
+        (home / name).write_text("")
+        (home / name).chmod(0o646)
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", "token")
+    token = refusal()
+    monkeypatch.delenv("INGEST_UPSTREAM_TOKEN_FILE")
+    with pytest.raises(ConfigError) as sources:
+        source_names(load_settings(sources="sources.toml"))
+    with pytest.raises(ConfigError) as mapping:
+        load_mapping("./mapping.toml")
+    (home / ".env").write_text("INGEST_STREAM=x")
+    (home / ".env").chmod(0o646)
+    dot_env = refusal()
+
+    reason = "it may be changed by every user, so that it is not trusted"
+    assert token == f"INGEST_UPSTREAM_TOKEN_FILE: cannot read token: {reason}"
+    assert str(sources.value) == f"INGEST_SOURCES: cannot read sources.toml: {reason}"
+    assert str(mapping.value) == f"INGEST_MAPPING: cannot read ./mapping.toml: {reason}"
+    assert dot_env == f".env cannot be read: {reason}"
 
 
 def test_a_dot_env_that_is_not_text_is_reported(home: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ import msgspec
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.orders.clean_json import clean_json
 from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, Order, decode_order, parse_order_id
+from ingest.files.permissions import NotTrusted, require_trusted
 
 # Orders that one call may return, because all are stored in one transaction.
 MOST_ORDERS = 1_000
@@ -48,18 +50,25 @@ class Returned(NamedTuple):
 def load_function(name: str) -> Function:
     """Load the function `package.module:function`, and search the working directory after installed packages.
 
+    It is not searched if another user may change it, because that user could add modules.
+
     Raises:
         ConfigError: it cannot be used.
     """
     module_name, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # noqa: PTH109  text, as in sys.path
-        sys.path.append(os.getcwd())  # noqa: PTH109
+    places = "in the working directory or among the packages"
+    try:
+        require_trusted(Path.cwd())
+        if os.getcwd() not in sys.path:  # noqa: PTH109  text, as in sys.path
+            sys.path.append(os.getcwd())  # noqa: PTH109
+    except NotTrusted as error:
+        places = f"among the packages. The working directory is not searched: {error.strerror}"
     try:
         with _stop_signals_kept():
             module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise _unusable(name, f"no module {error.name} in the working directory or among the packages") from error
+            raise _unusable(name, f"no module {error.name} {places}") from error
         raise _unusable(name, f"importing it failed: {error}") from error
     except KeyboardInterrupt:
         raise
