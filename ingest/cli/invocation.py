@@ -16,6 +16,7 @@ from ingest.cli.terminal.width import wrapped
 from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ingest.operations.audit import Reader
     from ingest.operations.backends import Backends
     from ingest.settings import Settings
 
@@ -116,6 +117,13 @@ def actor() -> str:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:
         return f"cli:{os.getuid()}"  # in a container, the user may be nameless
+
+
+def reader(command: str) -> "Reader":
+    """The user of a command that reads documents, for the audit log."""
+    from ingest.operations.audit import Reader
+
+    return Reader(actor(), f"ingest {command}")
 
 
 def say(line: str, indent: str = "") -> None:

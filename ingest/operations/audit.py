@@ -1,25 +1,28 @@
-"""Records manual changes and their actors in the log and in the table `audit_log`.
+"""Records manual changes and reads of documents, with their actors, in the log and in the table `audit_log`.
 
 The first row is written before the change. If that fails, the change is not made, so no change goes unrecorded. A second row records the
 result. If the second row cannot be written, or the process dies before it, the change stands and the first row shows that it began.
 
 Controls of workers, such as a pause, are recorded with their actor in Redis as well, and are also changed while PostgreSQL is unavailable.
+Documents are also read then, because dead letters are in Redis. Their only row is written before they are sent.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
-from ingest.domain.errors import StoreUnavailable
+from ingest.domain.errors import ConfigError, RowsRefused, StoreUnavailable
+from ingest.operations.backends import Backends
 from ingest.store.audit import AuditLog, Phase
+from ingest.store.connections.pool import Pool
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("audit")
 
-# A control does not wait longer for an audit row.
+# A control or a read does not wait longer for an audit row.
 _LONGEST_WAIT = 2.0
 
 
@@ -40,6 +43,19 @@ class Operation:
     selection: Mapping[str, Any]
     count: int = 0
     id: UUID = field(default_factory=uuid4)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads documents.
+
+    Attributes:
+        actor: as of an `Operation`.
+        route: the route of the HTTP API, the page of the console, or the command.
+    """
+
+    actor: str
+    route: str
 
 
 @asynccontextmanager
@@ -80,6 +96,35 @@ async def audited_control(
         return
     async with ending(audit_log, operation):
         yield
+
+
+async def record_read(
+    audit_logs: Iterable[AuditLog], reader: Reader, action: str, selection: Mapping[str, Any]
+) -> None:
+    """Record that documents of some sources are about to be sent, which happens even if PostgreSQL cannot be used.
+
+    Args:
+        audit_logs: of the sources.
+        reader: who reads them.
+        action: for example `dead_letters.read`.
+        selection: the criteria of the documents, never their content.
+    """
+    for audit_log in audit_logs:
+        operation = Operation(reader.actor, action, {"route": reader.route, **selection})
+        try:
+            async with asyncio.timeout(_LONGEST_WAIT):
+                await audit_log.add(operation.id, Phase.DONE, reader.actor, action, operation.selection, None)
+        except (StoreUnavailable, ConfigError, RowsRefused, TimeoutError) as error:
+            _log.error("audit_incomplete", **_about(audit_log, operation), problem=str(error) or "no answer in time")
+            return
+
+
+async def record_read_of(
+    sources: Sequence[Backends], reader: Reader, action: str, selection: Mapping[str, Any]
+) -> None:
+    """Record a read as `record_read`, and open a connection for it, because a command records one read."""
+    async with Pool.open(sources[0].postgres_dsn, size=1) as pool:
+        await record_read([AuditLog(pool, each.source) for each in sources], reader, action, selection)
 
 
 @asynccontextmanager

@@ -156,6 +156,10 @@ async def test_an_export_is_run_audited_and_downloaded_until_it_expires(scene: S
     assert [row["order_id"] for row in csv.DictReader(io.StringIO(text))] == wanted
     audited = await scene.sql("SELECT actor, count FROM audit_log WHERE action = $1 AND phase = 'done'", body["kind"])
     assert [tuple(row) for row in audited] == [("operator", 450)] * 2
+    downloads = await scene.sql(
+        "SELECT actor, selection->>'route' FROM audit_log WHERE action = 'jobs.download' ORDER BY id"
+    )
+    assert [tuple(row) for row in downloads] == [("operator", f"GET /v1/jobs/{each['id']}/output") for each in exports]
 
     await scene.sql("UPDATE jobs SET ended_at = ended_at - interval '8 days'")
     status, problem = await api.get(f"/v1/jobs/{exports[0]['id']}/output")

@@ -9,12 +9,14 @@ from dead_letter_entries import dead_fields
 from redis import Redis
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.operations.audit import Reader
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders import dead_letters
 from ingest.operations.state.health import Unhealthy, check_worker
 from ingest.queue.layout.keys import Keys
 
 EVERYTHING = Selection(everything=True)
+READER = Reader("cli:ada", "ingest dead export")
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ async def test_only_who_reads_whole_dead_letters_gets_their_documents(backends: 
 
     await dead_letters.find([backends], EVERYTHING, into(found), limit=9)
     between = _sent(redis)
-    await dead_letters.read([backends], EVERYTHING, into(read), limit=9)
+    await dead_letters.read([backends], EVERYTHING, into(read), reader=READER, limit=9)
 
     assert [entry.order_id for entry in found] == [entry.order_id for entry in read] == list("fedcba")
     assert all(len(entry.fields[b"document"]) == 1_000_000 for entry in read)
@@ -67,7 +69,11 @@ async def test_export_writes_the_oldest_first_and_reports_progress(
     progress: list[tuple[int, int]] = []
 
     done = await dead_letters.export(
-        [backends], EVERYTHING, into(written), on_progress=lambda examined, total: progress.append((examined, total))
+        [backends],
+        EVERYTHING,
+        into(written),
+        reader=READER,
+        on_progress=lambda examined, total: progress.append((examined, total)),
     )
 
     assert [entry.order_id for entry in written] == [f"o-{number}" for number in range(450)]
@@ -90,7 +96,7 @@ async def test_dead_letters_of_several_sources_are_found_newest_first_up_to_the_
 
     some = await dead_letters.find(sources, EVERYTHING, write, limit=450)
     of_some, found = found, []
-    everything = await dead_letters.read(sources, EVERYTHING, write)
+    everything = await dead_letters.read(sources, EVERYTHING, write, reader=READER)
 
     newest_first = [("ab"[number // 3 % 2], str(number)) for number in reversed(range(500))]
     assert (some.count, some.has_more, of_some) == (450, True, newest_first[:450])

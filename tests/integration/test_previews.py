@@ -79,7 +79,7 @@ async def test_a_worker_shows_the_fields_that_a_fetch_would_change_and_changes_n
     assert await scene.is_finished()
     assert requests <= 4
     audited = await scene.sql("SELECT actor, action FROM audit_log WHERE phase = 'done'")
-    assert [tuple(row) for row in audited] == [("operator", "jobs.start")]
+    assert [tuple(row) for row in audited] == [("operator", "jobs.start"), ("operator", "jobs.read")]
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,18 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
+from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import Changes, DeadLettersBody, entry_filter
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
+from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
-from ingest.operations.audit import Operation
+from ingest.operations.audit import Operation, record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.queue.operate.dead_letters import Change, is_entry_id
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
@@ -81,7 +84,7 @@ class DeadLetterRoutes:
         with as_problems():
             return json_response((await self.groups.dead_letters([self.source])).as_dict())
 
-    async def export(self, request: web.Request, _: Caller) -> web.StreamResponse:
+    async def export(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """A file with all dead letters that match, the oldest first."""
         given = Parameters(request, ("format", "after", *_CRITERIA), _REPEATED)
         file_format = given.text("format") or "jsonl"
@@ -93,6 +96,8 @@ class DeadLetterRoutes:
         selection = _selection(given)
         with as_problems():
             pages = await exported(self.dead_letters, selection, self.source, file_format, after)
+        recorded = {**selection_as_dict(selection), "after": after, "format": file_format}
+        await record_read([self.audit_log], reader_of(request, caller), EXPORT, recorded)
         response = web.StreamResponse(
             headers={"Content-Disposition": f'attachment; filename="dead-letters.{file_format}"'}
         )
@@ -105,13 +110,15 @@ class DeadLetterRoutes:
         await response.write_eof()
         return response
 
-    async def show(self, request: web.Request, _: Caller) -> web.Response:
+    async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One dead letter with all its fields."""
         Parameters(request, ())
         with as_problems():
             entry = await self.dead_letters.get(request.match_info["entry"])
         if entry is None:
             raise Problem(404, "dead_letter_not_found", "there is no dead letter with this ID")
+        selection = {"ids": [entry.entry_id], "order_id": entry.order_id}
+        await record_read([self.audit_log], reader_of(request, caller), READ, selection)
         return json_response(as_object(entry, self.source))
 
     async def replay(self, request: web.Request, caller: Caller) -> web.Response:

@@ -8,16 +8,21 @@ from aiohttp import web
 
 from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
+from ingest.api.http.reading import reader_of
+from ingest.api.http.routing import Caller
 from ingest.domain.operating.jobs import Job
+from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
+from ingest.operations.jobs import DOWNLOAD
 from ingest.operations.jobs.export import FORMAT
+from ingest.store.audit import AuditLog
 from ingest.store.job_output import JobOutput
 
 
 async def output_response(
-    request: web.Request, job: Job, output: JobOutput, headers: Mapping[str, str]
+    request: web.Request, caller: Caller, job: Job, output: JobOutput, audit_log: AuditLog, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Send the file of a job with further headers.
+    """Send the file of a job with further headers, and record who reads it.
 
     Raises:
         Problem: 409 if the job has no complete file, or 410 if the file was deleted.
@@ -33,6 +38,7 @@ async def output_response(
     response = web.StreamResponse(headers={**headers, "Content-Disposition": f'attachment; filename="{name}"'})
     response.content_type = FORMATS[file_format]
     response.charset = "utf-8"
+    await record_read([audit_log], reader_of(request, caller), DOWNLOAD, {"id": job.id})
     await response.prepare(request)
     async with aclosing(output.texts(job.id)) as texts:
         async for text in texts:

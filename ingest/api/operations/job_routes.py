@@ -12,6 +12,7 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem
+from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
@@ -134,15 +135,16 @@ class JobRoutes:
         self.runs.look()
         return json_response(added.as_dict(), 202)
 
-    async def show(self, request: web.Request, _: Caller) -> web.Response:
+    async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
         with as_problems():
-            return json_response(await operations.described(self.jobs, found))
+            described = await operations.described(self.jobs, self.audit_log, found, reader_of(request, caller))
+        return json_response(described)
 
-    async def download(self, request: web.Request, _: Caller) -> web.StreamResponse:
+    async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """The file of an export."""
-        return await output_response(request, await self._found(request), self.output, {})
+        return await output_response(request, caller, await self._found(request), self.output, self.audit_log, {})
 
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished job."""

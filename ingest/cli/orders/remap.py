@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import actor, say, start_with_source
+from ingest.cli.invocation import actor, reader, say, start_with_source
 from ingest.cli.options import TIME, OneSource, parse_ids, parse_period
 from ingest.cli.orders.differing_fields import print_fields
 from ingest.cli.orders.filter_options import selecting
@@ -103,9 +103,11 @@ def _resumable(report: "RemapReport", *, has_options: bool, by_time: bool) -> It
 
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
     from ingest.cli.terminal.progress import ProgressDisplay
+    from ingest.operations.audit import record_read_of
     from ingest.operations.backends import Backends
     from ingest.operations.rebuilding.remap import remap as run
-    from ingest.operations.rebuilding.remapping import remap_orders
+    from ingest.operations.rebuilding.remapping import recorded_selection, remap_orders
+    from ingest.operations.stored_orders.orders import READ
     from ingest.sources.documents import identify_of, mapping_of, open_decode
     from ingest.sources.from_settings import transform_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -124,6 +126,8 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
                 ),
             }
             if dry_run:
+                recorded = recorded_selection(selection)
+                await record_read_of([Backends.of(settings)], reader("remap --dry-run"), READ, recorded)
                 await run(dsn, settings.source, decode, selection, report, dry_run=True, **options)
             else:
                 await remap_orders(Backends.of(settings), decode, selection, report, actor(), **options)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import actor, backends_of_sources, say
+from ingest.cli.invocation import actor, backends_of_sources, reader, say
 from ingest.cli.options import AsJson, Limit, Sources
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
@@ -75,13 +75,15 @@ def show(job: JobId) -> None:
     `ingest job show 12 | jq .selection` shows which entries it changes.
     """
     from ingest.operations.jobs import described
+    from ingest.store.audit import AuditLog
     from ingest.store.connections.pool import Pool
     from ingest.store.jobs import Jobs
 
     async def run() -> dict[str, Any]:
         found, servers = await _find(job)
         async with Pool.open(servers.postgres_dsn, size=1) as pool:
-            return await described(Jobs(pool, servers.source), found)
+            audit_log = AuditLog(pool, servers.source)
+            return await described(Jobs(pool, servers.source), audit_log, found, reader("job show"))
 
     typer.echo(json.dumps(run_interruptible(run()), default=format_time))
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.errors import UserError
+from ingest.domain.operating.selection_json import selection_as_dict
+from ingest.operations.audit import Reader, record_read_of
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetterPage, DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
@@ -31,6 +33,7 @@ OnProgress = Callable[[int, int], None]
 Pages = AsyncGenerator[tuple[str, DeadLetterPage], None]
 """Pages of dead letters, each with its source."""
 
+READ, EXPORT = "dead_letters.read", "dead_letters.export"
 # A source and one of its partitions.
 _Part = tuple[str, str]
 
@@ -68,10 +71,12 @@ async def read(
     selection: Selection,
     write: Write,
     *,
+    reader: Reader,
     limit: int | None = None,
     on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
-    """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields."""
+    """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields, and record who reads them."""
+    await record_read_of(sources, reader, READ, selection_as_dict(selection))
     async with _open_all(sources) as opened:
         pages = newest_of_all({part: each.newest_first(selection) for part, each in opened.items()})
         return await _write(opened.values(), pages, selection, write, limit, on_progress)
@@ -82,6 +87,7 @@ async def export(
     selection: Selection,
     write: Write,
     *,
+    reader: Reader,
     after: tuple[str, str] | None = None,
     rate: float | None = None,
     on_progress: OnProgress = _ignore,
@@ -92,11 +98,12 @@ async def export(
     orders fail.
 
     With `after`, the source and the ID of the last dead letter of an interrupted export, it continues that export. `rate`
-    limits the dead letters per second.
+    limits the dead letters per second. Who reads them is recorded.
 
     Raises:
         UserError: the sources do not have the queue of that dead letter.
     """
+    await record_read_of(sources, reader, EXPORT, selection_as_dict(selection))
     async with _open_all(sources) as opened:
         newest = {part: await each.newest() for part, each in opened.items()}
         positions = dict.fromkeys(opened, "") if after is None else _positions(opened, *after)

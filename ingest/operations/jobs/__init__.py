@@ -7,11 +7,12 @@ from typing import Any
 
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest, JobState
-from ingest.operations.audit import audited
+from ingest.operations.audit import Reader, audited, record_read
 from ingest.store.audit import AuditLog
 from ingest.store.jobs import Jobs
 
 START, CANCEL, RESUME = "jobs.start", "jobs.cancel", "jobs.resume"
+READ, DOWNLOAD = "jobs.read", "jobs.download"
 
 
 class NoSuchJob(UserError):
@@ -43,9 +44,17 @@ async def start(jobs: Jobs, audit_log: AuditLog, request: JobRequest, actor: str
     return added
 
 
-async def described(jobs: Jobs, job: Job) -> dict[str, Any]:
-    """Return a job for JSON, with the result of a preview."""
-    return job.as_dict() | {"result": await jobs.result(job.id) if job.kind is JobKind.PREVIEW else None}
+async def described(jobs: Jobs, audit_log: AuditLog, job: Job, reader: Reader) -> dict[str, Any]:
+    """Return a job for JSON, with the result of a preview, and record who reads it."""
+    return job.as_dict() | {"result": await preview_result(jobs, audit_log, job, reader)}
+
+
+async def preview_result(jobs: Jobs, audit_log: AuditLog, job: Job, reader: Reader | None) -> dict[str, Any] | None:
+    """Return the result of a preview, or None for other jobs. The read is recorded, unless the reader is None."""
+    result = await jobs.result(job.id) if job.kind is JobKind.PREVIEW else None
+    if result is not None and reader is not None:
+        await record_read([audit_log], reader, READ, {"id": job.id})
+    return result
 
 
 async def cancel(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:

@@ -31,7 +31,7 @@ from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderReader, StoredState
 
-ERASE = "orders.erase"
+ERASE, READ = "orders.erase", "orders.read"
 # Limits the cost of a request. Longer lanes, retry sets and lists of dead letters are not searched.
 SEARCHED_ENTRIES = 20_000
 _TOO_LONG = f"the queue is too long to be searched: a part of it has more than {SEARCHED_ENTRIES:,} entries"

@@ -1,6 +1,6 @@
 """Records the ended sessions of the console in Redis, for all processes of `ingest api`.
 
-A record is written before the browser is told that its session has ended. It expires when the session would have expired.
+A record is written before the response to the logout. It expires when the session would have expired.
 """
 
 import hashlib

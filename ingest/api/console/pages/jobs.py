@@ -13,6 +13,7 @@ from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
+from ingest.api.http.reading import reader_of
 from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import UserError
@@ -27,6 +28,7 @@ from ingest.store.jobs import Jobs, find_job, newest_jobs
 
 _PATH = f"{ROOT}/jobs"
 _LIMIT = 50
+_IS_READ = "preview_is_read"
 NAMES = {
     JobKind.BACKFILL: "Backfill",
     JobKind.REPLAY: "Replay dead letters",
@@ -89,16 +91,22 @@ class JobPages:
         return self._frame.fragment(visit, "jobs/show_part.html", **await self._job_model(visit))
 
     async def _job_model(self, visit: Visit) -> dict[str, Any]:
-        job, preview = await self._job(visit), None
-        if job.kind is JobKind.PREVIEW:
-            with as_problems():
-                preview = await Jobs(self._access.pool, job.source).result(job.id)
+        job = await self._job(visit)
+        # A stream calls this once a second, and is one read.
+        reader = None if _IS_READ in visit.request else reader_of(visit.request, visit.caller)
+        with as_problems():
+            preview = await job_operations.preview_result(
+                Jobs(self._access.pool, job.source), self._audit_log(job), job, reader
+            )
+        if preview is not None:
+            visit.request[_IS_READ] = True
         has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
         return {"job": job, "names": NAMES, "preview": preview, "has_file": has_file}
 
     async def _output(self, visit: Visit) -> web.StreamResponse:
         job = await self._job(visit)
-        return await output_response(visit.request, job, JobOutput(self._access.pool, job.source), HEADERS)
+        output = JobOutput(self._access.pool, job.source)
+        return await output_response(visit.request, visit.caller, job, output, self._audit_log(job), HEADERS)
 
     async def _cancel(self, visit: Visit) -> web.StreamResponse:
         return await self._change(visit, job_operations.cancel, "The job is cancelled. Changes that it has made stay.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.invocation import actor, backends_of_source, is_confirmed, say, start_with_source
+from ingest.cli.invocation import actor, backends_of_source, is_confirmed, reader, say, start_with_source
 from ingest.cli.options import AsJson, OneSource, Yes, parse_ids
 from ingest.cli.orders.filter_options import selecting
 from ingest.cli.terminal.text import counted, printable
@@ -134,11 +134,14 @@ def _preview(settings: "Settings", selection: OrderFilter, sample: int, *, as_js
 
 async def _fetch_sample(settings: "Settings", selection: OrderFilter, sample: int) -> "RefetchPreview":
     from ingest.cli.terminal.progress import ProgressDisplay
+    from ingest.operations.audit import record_read_of
     from ingest.operations.backends import Backends
     from ingest.operations.rebuilding.refetch_preview import preview_refetch
+    from ingest.operations.stored_orders.orders import READ
     from ingest.services.refetch_sample import fetching_orders
 
     async with fetching_orders(settings, os.environ) as fetch:
         with ProgressDisplay("fetching a sample") as display:
             backends = Backends.of(settings)
+            await record_read_of([backends], reader("order refetch --dry-run"), READ, selection.as_object())
             return await preview_refetch(backends, selection, fetch, sample=sample, on_progress=display.update)

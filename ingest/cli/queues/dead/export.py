@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.invocation import backends_of_sources, reader, say
 from ingest.cli.options import Sources
 from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
 from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
@@ -96,7 +96,15 @@ def export(  # noqa: PLR0913  the options of a command
         def write(source: str, entries: "Sequence[DeadLetterEntry]") -> None:
             stream.write(dead_letter_export.lines_of(entries, source, chosen))
 
-        export_all = partial(dead_letters.export, sources, selection, write, after=after, rate=rate)
+        export_all = partial(
+            dead_letters.export,
+            sources,
+            selection,
+            write,
+            reader=reader("dead export"),
+            after=after,
+            rate=rate,
+        )
         try:
             done = search(export_all, activity="exporting", data_stream=stream)
         except (KeyboardInterrupt, QueueUnavailable):

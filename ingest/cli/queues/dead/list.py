@@ -9,7 +9,7 @@ from functools import partial
 
 import typer
 
-from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.invocation import backends_of_sources, reader, say
 from ingest.cli.options import AsJson, Limit, Sources
 from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
 from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
@@ -66,7 +66,7 @@ def list_(  # noqa: PLR0913  the options of a command
     selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     sources = backends_of_sources(source)
     if as_json:
-        raise typer.Exit(1 if print_json([*sources.values()], selection, limit).missing else 0)
+        raise typer.Exit(1 if print_json([*sources.values()], selection, reader("dead list"), limit).missing else 0)
     is_named = UNNAMED not in sources
     rows: list[Row] = []
 

@@ -10,6 +10,7 @@ from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.operations.audit import Reader
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders import dead_letters
 from ingest.operations.failed_orders.dead_letter_json import as_object
@@ -35,10 +36,12 @@ def search(
     return found
 
 
-def print_json(sources: Sequence[Backends], selection: Selection, limit: int | None = None) -> WrittenDeadLetters:
+def print_json(
+    sources: Sequence[Backends], selection: Selection, reader: Reader, limit: int | None = None
+) -> WrittenDeadLetters:
     """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
-        find = partial(dead_letters.read, sources, selection, json_writer(stream), limit=limit)
+        find = partial(dead_letters.read, sources, selection, json_writer(stream), limit=limit, reader=reader)
         return search(find, data_stream=stream)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.invocation import backends_of_sources
+from ingest.cli.invocation import backends_of_sources, reader
 from ingest.cli.options import AsJson, Sources
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
@@ -55,7 +55,7 @@ def show(
 
     sources, selection = [*backends_of_sources(source).values()], Selection(ids=frozenset(ids))
     if as_json:
-        raise typer.Exit(1 if print_json(sources, selection).missing else 0)
+        raise typer.Exit(1 if print_json(sources, selection, reader("dead show")).missing else 0)
     with standard_output() as stream:
         console, shown = console_on(stream), 0
 
@@ -67,7 +67,9 @@ def show(
                 console.print(_table(entry, source))
                 shown += 1
 
-        found = search(partial(dead_letters.read, sources, selection, write), data_stream=stream)
+        found = search(
+            partial(dead_letters.read, sources, selection, write, reader=reader("dead show")), data_stream=stream
+        )
     raise typer.Exit(1 if found.missing else 0)
 
 

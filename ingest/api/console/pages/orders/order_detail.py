@@ -17,10 +17,13 @@ from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
+from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
 from ingest.domain.orders.order_state import OrderState
+from ingest.operations.audit import record_read
+from ingest.operations.stored_orders.orders import READ
 
 _EVENTS = 50
 _LINES = 200
@@ -81,6 +84,9 @@ class OrderDetailPages:
         if document is None:
             detail = "no document of this order is stored: set INGEST_KEEP_DOCUMENT to keep the documents of new orders"
             raise Problem(404, "no_document", detail)
+        recorded = {"ids": [order_id]}
+        audit_log = self._sources[source].audit_log
+        await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
         if form.has("download"):
             headers = {**HEADERS, "Content-Disposition": 'attachment; filename="order.json"'}
             return web.Response(body=document, content_type="application/json", headers=headers)

@@ -11,6 +11,7 @@ from ingest.api.console.inputs import inputs_of, number_in, source_in
 from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
+from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
@@ -19,9 +20,11 @@ from ingest.domain.errors import StoreTooSlow
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations import jobs as operations
+from ingest.operations.audit import record_read
 from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.jobs.orders import OpenDecoder, order_request
 from ingest.operations.rebuilding.remap_preview import preview_remap
+from ingest.operations.stored_orders.orders import READ
 
 # Orders that a preview rebuilds from their documents.
 _SAMPLE = 50
@@ -97,6 +100,8 @@ class OrderJobPages:
                 backends, decoder = self._access.sources[source], self._decoders[source]
                 previewing = preview_remap(backends, selection, decoder, sample=_SAMPLE)
                 report = await while_connected(visit.request, previewing)
+                audit_log, recorded = self._sources[source].audit_log, selection.as_object()
+                await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
         return self._frame.render(
             visit,
             "orders/job.html",

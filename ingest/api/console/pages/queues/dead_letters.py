@@ -14,12 +14,16 @@ from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
+from ingest.api.http.reading import reader_of
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.operating.selection_json import selection_as_dict
+from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.failed_orders.groups import GroupedEntries
 from ingest.queue.operate.dead_letters import is_entry_id
@@ -107,6 +111,8 @@ class DeadLetterPages:
             raise Problem(
                 404, "dead_letter_not_found", "there is no such dead letter: it was replayed, dropped or erased"
             )
+        audit_log, recorded = self._sources[source].audit_log, {"ids": [entry.entry_id], "order_id": entry.order_id}
+        await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
         fields = as_object(entry, source)["fields"]
         document = fields.pop("document", None)
         return self._frame.render(
@@ -124,6 +130,9 @@ class DeadLetterPages:
         file_format = "csv" if form.text("format") == "csv" else "jsonl"
         with as_problems():
             texts = await exported(self._sources[source].dead_letters, chosen.dead_letters(), source, file_format)
+        audit_log = self._sources[source].audit_log
+        recorded = {**selection_as_dict(chosen.dead_letters()), "format": file_format}
+        await record_read([audit_log], reader_of(visit.request, visit.caller), EXPORT, recorded)
         name = f"dead-letters.{file_format}"
         response = web.StreamResponse(
             headers={
