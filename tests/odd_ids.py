@@ -1,5 +1,7 @@
 """Order IDs that go through every way in and out, and texts that are none."""
 
+import re
+
 from hypothesis import strategies as st
 
 # Characters with a meaning in URLs, JSON, CSV, shells, Redis' keys and patterns, Lua, SQL, markup and terminals.
@@ -21,8 +23,9 @@ ODD_IDS = (
     "-1001",
     "--help",
     "+1;x=2&y=3",
-    "../../etc",
     "..a",
+    "a../.b/..c",
+    "%2e%2e/%2e%2e/customers/7",
     "null",
     "1e3",
     "007",
@@ -49,6 +52,13 @@ NO_IDS = (
     ".",
     "..",
     "." * 128,
+    "x/../../customers/7",
+    "../../etc",
+    "a/./b",
+    "a/..",
+    "...\\a",
+    "a\\..\\b",
+    "a\\../b",
     "a\n",
     "a\tb",
     "a\0",
@@ -74,7 +84,7 @@ def _is_id(text: str) -> bool:
         text.isprintable()
         and "\ufffd" not in text
         and text.strip() == text
-        and text.strip(".") != ""
+        and not any(part and set(part) == {"."} for part in re.split(r"[/\\]", text))
         and len(text.encode()) <= 255
     )
 

@@ -1,13 +1,16 @@
 """IDs such as `SO/2026/12`, `#1001` and `a  b` on every way in and out of the queue and the database, on real servers."""
 
 import json
+import posixpath
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
 import webhook_requests as made
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 from http_api import Api, Key, queued, running_api
 from integration.scene import Scene, document
 from odd_ids import NO_IDS, ODD_IDS
@@ -110,6 +113,30 @@ async def test_an_order_is_fetched_and_stored_under_its_id(scene: Scene, way: st
     rows = await scene.rows()
     assert sorted(rows) == sorted(set(ODD_IDS) - lost)
     assert {letter["order_id"]: letter["reason"] for letter in await scene.dead()} == dict.fromkeys(lost, "not_found")
+
+
+async def test_a_server_that_normalizes_paths_receives_requests_for_orders_only(scene: Scene) -> None:
+    paths: list[str] = []
+
+    async def normalize(request: web.BaseRequest) -> web.Response:
+        # Like nginx: decodes the path once, then resolves the dot segments.
+        paths.append(posixpath.normpath(unquote(request.rel_url.raw_path).replace("\\", "/")))
+        order_id = unquote(request.rel_url.raw_path.removeprefix("/internal/orders/"))
+        return web.Response(body=document(order_id), content_type="application/json")
+
+    order_ids = {*ODD_IDS, *(text for text in NO_IDS if text.isprintable())}
+    for order_id in order_ids:
+        await scene.add(order_id=order_id)
+
+    async with RawTestServer(normalize) as shop:
+        async with scene.worker(upstream_url=f"{shop.make_url('/internal/orders')}/{{order_id}}"):
+            await scene.finished()
+
+    assert [path for path in paths if not path.startswith("/internal/orders/")] == []
+    assert sorted(await scene.rows()) == sorted(ODD_IDS)
+    assert {letter["order_id"]: letter["reason"] for letter in await scene.dead()} == dict.fromkeys(
+        order_ids - {*ODD_IDS}, "invalid_message"
+    )
 
 
 # -- HTTP ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ IDs are compared character by character. No form of Unicode normalization is app
 import re
 from urllib.parse import quote
 
-RULE = "1 to 128 printable characters (at most 255 bytes in UTF-8), without blanks at the ends, and not dots alone"
+RULE = (
+    "1 to 128 printable characters (at most 255 bytes in UTF-8), without blanks at the ends, "
+    r"and without a part of dots alone between `/` or `\`"
+)
 # For OpenAPI documents. Their regular expressions cannot express the whole rule.
 SCHEMA = {
     "type": "string",
@@ -20,6 +23,9 @@ SEPARATOR = "\n"
 # Stands for a character that was lost in decoding. The ID of the order was another one.
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _LONGEST, _MOST_BYTES = 128, 255
+# In a URL, `.` and `..` lead to another path, even if they are percent-encoded: many servers decode a path before they resolve it, and some take
+# `\` for `/`. A `%` in an ID is encoded as well, so that `%2e` stays as it is.
+_dot_segment = re.compile(r"(?:^|[/\\])\.+(?:[/\\]|$)").search
 _is_unreserved = re.compile("[A-Za-z0-9._~-]*").fullmatch
 
 
@@ -35,8 +41,7 @@ def is_order_id(text: str) -> bool:
         and _LOST not in text
         and text == text.strip()
         and len(text.encode()) <= _MOST_BYTES
-        # `.` and `..` have another meaning in a URL, even if they are percent-encoded.
-        and text.strip(".") != ""
+        and not _dot_segment(text)
     )
 
 
