@@ -32,6 +32,10 @@ _OF_LANES: dict[str, tuple[str, Callable[[LaneState], float | None]]] = {
         "Time since the oldest order in one lane was first announced.",
         lambda lane: lane.oldest_age or 0.0,
     ),
+    "ingest_queue_lane_ids_ahead_seconds": (
+        "Time by which the last entry ID of one lane is ahead of Redis' clock.",
+        lambda lane: lane.ids_ahead,
+    ),
 }
 _OF_PARTITIONS: dict[str, tuple[str, Callable[[QueueState], float | None]]] = {
     "ingest_partition_depth": ("Entries of one partition not yet delivered to a worker.", lambda state: state.depth),

@@ -12,6 +12,10 @@ class Lane(StrEnum):
     EXPRESS = "express"
 
 
+# Seconds by which entry IDs may be ahead of Redis' clock. They may be an hour or two ahead after an operator has set the clock back.
+FAR_AHEAD = 86_400.0
+
+
 @dataclass(frozen=True, slots=True)
 class LaneState:
     """The state of one lane. The defaults describe an empty lane.
@@ -20,11 +24,15 @@ class LaneState:
         depth: entries not yet delivered to a consumer, or None when Redis cannot count them.
         pending: entries delivered and not yet acked.
         oldest_age: seconds since the oldest order of the lane was first enqueued, or None in an empty lane.
+        ids_ahead: seconds by which the last entry ID is ahead of Redis' clock. The entry may be gone.
+        is_exhausted: whether the last entry has the largest ID, so that the lane accepts no further entries.
     """
 
     depth: int | None = 0
     pending: int = 0
     oldest_age: float | None = None
+    ids_ahead: float = 0.0
+    is_exhausted: bool = False
 
 
 def _empty_lanes() -> Mapping[Lane, LaneState]:
@@ -77,7 +85,21 @@ def _lane(partitions: Sequence[LaneState]) -> LaneState:
         _sum(lane.depth for lane in partitions),
         sum(lane.pending for lane in partitions),
         _oldest(lane.oldest_age for lane in partitions),
+        max(lane.ids_ahead for lane in partitions),
+        any(lane.is_exhausted for lane in partitions),
     )
+
+
+def id_problems(state: QueueState) -> list[str]:
+    """Describe the lanes with entry IDs that are too far ahead, one line each."""
+    lines = []
+    for lane, each in state.lanes.items():
+        if each.is_exhausted:
+            lines.append(f"the {lane} lane has used up its entry IDs, and accepts no orders")
+        elif each.ids_ahead > FAR_AHEAD:
+            days = each.ids_ahead / 86_400
+            lines.append(f"entry IDs of the {lane} lane are {days:,.0f} d ahead of Redis' clock, which hides the age of orders")
+    return lines
 
 
 def _sum(depths: Iterable[int | None]) -> int | None:

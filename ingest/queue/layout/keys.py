@@ -9,6 +9,7 @@ class LaneKeys(msgspec.Struct, frozen=True):
     """The keys of one of the two streams of a queue, see `Keys`.
 
     Attributes:
+        repair: the entries of a lane under repair, until this stream takes the lane's place.
         suffix: goes after an entry ID if entries of both lanes are named together, and is empty for the main lane.
     """
 
@@ -16,6 +17,7 @@ class LaneKeys(msgspec.Struct, frozen=True):
     released: str
     settled: str
     waiting: str
+    repair: str
     suffix: str
 
 
@@ -107,6 +109,13 @@ class Keys(msgspec.Struct, frozen=True):
     def lanes(self) -> tuple[LaneKeys, LaneKeys]:
         """The express lane and the main one, in the order in which they are read."""
         return (
-            LaneKeys(self.express, self.express_released, self.express_settled, self.express_waiting, "/express"),
-            LaneKeys(self.stream, self.released, self.settled, self.waiting, ""),
+            LaneKeys(
+                self.express,
+                self.express_released,
+                self.express_settled,
+                self.express_waiting,
+                f"{self.express}-repair",
+                "/express",
+            ),
+            LaneKeys(self.stream, self.released, self.settled, self.waiting, f"{self.stream}-repair", ""),
         )

@@ -1,4 +1,4 @@
--- needs: lists, padded, order_of
+-- needs: lists, padded, order_of, entry_ids
 -- Whether the entry that a waiting record names still waits: it exists, it is an entry of that order, and no group has received it.
 -- After its delivery a worker may be fetching the order, and a later announcement may be about newer content.
 local read_up_to  -- the greatest position of a group, or false if the user may not read it
@@ -14,7 +14,7 @@ local function read_groups()
   for _, about in ipairs(reply) do
     local group = by_name(about)
     local position = group['last-delivered-id']
-    if #redis.call('XPENDING', KEYS[1], group.name, '(' .. position, '+', 1) > 0 then
+    if position ~= largest_id and #redis.call('XPENDING', KEYS[1], group.name, '(' .. position, '+', 1) > 0 then
       append(set_back, group.name)
     end
     if padded(position) > read_up_to then

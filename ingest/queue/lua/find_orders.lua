@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- needs: lists, released, padded, groups, entry_fields, waiting_fields
+-- needs: lists, released, padded, groups, entry_ids, entry_fields, waiting_fields
 -- Searches for orders in a queue: one slice of a search, which continues where the last slice has ended. It returns the entries found,
 -- without documents.
 -- The parts are read in the direction in which entries move: main lane, express lane, retry set, new entries at the end of either
@@ -69,7 +69,7 @@ end
 local function read_stream(name, stream, visit)
   repeat
     local count = page_size()
-    local page = redis.call('XRANGE', stream, at[name] == '-' and '-' or '(' .. at[name], '+', 'COUNT', count)
+    local page = page_after(stream, at[name], '+', count)
     for _, entry in ipairs(page) do
       at[name] = entry[1]
       local about = matching(entry[2])

@@ -23,7 +23,8 @@ end
 
 local function has_before()
   local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
-  if first and is_before(first[1]:match('^%d+')) then
+  -- A repaired lane has given its entries new IDs.
+  if first and (is_before(first[1]:match('^%d+')) or is_before(by_name(first[2]).enqueued_at)) then
     return true
   end
   -- An entry of the express lane may be a retry of an earlier entry.

@@ -1,10 +1,11 @@
 #!lua flags=no-writes
--- needs: now, groups
+-- needs: now, groups, entry_ids
 -- The state of a queue and its group at one moment. Its cost does not depend on the number of queued orders.
 -- KEYS: retry, retry announced, dead, stream, express, clock   ARGV: group
 -- returns: the time in ms, entries in the retry set, how many of them are due, when the oldest order there was first announced
 -- (nil: unknown), dead letters, then for each lane: its depth (nil: unknown), pending entries, when its oldest order was announced
--- (nil: it is empty), consumers
+-- (nil: it is empty), consumers, by how many ms its last ID is ahead of Redis' clock (a text: it may exceed 64 bits), 1 if there is no
+-- further ID
 -- Ages are by Redis' own clock, which gives entries their IDs. Retries are due by the queue's clock, like in move_due.lua.
 local queue_time, time = now(KEYS[6])
 -- Entries that are examined for the oldest order, the size of a page, and bytes after which the search ends: documents may be large.
@@ -26,13 +27,13 @@ end
 -- In the main lane the first entries are the oldest. In the express lane any may be, but it is short, because it is read first. The first
 -- page is a single entry, because ten may be 40 MB, which Redis copies.
 local function oldest_in(stream, most)
-  local oldest, start, total, examined = false, '-', 0, 0
+  local oldest, last, total, examined = false, '-', 0, 0
   while examined < most and total <= MOST_BYTES do
     local count = examined == 0 and 1 or PAGE - examined % PAGE
-    local page = redis.call('XRANGE', stream, start, '+', 'COUNT', count)
+    local page = page_after(stream, last, '+', count)
     for _, entry in ipairs(page) do
       local at, size = announced_at(entry)
-      oldest, start, total = math.min(oldest or at, at), '(' .. entry[1], total + size
+      oldest, last, total = math.min(oldest or at, at), entry[1], total + size
     end
     if #page < count then
       break
@@ -71,12 +72,14 @@ end
 -- With several groups it is Redis' own count, which is nil after entries were deleted unread. A missing group will receive all entries.
 local function lane(stream, most)
   local length, oldest = redis.call('XLEN', stream), oldest_in(stream, most)
+  local id, ahead = last_id(stream)
+  local ids = {string.format('%.0f', ahead), id == largest_id and 1 or 0}
   local group, groups = find_group(stream, ARGV[1])
   if not group then
-    return {length, 0, oldest, 0}
+    return {length, 0, oldest, 0, unpack(ids)}
   end
   local depth = groups == 1 and math.max(0, length - group.pending) or group.lag or false
-  return {depth, group.pending, oldest, group.consumers}
+  return {depth, group.pending, oldest, group.consumers, unpack(ids)}
 end
 
 local retries = redis.call('ZCARD', KEYS[1])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- needs: lists, now, released, padded, groups, standing
+-- needs: lists, now, released, padded, groups, standing, entry_ids
 -- One page of the sweep through the entries that the group has received and not finished. Releases entries that were not renewed for too
 -- long, and puts lost entries back, which have left the pending list without an ack (XGROUP DELCONSUMER or SETID, an XACK by hand). A
 -- lost entry is behind the group's position, neither pending nor noted as settled. The cursors are shared, so that a new leader
@@ -95,11 +95,11 @@ local function sweep_page(lane, from, last)
   local function look(to)
     local found
     repeat
-      found = redis.call('XRANGE', lane.stream, start, to, 'COUNT', 10)
+      found = page_after(lane.stream, start, to, 10)
       for _, entry in ipairs(found) do
         append(lost, entry[1])
         append(restored, {lane.stream, entry[1]})
-        start = '(' .. entry[1]
+        start = entry[1]
         for _, part in ipairs(entry[2]) do
           size = size + #part
         end
@@ -118,7 +118,7 @@ local function sweep_page(lane, from, last)
     if plain ~= before then
       look('(' .. plain)
     end
-    start, before = '(' .. plain, successor(plain)
+    start, before = plain, successor(plain)
   end
   if is_complete then
     look(unpadded(upto))

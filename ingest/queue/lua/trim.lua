@@ -1,4 +1,4 @@
--- needs: lists, padded
+-- needs: lists, padded, entry_ids
 -- Deletes entries that this group has settled and that all other groups have finished since. A group that stands still keeps all entries
 -- after its first unfinished one. An entry that another group of this service has not noted as settled was lost by that group, whose
 -- sweep puts it back.
@@ -9,7 +9,7 @@
 -- pending ones again.
 local function needed_by(group)
   local pending = redis.call('XPENDING', KEYS[1], group.name, '-', '+', 1)[1]
-  local unread = redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], '+', 'COUNT', 1)[1]
+  local unread = page_after(KEYS[1], group['last-delivered-id'], '+', 1)[1]
   if pending and unread and padded(unread[1]) < padded(pending[1]) then
     return unread[1]
   end

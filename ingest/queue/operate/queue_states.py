@@ -50,12 +50,14 @@ def _state_of(reply: Any) -> QueueState | QueueUnavailable:
 
 
 class _Lane(NamedTuple):
-    """One lane in the script's reply. Its oldest order was `announced` at that time (ms)."""
+    """One lane in the script's reply. Its oldest order was `announced` at that time (ms). Its last ID is `ahead` of the clock (ms)."""
 
     depth: int | None
     pending: int
     announced: int | None
     consumers: int
+    ahead: bytes
+    is_exhausted: int
 
 
 class _Retrying(NamedTuple):
@@ -84,5 +86,10 @@ def _queue_state(now: int, lanes: dict[Lane, _Lane], retrying: _Retrying, dead: 
         retries=retrying.entries,
         retries_due=retrying.due,
         dead=dead,
-        lanes={name: LaneState(lane.depth, lane.pending, age(lane.announced)) for name, lane in lanes.items()},
+        lanes={
+            name: LaneState(
+                lane.depth, lane.pending, age(lane.announced), int(lane.ahead) / 1000, bool(lane.is_exhausted)
+            )
+            for name, lane in lanes.items()
+        },
     )

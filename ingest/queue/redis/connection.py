@@ -224,6 +224,8 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return NoGroup(text)
     if is_out_of_memory(error):
         return QueueFull(text)
+    if "exhausted the last possible ID" in text:
+        return QueueRefused("the queue has used up its entry IDs, and accepts no orders; run `ingest partitions repair`")
     code = code_of(error)
     if code in _PASSING or isinstance(error, Redirected):
         return QueueUnavailable(text)
