@@ -1,4 +1,4 @@
-"""Shows the partitions of queues, and changes their number while workers and producers run.
+"""Shows the partitions of queues, changes their number and repairs their lanes while workers and producers run.
 
 A change continues wherever it ended when it is started again. Until then, workers read the queues of both numbers.
 """
@@ -10,12 +10,13 @@ from enum import StrEnum
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.operate.repeated_calls import RepeatedCalls
+from ingest.queue.partitions.lane_repair import LaneRepair
 from ingest.queue.partitions.layout_record import LayoutRecord, read_layouts
 from ingest.queue.partitions.repartitioning import Progress, Repartitioning
 from ingest.queue.redis.connection import control_client
@@ -79,6 +80,20 @@ class Changed:
     before: Layout
     after: Layout
     moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedLane:
+    """A lane whose entries have new IDs.
+
+    Attributes:
+        queue: the name of its partition's queue.
+        entries: that were moved.
+    """
+
+    queue: str
+    lane: Lane
+    entries: int
 
 
 async def read_partitions(sources: Sequence[Backends]) -> list[SourcePartitions]:
@@ -146,3 +161,33 @@ async def change_partitions(
             if progress.is_complete or progress.layout.partitions != partitions:
                 return Changed(before, progress.layout, moved)
             await asyncio.sleep(_INTERVAL)
+
+
+async def repair_lanes(
+    backends: Backends,
+    *,
+    on_progress: Callable[[int], None] = lambda _: None,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> list[RepairedLane]:
+    """Give the entries of lanes whose entry IDs are too far ahead new IDs. Waits while Redis is unavailable.
+
+    Args:
+        backends: the queue.
+        on_progress: called with the number of entries that were moved so far, after each step.
+        on_wait: called with each reason for waiting.
+    """
+    repaired, call = list[RepairedLane](), RepeatedCalls(on_wait).call
+    async with control_client(backends.redis_url) as client:
+        layout = (await call(read_layouts, client, {backends.stream: backends.partitions}))[backends.stream]
+        for queue in layout.queues:
+            repair = LaneRepair(client, queue, backends.group)
+            for lane in Lane:
+                entries, is_complete, is_renewed = 0, False, False
+                while not is_complete:
+                    step = await call(repair.step, lane)
+                    entries, is_complete = entries + step.moved, step.is_complete
+                    is_renewed = is_renewed or step.is_renewed
+                    on_progress(sum(each.entries for each in repaired) + entries)
+                if entries or is_renewed:
+                    repaired.append(RepairedLane(queue, lane, entries))
+    return repaired

@@ -123,3 +123,76 @@ def test_the_user_of_the_workers_may_change_the_partitions(cli: Cli, tmp_path: P
 
         assert [each.returncode for each in done] == [0, 0]
         assert redis.acl_log() == []
+
+
+LARGEST = "18446744073709551615-18446744073709551615"
+
+
+def test_a_lane_with_the_largest_entry_id_is_found_and_repaired(cli: Cli, queued: Queued, queue_name: str) -> None:
+    queued.redis.xadd(queued.keys.stream, {"order_id": "a"})
+    queued.redis.xadd(queued.keys.stream, {"order_id": "b"}, id=LARGEST)
+    queued.redis.xadd(queued.keys.express, {"order_id": "c"}, id=LARGEST)
+    problems = [
+        f"{queue_name}: the {lane} lane has used up its entry IDs, and accepts no orders"
+        for lane in ("main", "express")
+    ]
+
+    rejected = cli.run("enqueue", "d")
+    status = cli.run("status", env={"COLUMNS": "200"})
+    doctor = cli.run("doctor", env={"COLUMNS": "400"})
+    planned = cli.run("partitions", "repair", "--dry-run")
+    repaired = cli.run("partitions", "repair", env={"INGEST_LOG_FORMAT": "console"})
+    again = cli.run("partitions", "repair", "--json")
+    accepted = cli.run("enqueue", "d")
+
+    assert rejected.returncode == 1
+    assert "ingest partitions repair" in rejected.stderr
+    assert all(f"{problem}: run `ingest partitions repair`" in status.stdout.splitlines() for problem in problems)
+    assert all(f"the queue {problem}" in doctor.stdout + doctor.stderr for problem in problems)
+    assert planned.stdout.splitlines() == problems
+    assert repaired.stdout.splitlines() == [
+        f"{queue_name}: the main lane is repaired, 2 orders moved",
+        f"{queue_name}: the express lane is repaired, 1 order moved",
+    ]
+    assert json.loads(again.stdout) == {"lanes": [], "dry_run": False}
+    assert (accepted.returncode, queued()) == (0, ["a", "b", "d"])
+
+
+def test_the_user_of_the_workers_may_repair_the_lanes_of_each_partition_and_source(
+    cli: Cli, sources: Sources, tmp_path: Path
+) -> None:
+    del sources  # configured by the fixture
+    kind = KINDS[0]
+    with kind.server(tmp_path / "server") as server, Redis.from_url(server.url) as redis:
+        own = {"INGEST_STREAM": QUEUE, "INGEST_REDIS_PASSWORD": PASSWORD}
+        cli.env |= own | {"INGEST_REDIS_URL": create_user(server.url, kind, "ingest")}
+        assert cli.run("partitions", "set", "3", "--source", "shop-de").returncode == 0
+        streams = [Keys.of(f"{QUEUE}/shop-de:{number}").stream for number in range(3)] + [
+            Keys.of(f"{QUEUE}/shop-fr").express
+        ]
+        for stream in streams:
+            redis.xadd(stream, {"order_id": "a"}, id=LARGEST)
+
+        repaired = json.loads(cli.run("partitions", "repair", "--json").stdout)
+
+        assert [(each["queue"], each["lane"]) for each in repaired["lanes"]] == [
+            *((f"{QUEUE}/shop-de:{number}", "main") for number in range(3)),
+            (f"{QUEUE}/shop-fr", "express"),
+        ]
+        assert [redis.xlen(stream) for stream in streams] == [1, 1, 1, 1]
+        assert redis.acl_log() == []
+
+
+def test_a_repair_without_the_right_to_rename_moves_nothing(cli: Cli, tmp_path: Path) -> None:
+    kind = KINDS[0]
+    with kind.server(tmp_path / "server") as server, Redis.from_url(server.url) as redis:
+        own = {"INGEST_STREAM": QUEUE, "INGEST_REDIS_PASSWORD": PASSWORD}
+        cli.env |= own | {"INGEST_REDIS_URL": create_user(server.url, kind, "ingest")}
+        redis.execute_command("ACL", "SETUSER", "ingest", "clearselectors")
+        redis.xadd(Keys.of(QUEUE).stream, {"order_id": "a"}, id=LARGEST)
+
+        done = cli.run("partitions", "repair")
+
+        assert done.returncode == 1
+        assert "rename" in done.stderr
+        assert redis.xlen(Keys.of(QUEUE).stream) == 1

@@ -123,6 +123,16 @@ async def a_list_is_broken(system: System, speed: float) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def entry_ids_are_used_up(system: System, speed: float) -> AsyncIterator[None]:
+    del speed
+    system.use_up_entry_ids("ahead")
+    yield
+    await system.run("partitions", "repair", "--source", "ahead")
+    await system.enqueue("ahead", "next")
+    await system.finished("ahead")
+
+
+@asynccontextmanager
 async def a_webhook_has_another_secret(system: System, speed: float) -> AsyncIterator[None]:
     del speed
     for _ in range(10):
@@ -231,6 +241,7 @@ OF_SOURCES = (
     _one("IngestTotalDifferences", "warning", "totals", lines_miss_an_amount),
     _one("IngestNoKnownOrder", "critical", "unknown", a_new_shop_knows_no_order),
     _one("IngestUpstreamFailing", "warning", "failing", most_requests_fail),
+    _one("IngestEntryIdsAhead", "critical", "ahead", entry_ids_are_used_up),
     _one("IngestPollBehind", "warning", "listed", a_list_is_broken),
     _one("IngestPausedLong", "warning", "paused", a_source_is_paused),
     _one("IngestWebhookSignatures", "warning", "signed", a_webhook_has_another_secret),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # One source for each alert of a source, so that all of them can be caused concurrently.
 SOURCES = (
-    "apart", "down", "failing", "forbidden", "gone", "listed", "paused", "signed", "slow", "totals", "unknown", "wrong",
+    "ahead", "apart", "down", "failing", "forbidden", "gone", "listed", "paused", "signed", "slow", "totals", "unknown", "wrong",
 )  # fmt: skip
 APART = "apart"
 _ALONE = {
@@ -214,6 +214,11 @@ class System:
         """Enqueue orders by the HTTP API."""
         async with self._http.post(f"{self._url}/sources/{source}/orders", json={"order_ids": order_ids}) as response:
             assert response.status == 202, await response.text()
+
+    def use_up_entry_ids(self, source: str) -> None:
+        """Add an order with the largest entry ID, after which Redis rejects every further order."""
+        largest = "-".join([str(2**64 - 1)] * 2)
+        self.on.redis.xadd(Keys.of(queue_of(self.on.stream, source)).stream, {"order_id": "last"}, id=largest)
 
     async def post_webhook(self, source: str, signature: str) -> int:
         """Send a webhook with this signature, and return the status."""

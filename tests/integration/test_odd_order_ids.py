@@ -128,9 +128,11 @@ async def test_a_server_that_normalizes_paths_receives_requests_for_orders_only(
     for order_id in order_ids:
         await scene.add(order_id=order_id)
 
-    async with RawTestServer(normalize) as shop:
-        async with scene.worker(upstream_url=f"{shop.make_url('/internal/orders')}/{{order_id}}"):
-            await scene.finished()
+    async with (
+        RawTestServer(normalize) as shop,
+        scene.worker(upstream_url=f"{shop.make_url('/internal/orders')}/{{order_id}}"),
+    ):
+        await scene.finished()
 
     assert [path for path in paths if not path.startswith("/internal/orders/")] == []
     assert sorted(await scene.rows()) == sorted(ODD_IDS)

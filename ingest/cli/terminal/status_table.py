@@ -30,7 +30,10 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
     values = max(len(value) for _, value in facts)
     for label, value in facts:
         yield f"{label:<17}  {value:>{values}}"
-    yield from _broken([*_controls(status), *_without_worker([status]), *_outages(status), *_servers(status)], width)
+    yield from _broken(
+        [*_controls(status), *_without_worker([status]), *_outages(status), *_entry_ids(status), *_servers(status)],
+        width,
+    )
     if status.queue is not None:
         yield ""
         yield from _lanes(status.queue)
@@ -51,7 +54,9 @@ def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
         for each in sources
     ]
     yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
-    outages = [f"{each.source}: {line}" for each in sources for line in (*_controls(each), *_outages(each))]
+    outages = [
+        f"{each.source}: {line}" for each in sources for line in (*_controls(each), *_outages(each), *_entry_ids(each))
+    ]
     yield from _broken([*_without_worker(sources), *outages], width)
     # The servers are the same for all sources.
     yield from _broken(_servers(sources[0]), width)
@@ -117,6 +122,16 @@ def _outages(status: "SystemStatus") -> Iterator[str]:
             longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
     for error, seconds in sorted(longest.items()):
         yield f"external API: {printable(error)} (for {format_duration(seconds)})"
+
+
+def _entry_ids(status: "SystemStatus") -> Iterator[str]:
+    """The lanes with entry IDs that are too far ahead."""
+    from ingest.domain.deliveries.queue_state import id_problems
+
+    whole = {} if status.queue is None else {status.stream: status.queue}
+    for queue, state in (status.partitions or whole).items():
+        for problem in id_problems(state):
+            yield f"{queue}: {problem}: run `ingest partitions repair`"
 
 
 def _servers(status: "SystemStatus") -> Iterator[str]:

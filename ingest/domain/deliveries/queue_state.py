@@ -98,7 +98,9 @@ def id_problems(state: QueueState) -> list[str]:
             lines.append(f"the {lane} lane has used up its entry IDs, and accepts no orders")
         elif each.ids_ahead > FAR_AHEAD:
             days = each.ids_ahead / 86_400
-            lines.append(f"entry IDs of the {lane} lane are {days:,.0f} d ahead of Redis' clock, which hides the age of orders")
+            lines.append(
+                f"entry IDs of the {lane} lane are {days:,.0f} d ahead of Redis' clock, which hides the age of orders"
+            )
     return lines
 
 

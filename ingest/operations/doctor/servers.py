@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ingest.domain.deliveries.queue_state import id_problems
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.doctor import redis, sentinels
 from ingest.operations.doctor.finding import Area, Checks, Finding
@@ -39,6 +40,7 @@ def findings(
     if facts.is_cluster:
         yield from _cluster(facts)
     yield from _partitions(facts, partitions)
+    yield from _entry_ids(facts)
 
 
 def _cluster(facts: ServersFacts) -> Iterator[Finding]:
@@ -88,3 +90,10 @@ def _partitions(facts: ServersFacts, configured: Mapping[str, int]) -> Iterator[
         on_nodes = Counter(facts.owners[each] for each in layout.current if each in facts.owners)
         spread = ", ".join(f"{count:,} on {address}" for address, count in sorted(on_nodes.items()))
         yield _OF.ok(f"the queue {queue} has {layout.partitions:,} partitions: {spread}")
+
+
+def _entry_ids(facts: ServersFacts) -> Iterator[Finding]:
+    advice = "replace the password of the program that writes such IDs, then run `ingest partitions repair`"
+    for queue, state in facts.states.items():
+        for problem in id_problems(state):
+            yield _OF.error(f"the queue {queue}: {problem}", advice)

@@ -4,7 +4,6 @@ A program that may enqueue can choose the ID of an entry. After the largest ID, 
 `repair_lane.lua` for the steps. If the process dies between two of them, the next repair continues.
 """
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
@@ -21,11 +20,17 @@ _MOST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RepairStep:
-    """The result of a step: how many entries it moved."""
+    """The result of one step.
 
-    queue: str
-    lane: Lane
+    Attributes:
+        moved: entries that it has moved.
+        is_complete: whether the lane needs no further step.
+        is_renewed: whether this step has put the lane in order.
+    """
+
     moved: int
+    is_complete: bool
+    is_renewed: bool
 
 
 class LaneRepair:
@@ -37,16 +42,14 @@ class LaneRepair:
         self._group = group
         self._script = load(client, "repair_lane")
 
-    async def steps(self) -> AsyncIterator[RepairStep]:
-        """Repair both lanes, step by step. Lanes that need no repair take no step."""
-        of_groups = [Keys.of(self._queue, group) for group in await groups_of(self._client, self._queue, self._group)]
-        for lane, number in ((Lane.EXPRESS, 0), (Lane.MAIN, 1)):
-            keys = Keys.of(self._queue).lanes[number]
-            about = [key for each in of_groups for key in (each.lanes[number].released, each.lanes[number].settled)]
-            is_complete = False
-            while not is_complete:
-                with translated():
-                    moved, is_complete = await self._script(
-                        [keys.stream, keys.repair, *about], [int(FAR_AHEAD * 1000), self._group, _MOST]
-                    )
-                yield RepairStep(self._queue, lane, moved)
+    async def step(self, lane: Lane) -> RepairStep:
+        """Move some entries of a lane, or none if the lane is in order. Call it until the lane needs no further step."""
+        number = (Lane.EXPRESS, Lane.MAIN).index(lane)
+        keys = Keys.of(self._queue).lanes[number]
+        names = [keys.stream, keys.repair]
+        for group in await groups_of(self._client, self._queue, self._group):
+            of_group = Keys.of(self._queue, group).lanes[number]
+            names += [of_group.released, of_group.settled]
+        with translated():
+            moved, *flags = await self._script(names, [int(FAR_AHEAD * 1000), self._group, _MOST])
+        return RepairStep(moved, *map(bool, flags))

@@ -225,7 +225,9 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
     if is_out_of_memory(error):
         return QueueFull(text)
     if "exhausted the last possible ID" in text:
-        return QueueRefused("the queue has used up its entry IDs, and accepts no orders; run `ingest partitions repair`")
+        return QueueRefused(
+            "the queue has used up its entry IDs, and accepts no orders; run `ingest partitions repair`"
+        )
     code = code_of(error)
     if code in _PASSING or isinstance(error, Redirected):
         return QueueUnavailable(text)

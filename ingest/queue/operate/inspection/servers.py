@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.domain.redis_urls.cluster_url import is_cluster_url
@@ -14,6 +15,7 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection.facts import RedisFacts
 from ingest.queue.operate.inspection.sentinels import SentinelFacts, inspect_sentinels
 from ingest.queue.operate.inspection.server import inspect
+from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import layout_key, read_layouts
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.topology import Server, Topology, topology_of
@@ -28,6 +30,7 @@ class ServersFacts:
         is_cluster: whether they are nodes of a cluster.
         layouts: the partitions of each queue.
         owners: the address of the server of each partition, as far as it is known, by the name of its queue.
+        states: the state of each partition that can be read, likewise.
         sentinels: of a Sentinel set.
     """
 
@@ -35,6 +38,7 @@ class ServersFacts:
     is_cluster: bool = False
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, QueueState] = field(default_factory=dict)
     sentinels: Sequence[SentinelFacts] = ()
 
     def newest(self, queue: str) -> str | None:
@@ -63,7 +67,8 @@ async def inspect_servers(url: str, queues: Mapping[str, str], group: str) -> Se
         layouts, problem = await _layouts(topology, queues)
         if problem is not None and len(primaries) == 1:
             return ServersFacts(dict.fromkeys(primaries, problem), is_cluster_url(url), sentinels=await sentinels)
-        owners = await owners_of(topology, [queue for layout in layouts.values() for queue in layout.queues])
+        partitions = [queue for layout in layouts.values() for queue in layout.queues]
+        owners = await owners_of(topology, partitions)
         inspected = await asyncio.gather(
             *(
                 _inspected(
@@ -73,7 +78,9 @@ async def inspect_servers(url: str, queues: Mapping[str, str], group: str) -> Se
             )
         )
         found = dict(zip(primaries, inspected, strict=True))
-        return ServersFacts(found, is_cluster_url(url), layouts, owners, await sentinels)
+        return ServersFacts(
+            found, is_cluster_url(url), layouts, owners, await _states(topology, partitions, group), await sentinels
+        )
     finally:
         sentinels.cancel()
 
@@ -106,6 +113,16 @@ async def owners_of(topology: Topology, queues: Iterable[str]) -> Mapping[str, s
         except QueueUnavailable:
             continue
     return owners
+
+
+async def _states(topology: Topology, queues: Sequence[str], group: str) -> Mapping[str, QueueState]:
+    """The states of the queues that can be read. The inspection reports the problems of the others."""
+    async with control_client(topology) as client:
+        try:
+            states = await read_states(client, queues, group)
+        except QueueUnavailable:
+            return {}
+    return {queue: state for queue, state in zip(queues, states, strict=True) if isinstance(state, QueueState)}
 
 
 def _examples(
