@@ -425,7 +425,7 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
 async def test_the_same_record_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
     entry_ids = await dead_letter(redis, keys, map(dead_fields, "abc"))
     others = [keys.express, keys.stream, keys.erased] if name == "replay" else []
-    script_keys = [keys.dead, *others, keys.records + "r"]
+    script_keys = [keys.dead, keys.dead_seen, *others, keys.records + "r"]
 
     async with control_client(redis_url) as client:
         script = load(client, name)

@@ -23,6 +23,8 @@ class DeadLetterEntry:
         worker: the consumer that dead-lettered it.
         replays: how often it was replayed before.
         fields: all other fields, unchanged.
+        seen: how often the order was dead-lettered for the same reason with the same content while this dead letter existed.
+        last_seen_at: the last time, if there were several.
     """
 
     entry_id: str
@@ -36,6 +38,8 @@ class DeadLetterEntry:
     replays: int
     replayed_at: datetime | None
     fields: Mapping[bytes, bytes]
+    seen: int = 1
+    last_seen_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,17 @@ ATTEMPTS = b"attempts"
 FIRST_ENQUEUED_AT = b"first_enqueued_at"
 WORKER = b"worker"
 DEAD_AT = b"dead_at"
+# Equal for dead letters of an order with the same reason and content.
+SEEN_KEY = b"ingest_seen_key"
+# How often, and when last, in ms, the order became this dead letter. Kept beside it, and added when it is read.
+SEEN = b"ingest_seen"
+LAST_SEEN_AT = b"ingest_last_seen_at"
 
 # The other fields of an entry with more than a Lua script can pass on: a MessagePack array of names and values.
 PACKED = b"ingest_packed"
 
 OF_RETRIES = frozenset((RETRY_REASON, RETRY_ERROR))
-OF_DEAD_LETTERS = frozenset((REASON, ERROR, ATTEMPTS, FIRST_ENQUEUED_AT, WORKER, DEAD_AT))
+OF_DEAD_LETTERS = frozenset((REASON, ERROR, ATTEMPTS, FIRST_ENQUEUED_AT, WORKER, DEAD_AT, SEEN_KEY, SEEN, LAST_SEEN_AT))
 OF_MOVES = frozenset((ENQUEUED_AT, ATTEMPT, GROUP, REPLAYS, REPLAYED_AT))
 KNOWN = (
     OF_RETRIES
@@ -45,4 +50,4 @@ KNOWN = (
     | {ORDER_ID, DOCUMENT, TRACEPARENT, ORIGIN, FORMER_ORIGIN, PUSHED_AT, EVENT_AT}
 )
 # Shown in lists. A document may be large.
-LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, EVENT_AT, GROUP}
+LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, EVENT_AT, GROUP, SEEN_KEY}

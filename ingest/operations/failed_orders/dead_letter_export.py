@@ -17,7 +17,7 @@ from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 FORMATS: Mapping[str, str] = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 """The media type of each format."""
 
-_CSV_COLUMNS = ("id", "source", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
+_CSV_COLUMNS = ("id", "source", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "seen", "last_seen_at", "replays", "replayed_at", "fields")  # fmt: skip
 
 
 def head_of(file_format: str) -> str:

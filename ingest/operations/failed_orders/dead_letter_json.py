@@ -20,6 +20,8 @@ def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
         "dead_at": json_time(entry.dead_at),
         "first_enqueued_at": json_time(entry.first_enqueued_at),
         "worker": entry.worker,
+        "seen": entry.seen,
+        "last_seen_at": json_time(entry.last_seen_at),
         "replays": entry.replays,
         "replayed_at": json_time(entry.replayed_at),
         "fields": texts(_with_current_names(entry.fields)),

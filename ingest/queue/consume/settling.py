@@ -104,10 +104,11 @@ class QueueSettling:
         """Move the entry to the dead letters. False if this consumer no longer owns it.
 
         The order of an entry that Redis has lost goes to the retry set instead, because its outcome is unknown. The entry of
-        an order that was erased is finished, without a dead letter.
+        an order that was erased is finished, without a dead letter. An order that is dead already for the same reason adds to the
+        count of its dead letter.
         """
         keys, lane = self._access.keys, self._access.lane_of(delivery.entry)
-        names = [*self._moving(lane, delivery), keys.dead, keys.erased]
+        names = [*self._moving(lane, delivery), keys.dead, keys.dead_seen, keys.erased]
         event = b""
         if self.keeps_results:
             names.append(keys.results)

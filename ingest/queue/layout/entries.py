@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 import msgspec
 
@@ -14,9 +15,11 @@ from ingest.domain.deliveries.entry_fields import (
     DOCUMENT,
     ENQUEUED_AT,
     ERROR,
+    EVENT_AT,
     FIRST_ENQUEUED_AT,
     GROUP,
     KNOWN,
+    LAST_SEEN_AT,
     OF_DEAD_LETTERS,
     OF_RETRIES,
     ORDER_ID,
@@ -26,8 +29,11 @@ from ingest.domain.deliveries.entry_fields import (
     REPLAYS,
     RETRY_ERROR,
     RETRY_REASON,
+    SEEN,
+    SEEN_KEY,
     WORKER,
 )
+from ingest.domain.deliveries.error_shape import error_shape
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 _MOST_FIELDS = 500
@@ -35,6 +41,8 @@ _MOST_FIELDS = 500
 _LONGEST_ERROR = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_SHOWN_MS = 9_999_999_999_999  # the year 2286
+_CONTENT = {DOCUMENT, EVENT_AT}
+_KEY_DIGITS = 24
 _READ = OF_DEAD_LETTERS | {ORDER_ID, REPLAYS, REPLAYED_AT}
 
 
@@ -65,6 +73,8 @@ def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes], id_suffix: st
         worker=text(fields.get(WORKER)),
         replays=whole_number(fields.get(REPLAYS), digits=6) or 0,
         replayed_at=moment(fields.get(REPLAYED_AT)),
+        seen=whole_number(fields.get(SEEN), digits=9) or 1,
+        last_seen_at=moment(fields.get(LAST_SEEN_AT)),
         fields={name: value for name, value in fields.items() if name not in _READ},
     )
 
@@ -84,14 +94,38 @@ def retry_fields(
 
 def dead_letter_fields(delivery: Delivery, reason: DeadReason, error: str, worker: str) -> Mapping[bytes, bytes]:
     """The fields of a dead letter."""
-    own = {name: value for name, value in _without_group(delivery).items() if name not in OF_RETRIES}
-    return own | {
-        REASON: reason.encode(),
-        ERROR: error.encode(errors="replace"),
-        ATTEMPTS: b"%d" % delivery.attempt,
-        FIRST_ENQUEUED_AT: _enqueued_ms(delivery),
-        WORKER: worker.encode(),
-    }
+    own = {name: value for name, value in _without_group(delivery).items() if name not in OF_RETRIES | OF_DEAD_LETTERS}
+    return (
+        own
+        | _seen_key(delivery, reason, error)
+        | {
+            REASON: reason.encode(),
+            ERROR: error.encode(errors="replace"),
+            ATTEMPTS: b"%d" % delivery.attempt,
+            FIRST_ENQUEUED_AT: _enqueued_ms(delivery),
+            WORKER: worker.encode(),
+        }
+    )
+
+
+def _seen_key(delivery: Delivery, reason: DeadReason, error: str) -> Mapping[bytes, bytes]:
+    """The key that all dead letters of an order with this reason, the same shape of error and the same content have.
+
+    Without a document, a dead letter stands for the newest version of its order. Fields of foreign programs are content.
+    """
+    if delivery.order_id is None:
+        return {}
+    content = {name: value for name, value in delivery.fields.items() if name not in KNOWN or name in _CONTENT}
+    known = delivery.order_id, reason, error_shape(error), sorted(content.items())
+    return {SEEN_KEY: sha256(msgspec.msgpack.encode(known)).hexdigest()[:_KEY_DIGITS].encode()}
+
+
+def with_seen(entry_id: bytes, fields: Mapping[bytes, bytes], noted: bytes | None) -> Mapping[bytes, bytes]:
+    """The fields of a dead letter with its count, as `_seen.lua` notes it."""
+    known, *counted = (noted or b"").split() or [b""]
+    if known != entry_id or not counted:
+        return fields
+    return {**fields, SEEN: counted[0], LAST_SEEN_AT: counted[1]}
 
 
 def _enqueued_ms(delivery: Delivery) -> bytes:

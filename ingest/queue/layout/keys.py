@@ -38,6 +38,7 @@ class Keys(msgspec.Struct, frozen=True):
         retry_entries: hash with the fields of those entries.
         retry_announced: sorted set of those entries by the time (ms) at which their order was first announced.
         dead: the group's dead-letter stream.
+        dead_seen: hash with the counts of dead letters that are there already, see `_seen.lua`.
         results: the group's stream of the results of orders.
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
         standing: the group's sorted set of consumers by the time (ms) from which they may reclaim from others.
@@ -62,6 +63,7 @@ class Keys(msgspec.Struct, frozen=True):
     retry_entries: str
     retry_announced: str
     dead: str
+    dead_seen: str
     results: str
     alive: str
     standing: str
@@ -93,6 +95,7 @@ class Keys(msgspec.Struct, frozen=True):
             retry_entries=f"{base}:retry-entries{suffix}",
             retry_announced=f"{base}:retry-announced{suffix}",
             dead=f"{base}:dead{suffix}",
+            dead_seen=f"{base}:dead-seen{suffix}",
             results=f"{base}:results{suffix}",
             alive=f"{base}:alive:{group}",
             standing=f"{base}:standing:{group}",

@@ -1,9 +1,11 @@
--- needs: lists, order_of, erased
+-- needs: lists, order_of, erased, seen
 -- Adds a dead letter of a former partition, unless the record shows that it was added before. Dead letters of erased orders are not added.
--- KEYS: dead, erased, record of the move   ARGV: fields   returns: 1 if it was added, 0 if it can be deleted in the former partition
-if redis.call('EXISTS', KEYS[3]) == 1 or is_erased(KEYS[2], order_of(ARGV)) then
+-- KEYS: dead, dead seen, erased, record of the move
+-- ARGV: what is noted for it (see _seen.lua) without its ID, fields   returns: 1 if it was added, 0 if it can be deleted in the former partition
+local fields = {unpack(ARGV, 2)}
+if redis.call('EXISTS', KEYS[4]) == 1 or is_erased(KEYS[3], order_of(fields)) then
   return 0
 end
-redis.call('XADD', KEYS[1], '*', unpack(ARGV))
-redis.call('SET', KEYS[3], '', 'EX', record_seconds)
+note_seen(KEYS[2], redis.call('XADD', KEYS[1], '*', unpack(fields)) .. (ARGV[1] == '' and '' or ' ' .. ARGV[1]), fields)
+redis.call('SET', KEYS[4], '', 'EX', record_seconds)
 return 1

@@ -13,7 +13,9 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
-from ingest.queue.layout.entries import pairs, to_dead_letter
+from ingest.domain.deliveries.entry_fields import SEEN_KEY
+from ingest.queue.layout.entries import pairs, to_dead_letter, with_seen
+from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import replies, translated
 from ingest.queue.redis.scripts import load
 
@@ -60,9 +62,9 @@ class DeadLetterPages:
     end with `id_suffix`.
     """
 
-    def __init__(self, client: Redis, key: str, *, run: Call = _directly, id_suffix: str = "") -> None:
+    def __init__(self, client: Redis, keys: Keys, *, run: Call = _directly, id_suffix: str = "") -> None:
         self._client = client
-        self._key = key
+        self._key, self._seen = keys.dead, keys.dead_seen
         self._run = run
         self._id_suffix = id_suffix
         self._list = load(client, "list_dead")
@@ -98,7 +100,7 @@ class DeadLetterPages:
     ) -> tuple[Sequence[Row], str | None]:
         """One page as the script `list_dead` reads it, and where the next one begins, or None after the last one."""
         with translated():
-            after, rows = await self._list([self._key], [command, start, end, most, *fields])
+            after, rows = await self._list([self._key, self._seen], [command, start, end, most, *fields])
             return self._rows(rows), after.decode() or None
 
     async def read(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
@@ -111,11 +113,17 @@ class DeadLetterPages:
                 for entry_id in entry_ids:
                     pipe.xrange(self._key, entry_id, entry_id)
                 found = await replies(pipe)
-        return [to_dead_letter(name, fields, self._id_suffix) for entries in found for name, fields in entries]
+            rows = [row for entries in found for row in entries]
+            keys = [fields.get(SEEN_KEY, b"") for _, fields in rows]
+            noted: Any = await self._client.hmget(self._seen, keys) if any(keys) else [None] * len(rows)
+        return [
+            to_dead_letter(name, with_seen(name, fields, each), self._id_suffix)
+            for (name, fields), each in zip(rows, noted, strict=True)
+        ]
 
     async def _looked_up(self, entry_ids: Sequence[str], fields: Collection[bytes]) -> Sequence[Row]:
         with translated():
-            return self._rows(await self._look_up([self._key], [len(fields), *fields, *entry_ids]))
+            return self._rows(await self._look_up([self._key, self._seen], [len(fields), *fields, *entry_ids]))
 
     async def _pages(
         self, selection: Selection, command: str, start: str, end: str

@@ -101,8 +101,8 @@ class DeadLetters:
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
         self._repeated = RepeatedCalls(on_wait)
-        self._pages = DeadLetterPages(client, self._keys.dead, id_suffix=id_suffix)
-        self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting, id_suffix=id_suffix)
+        self._pages = DeadLetterPages(client, self._keys, id_suffix=id_suffix)
+        self._pages_waiting = DeadLetterPages(client, self._keys, run=self._waiting, id_suffix=id_suffix)
 
     async def count(self) -> int:
         """How many dead letters there are."""
@@ -200,8 +200,9 @@ class DeadLetters:
             newest: the last of them. The default is the newest one now.
             on_progress: called with the result so far.
         """
-        keys = [self._keys.dead, self._keys.express, self._keys.stream, self._keys.erased]
-        return await self._change(selection, newest, on_progress, self._replay, keys, [self._group])
+        keys = self._keys
+        names = [keys.dead, keys.dead_seen, keys.express, keys.stream, keys.erased]
+        return await self._change(selection, newest, on_progress, self._replay, names, [self._group])
 
     async def drop(
         self,
@@ -211,7 +212,8 @@ class DeadLetters:
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
         """Delete the dead letters that match permanently. It waits while Redis is unavailable. Arguments as for `replay`."""
-        return await self._change(selection, newest, on_progress, self._drop, [self._keys.dead], [])
+        names = [self._keys.dead, self._keys.dead_seen]
+        return await self._change(selection, newest, on_progress, self._drop, names, [])
 
     async def _change(
         self,

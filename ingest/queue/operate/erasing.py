@@ -41,6 +41,7 @@ class QueueEraser:
         self._queue = queue
         self._group = group
         self._remove = load(client, "remove_retries")
+        self._drop = load(client, "drop")
 
     async def erase(self, order_ids: Collection[str]) -> dict[str, Removed]:
         """Mark orders as erased, remove their retries and dead letters, and return how many each order had."""
@@ -61,7 +62,7 @@ class QueueEraser:
             for start in range(0, len(retries), _MOST_REMOVED):
                 await self._remove(names, retries[start : start + _MOST_REMOVED])
             for start in range(0, len(dead_letters), _MOST_REMOVED):
-                await self._client.xdel(keys.dead, *dead_letters[start : start + _MOST_REMOVED])
+                await self._drop([keys.dead, keys.dead_seen], dead_letters[start : start + _MOST_REMOVED])
 
     async def _mark(self, order_ids: Collection[str]) -> None:
         with translated():

@@ -69,12 +69,12 @@ class JobSteps:
     async def replay(self, entry_ids: Sequence[str], after: str) -> StepRecord:
         """Put dead letters back into the queue."""
         keys = self._keys
-        names = [keys.dead, keys.express, keys.stream, keys.erased]
+        names = [keys.dead, keys.dead_seen, keys.express, keys.stream, keys.erased]
         return await self._run(self._replay, names, after, entry_ids, [self._group])
 
     async def drop(self, entry_ids: Sequence[str], after: str) -> StepRecord:
         """Delete dead letters permanently."""
-        return await self._run(self._drop, [self._keys.dead], after, entry_ids, [])
+        return await self._run(self._drop, [self._keys.dead, self._keys.dead_seen], after, entry_ids, [])
 
     async def run_now(self, names: Sequence[bytes], after: str) -> StepRecord:
         """Make the next attempt of retries due now."""

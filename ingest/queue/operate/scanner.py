@@ -114,7 +114,9 @@ class QueueScanner:
         """
         while True:
             with translated():
-                _, rows = await self._list([position.stream], ["XRANGE", position.after, "+", _PAGE])
+                _, rows = await self._list(
+                    [position.stream, self._keys.dead_seen], ["XRANGE", position.after, "+", _PAGE]
+                )
             if not rows:
                 return
             position.after = b"(" + rows[-1][0]

@@ -14,6 +14,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.entry_fields import SEEN_KEY
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letter_pages import DeadLetterPages, Row, together
@@ -67,6 +68,7 @@ class Draining:
         self._group = group
         self._rest = load(client, "partition_rest")
         self._adopt = load(client, "adopt_dead_letter")
+        self._drop = load(client, "drop")
 
     async def rest(self, layout: Layout, queue: str) -> Rest:
         """Return the orders that workers have to process."""
@@ -85,7 +87,7 @@ class Draining:
         """Add dead letters of orders that belong to another partition there, and delete those that an earlier call has added."""
         added = 0
         for group in await groups_of(self._client, queue, self._group):
-            pages = DeadLetterPages(self._client, Keys.of(queue, group).dead)
+            pages = DeadLetterPages(self._client, Keys.of(queue, group))
             async with aclosing(pages.oldest_first(_EVERYTHING)) as found:
                 async for page in found:
                     rows = [row for row in page.rows if layout.queue_of_order(row[0].order_id or "") != queue]
@@ -112,21 +114,24 @@ class Draining:
                 await self._client.zadd(Keys.of(target).erased, marks, nx=True)
 
     async def _move(self, layout: Layout, queue: str, group: str, rows: Sequence[Row]) -> int:
-        source, there = Keys.of(queue, group).dead, []
+        source, there = Keys.of(queue, group), []
         with translated():
             async with self._client.pipeline(transaction=False) as pipe:
                 for entry, _ in rows:
-                    pipe.xrange(source, entry.entry_id, entry.entry_id)
+                    pipe.xrange(source.dead, entry.entry_id, entry.entry_id)
                 found = [each for entries in await replies(pipe) for each in entries]
             order_ids = {entry.entry_id.encode(): entry.order_id or "" for entry, _ in rows}
             for entry_id, fields in found:
                 target = Keys.of(layout.queue_of_order(order_ids[entry_id]), group)
                 record = f"{target.records}moved:{queue}:{entry_id.decode()}"
                 parts = [part for pair in fields.items() for part in pair]
-                if not await self._adopt([target.dead, target.erased, record], parts):
+                noted: Any = await self._client.hget(source.dead_seen, fields.get(SEEN_KEY, b""))
+                counted = (noted or b"").partition(b" ")[2] if (noted or b"").startswith(entry_id) else b""
+                names = [target.dead, target.dead_seen, target.erased, record]
+                if not await self._adopt(names, [counted, *parts]):
                     there.append(entry_id)
             if there:
-                await self._client.xdel(source, *there)
+                await self._drop([source.dead, source.dead_seen], there)
         return len(found) - len(there)
 
 

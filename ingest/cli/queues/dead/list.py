@@ -94,6 +94,7 @@ def lines_of(rows: Sequence[Row], width: int, *, with_source: bool = False) -> I
 def _row(entry: DeadLetterEntry) -> Row:
     now = datetime.now(UTC)
     replays = f"{entry.replays}, {format_age(entry.replayed_at, now)}" if entry.replayed_at else str(entry.replays)
+    seen = f"seen {entry.seen:,} times, last {format_age(entry.last_seen_at, now)}: " if entry.last_seen_at else ""
     return (
         entry.entry_id,
         printable(entry.order_id or "", 128),
@@ -101,7 +102,7 @@ def _row(entry: DeadLetterEntry) -> Row:
         "" if entry.attempts is None else str(entry.attempts),
         format_age(entry.dead_at, now),
         replays if entry.replays else "",
-        printable(entry.error, _LONGEST_ERROR),
+        seen + printable(entry.error, _LONGEST_ERROR),
     )
 
 

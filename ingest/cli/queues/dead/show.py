@@ -97,6 +97,8 @@ def _details(entry: DeadLetterEntry, source: str) -> Iterator[tuple[str, str]]:
     yield "attempts", "" if entry.attempts is None else str(entry.attempts)
     yield "first enqueued", _with_age(entry.first_enqueued_at)
     yield "dead since", _with_age(entry.dead_at)
+    if entry.last_seen_at:
+        yield "seen", f"{entry.seen:,} times, last at {_with_age(entry.last_seen_at)}"
     yield "worker", entry.worker or ""
     yield "replays", str(entry.replays)
     if entry.replayed_at:

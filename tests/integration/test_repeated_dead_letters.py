@@ -1,0 +1,31 @@
+"""An order that is dead already for the same reason gets no second dead letter. Its letter counts how often it was seen."""
+
+from integration.scene import Scene
+
+from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.produce.producer import Producer
+
+EVERYTHING = Selection(everything=True)
+
+
+async def test_each_reading_of_a_list_adds_to_the_letter_of_an_order_and_not_another_letter(scene: Scene) -> None:
+    scene.api.delete_order("lost")
+    await scene.enqueue("known")
+    dead = DeadLetters(scene.redis, scene.queue)
+
+    async with scene.worker():
+        for _ in range(8):
+            # As `poll` does.
+            await Producer(scene.redis, scene.queue).try_announce([Announcement("lost", origin="poll")], coalesce=60)
+            await scene.finished()
+    [letter] = [entry async for page in dead.newest_first(EVERYTHING) for entry in page.entries]
+    await dead.replay(EVERYTHING)
+    async with scene.worker():
+        await scene.finished()
+    [again] = [entry async for page in dead.newest_first(EVERYTHING) for entry in page.entries]
+
+    assert (letter.order_id, letter.reason, as_object(letter, "")["seen"]) == ("lost", "not_found", 8)
+    assert (again.order_id, again.replays, as_object(again, "")["seen"]) == ("lost", 1, 1)
