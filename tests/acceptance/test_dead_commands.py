@@ -65,11 +65,34 @@ def test_list_as_json_prints_one_object_per_line_with_all_fields(cli: Cli, dead_
             "dead_at": "2023-11-14T22:13:20.123Z",
             "first_enqueued_at": "2020-09-13T12:26:40.001Z",
             "worker": "w",
+            "seen": 1,
+            "last_seen_at": None,
             "replays": 1,
             "replayed_at": "2022-04-15T05:20:00.000Z",
             "fields": {"tenant": "\\xffo"},
         }
     ]
+
+
+def test_the_count_of_an_order_that_was_seen_again_is_shown_everywhere(
+    cli: Cli, dead_lettered: StoredDeadLetters
+) -> None:
+    [entry_id] = dead_lettered.add(dead_fields("a", ingest_seen_key="k"))
+    noted = f"{entry_id} 8 {int(time.time() * 1000) - 3 * 3_600_000} 0"
+    dead_lettered.redis.hset(dead_lettered.keys.dead_seen, "k", noted)
+
+    table = cli.run("dead", "list", env={"COLUMNS": "200"})
+    shown = cli.run("dead", "show", "a")
+    as_json = [
+        lines(cli.run("dead", *command).stdout)
+        for command in (("list", "--json"), ("show", "a", "--json"), ("export",))
+    ]
+    as_csv = cli.run("dead", "export", "--format", "csv")
+
+    assert table.stdout.splitlines()[1].rstrip().endswith("seen 8 times, last 3 h ago: HTTP 404")
+    assert "8 times, last at " in next(line for line in shown.stdout.splitlines() if line.startswith("seen "))
+    assert [[each["seen"] for each in found] for found in as_json] == [[8], [8], [8]]
+    assert ",8,20" in as_csv.stdout.splitlines()[1]
 
 
 def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, dead_lettered: StoredDeadLetters) -> None:

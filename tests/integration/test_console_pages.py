@@ -57,7 +57,9 @@ async def api(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Api]:
             await scene.stored_at_least(len(STORED))
         for number, order_id in enumerate(DEAD):
             keys = Keys.of(partition_queue(queue_name, number % PARTITIONS, PARTITIONS))
-            await scene.redis.xadd(keys.dead, dead_fields(order_id))  # type: ignore[arg-type]
+            fields = dead_fields(order_id, ingest_seen_key=order_id)
+            entry_id: bytes = await scene.redis.xadd(keys.dead, fields)  # type: ignore[arg-type]
+            await scene.redis.hset(keys.dead_seen, order_id, entry_id + b" 8 1700000000000 0")  # type: ignore[misc]
         yield api
 
 
@@ -107,6 +109,7 @@ async def test_dead_letters_of_all_partitions_are_listed_counted_and_replayed_on
 
     await eventually(done)
     assert all(order_id in listed for order_id in DEAD)
+    assert listed.count("seen 8 times, last ") == len(DEAD)
     assert status == 200
     assert "No entry matches." in (await get(api, "/dead-letters?text=gone-"))[1]
 

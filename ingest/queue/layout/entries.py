@@ -95,17 +95,15 @@ def retry_fields(
 def dead_letter_fields(delivery: Delivery, reason: DeadReason, error: str, worker: str) -> Mapping[bytes, bytes]:
     """The fields of a dead letter."""
     own = {name: value for name, value in _without_group(delivery).items() if name not in OF_RETRIES | OF_DEAD_LETTERS}
-    return (
-        own
-        | _seen_key(delivery, reason, error)
-        | {
-            REASON: reason.encode(),
-            ERROR: error.encode(errors="replace"),
-            ATTEMPTS: b"%d" % delivery.attempt,
-            FIRST_ENQUEUED_AT: _enqueued_ms(delivery),
-            WORKER: worker.encode(),
-        }
-    )
+    return {
+        **own,
+        **_seen_key(delivery, reason, error),
+        REASON: reason.encode(),
+        ERROR: error.encode(errors="replace"),
+        ATTEMPTS: b"%d" % delivery.attempt,
+        FIRST_ENQUEUED_AT: _enqueued_ms(delivery),
+        WORKER: worker.encode(),
+    }
 
 
 def _seen_key(delivery: Delivery, reason: DeadReason, error: str) -> Mapping[bytes, bytes]:
