@@ -94,8 +94,12 @@ async def test_a_retry_keeps_its_former_partition(
 async def test_dead_letters_move_to_the_partition_of_their_order_with_all_their_fields(
     redis: Redis, queue_name: str, repartitioning: Repartitioning
 ) -> None:
-    fields = dead_fields("a", "not_found", document="{}", other="kept")
-    await redis.xadd(Keys.of(queue_name).dead, fields)
+    fields, former = (
+        dead_fields("a", "not_found", document="{}", other="kept", ingest_seen_key="k"),
+        Keys.of(queue_name),
+    )
+    entry_id: bytes = await redis.xadd(former.dead, fields)  # type: ignore[arg-type]
+    await redis.hset(former.dead_seen, "k", entry_id + b" 8 1700000000000 5")  # type: ignore[misc]
     await dead_letter(redis, queue_name, *ORDERS)
 
     layout = await repartitioning.begin(6)
@@ -106,7 +110,9 @@ async def test_dead_letters_move_to_the_partition_of_their_order_with_all_their_
     for queue in layout.current:
         expected = [each for each in ["a", *ORDERS] if layout.queue_of_order(each) == queue]
         assert await dead_orders(redis, queue) == expected
-    [(_, kept)] = await redis.xrange(Keys.of(layout.queue_of_order("a")).dead, count=1)
+    [(entry_id, kept)] = await redis.xrange(Keys.of(layout.queue_of_order("a")).dead, count=1)
+    assert await redis.hgetall(former.dead_seen) == {}
+    assert await redis.hget(Keys.of(layout.queue_of_order("a")).dead_seen, "k") == entry_id + b" 8 1700000000000 5"
     assert kept == fields
 
 

@@ -33,7 +33,7 @@ WORKER = b"worker"
 DEAD_AT = b"dead_at"
 # Equal for dead letters of an order with the same reason and content.
 SEEN_KEY = b"ingest_seen_key"
-# How often, and when last, in ms, the order became this dead letter. Kept beside it, and added when it is read.
+# How often, and when last (ms), the order became this dead letter. They are kept in a hash, and added when the dead letter is read.
 SEEN = b"ingest_seen"
 LAST_SEEN_AT = b"ingest_last_seen_at"
 

@@ -1,4 +1,4 @@
--- needs: lists, now, order_of, owned, gone, erased, results, finish, seen
+-- needs: lists, now, order_of, owned, gone, erased, results, finish, count_seen
 -- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua. Where results are kept, the same step adds
 -- its result. The entry of an erased order is finished without a dead letter. An order that is dead already, with the same key, adds to the
 -- count of its dead letter.
