@@ -25,6 +25,13 @@ class ConfigError(UserError):
     exit_code = 2
 
 
+class AccessDenied(UserError):
+    """An account of ours lacks a right on a server. The message contains the object and the remedy.
+
+    The server is not unavailable, and no order is to blame. Orders in flight wait until the right is granted.
+    """
+
+
 class Fault(Exception):
     """The reason why one delivery could not be finished.
 

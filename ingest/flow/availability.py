@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ingest.backoff import call_until_available
-from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.errors import AccessDenied, Unavailable, UserError
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 
@@ -20,15 +20,24 @@ def log_unavailable(log: Any, event: str, error: BaseException, **fields: object
 
 
 class AvailabilityLog:
-    """Logs when a server becomes unavailable, every ten seconds during the outage, and once at its end."""
+    """Logs when a server becomes unavailable, every ten seconds during the outage, and once at its end.
+
+    A denied right is logged once, because it lasts until an operator grants it.
+    """
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._began_at: float | None = None
         self._logged_at = 0.0
+        self._denied = ""
 
     def failed(self, error: BaseException) -> None:
         """A call has failed."""
+        if isinstance(error, AccessDenied):
+            if str(error) != self._denied:
+                self._denied = str(error)
+                _log.error("access_denied", server=self._server, error=self._denied)
+            return
         now = time.monotonic()
         if self._began_at is None:
             self._began_at = self._logged_at = now
@@ -39,6 +48,9 @@ class AvailabilityLog:
 
     def succeeded(self) -> None:
         """A call has succeeded."""
+        if self._denied:
+            self._denied = ""
+            _log.info("access_granted", server=self._server)
         if self._began_at is not None:
             _log.info("available_again", server=self._server, seconds=round(time.monotonic() - self._began_at, 1))
             self._began_at = None
@@ -54,7 +66,7 @@ async def until_available(server: str, call: Callable[..., Awaitable[_T]], *argu
 
 
 async def until_ready(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
-    """As `until_available`, for a process that starts and holds no delivery: denied access raises immediately.
+    """As `until_available`, for a process that starts, or a task that no delivery waits for: denied access raises immediately.
 
     Raises:
         UserError: if the server denies access.

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fakes.virtual_time import now, virtual_time
+from structlog.testing import capture_logs
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import RowsRefused, StoreUnavailable
 from ingest.domain.orders.order_history import HistoryEvent, RecordedEvent
 from ingest.flow.settle.recorder import Recorder
+from ingest.store.connections.translation import StoreDenied
 
 
 @dataclass
@@ -19,6 +21,7 @@ class KeptHistory:
     failures: list[Exception] = field(default_factory=list)
     written: list[list[RecordedEvent]] = field(default_factory=list)
     deletions: list[float] = field(default_factory=list)
+    denial: StoreDenied | None = None
 
     async def add(self, events: Sequence[RecordedEvent]) -> None:
         if self.failures:
@@ -27,6 +30,8 @@ class KeptHistory:
 
     async def delete_old(self, keep: float) -> bool:
         self.deletions.append(keep)
+        if self.denial is not None:
+            raise self.denial
         return len(self.deletions) > 1
 
 
@@ -107,3 +112,23 @@ async def test_what_does_not_fit_in_memory_is_counted_and_old_events_are_deleted
     assert max(map(len, history.written)) == 500
     assert history.deletions[:2] == [60.0, 60.0]
     part.close()
+
+
+@virtual_time
+async def test_a_denied_deletion_is_logged_once_and_events_are_still_written() -> None:
+    history = KeptHistory(denial=StoreDenied("permission denied for table order_history"))
+    part = recorder(history, leads=True)
+
+    with capture_logs() as logs:
+        running = asyncio.create_task(part.run())
+        await asyncio.sleep(600)
+        part.add(delivery("A"), HistoryEvent.RETRIED, 0.1)
+        await asyncio.sleep(5)
+        running.cancel()
+        await asyncio.wait([running])
+
+    assert len(history.deletions) == 10, "each round tries again"
+    assert len(history.written) == 1
+    assert [(log["event"], log["log_level"], log["error"]) for log in logs] == [
+        ("history_not_deleted", "error", "permission denied for table order_history")
+    ]

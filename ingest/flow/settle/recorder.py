@@ -13,9 +13,9 @@ from itertools import islice
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN, REPLAYED_AT
-from ingest.domain.errors import RowsRefused, Unavailable
+from ingest.domain.errors import RowsRefused, Unavailable, UserError
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
-from ingest.flow.availability import until_available
+from ingest.flow.availability import until_available, until_ready
 from ingest.flow.ports import History
 from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger
@@ -140,12 +140,24 @@ class Recorder:
             self._waiting.popleft()
 
     async def _keep_deleting(self) -> None:
+        logged = ""
         while True:
             await sleep_to_tick(_DELETE_EVERY)
-            is_done = False
-            while self._leads() and not is_done:
-                is_done = await until_available("postgres", self._history.delete_old, self._keep)
-                await asyncio.sleep(_DELETE_PAUSE)
+            try:
+                await self._delete()
+            except UserError as error:
+                # The next round tries again.
+                if str(error) != logged:
+                    _log.error("history_not_deleted", error=str(error))
+                logged = str(error)
+            else:
+                logged = ""
+
+    async def _delete(self) -> None:
+        is_done = False
+        while self._leads() and not is_done:
+            is_done = await until_ready("postgres", self._history.delete_old, self._keep)
+            await asyncio.sleep(_DELETE_PAUSE)
 
 
 def _aged(event: RecordedEvent, age: float) -> RecordedEvent:

@@ -14,7 +14,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.partition_gates import PartitionGates
-from ingest.queue.redis.connection import QueueRefused, is_denied, replies, translated
+from ingest.queue.redis.connection import QueueDenied, replies, translated
 from ingest.queue.redis.scripts import load
 from ingest.telemetry.logs import get_logger
 
@@ -82,8 +82,8 @@ class LayoutRecord:
             return self._layout
         try:
             return await self.read()
-        except QueueRefused as error:
-            if self._initial > 1 or self._layout.generation or not is_denied(error):
+        except QueueDenied:
+            if self._initial > 1 or self._layout.generation:
                 raise
             self._read_at = time.monotonic()
             return self._layout
@@ -112,9 +112,7 @@ class LayoutRecord:
         try:
             await self.open_queues(first)
             return await self.write(first)
-        except QueueRefused as error:
-            if not is_denied(error):
-                raise
+        except QueueDenied as error:
             raise QueueUnavailable(
                 f"the partitions of {self._queue} are recorded when its first worker starts"
             ) from error
@@ -122,10 +120,8 @@ class LayoutRecord:
     async def _write_again(self) -> Layout:
         try:
             return await self.write(self._layout)
-        except QueueRefused as error:
+        except QueueDenied:
             # Another process has the right to.
-            if not is_denied(error):
-                raise
             return self._layout
 
 

@@ -15,7 +15,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import AbstractConnection
 
-from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.errors import AccessDenied, QueueUnavailable, UserError
 from ingest.domain.os_errors import plain
 from ingest.queue.redis.checked_connections import (
     ELSEWHERE,
@@ -49,6 +49,10 @@ class QueueFull(QueueUnavailable):
 
 class QueueRefused(UserError, QueueUnavailable):
     """Redis rejects a command: wrong credentials, an ACL, a key of another type."""
+
+
+class QueueDenied(AccessDenied, QueueRefused):
+    """Our user lacks the right to a command or to a key."""
 
 
 class NoGroup(Exception):
@@ -154,7 +158,8 @@ def _translation_of(error: BaseException) -> Exception | None:
         case redis_errors.AuthenticationError() if str(error).startswith(NO_PASSWORD):
             return QueueRefused("Redis requires a password, and none is given")
         case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
-            return QueueRefused(f"Redis denies access: {_with_advice(str(error)) if is_about_keys(error) else error}")
+            kind = QueueDenied if isinstance(error, redis_errors.NoPermissionError) else QueueRefused
+            return kind(f"Redis denies access: {_with_advice(str(error)) if is_about_keys(error) else error}")
         case NoQueueThere():
             return QueueRefused(str(error))
         case redis_errors.InvalidResponse():
@@ -202,11 +207,6 @@ def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
     return isinstance(error, redis_errors.OutOfMemoryError) or "OOM command" in str(error)
 
 
-def is_denied(error: QueueRefused) -> bool:
-    """Whether the user lacks a right, rather than the server something else."""
-    return isinstance(error.__cause__, redis_errors.NoPermissionError) or any(text in str(error) for text in _DENIALS)
-
-
 def is_about_keys(error: redis_errors.RedisError) -> bool:
     """Whether a user lacks the right to a key, rather than to a command."""
     return isinstance(error, redis_errors.NoPermissionError) and "permissions to run" not in str(error)
@@ -236,5 +236,5 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
             "Redis Cluster: the keys of this queue are on another node; write redis+cluster://host:6379"
         )
     if any(denial in text for denial in _DENIALS):
-        return QueueRefused(f"Redis denies access: {text}")
+        return QueueDenied(f"Redis denies access: {text}")
     return QueueRefused(f"Redis rejects a command: {_with_advice(text) if code == 'WRONGTYPE' else text}")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import asyncpg
 
 from ingest.domain.errors import (
+    AccessDenied,
     RowsRefused,
     StoreLocked,
     StoreTooSlow,
@@ -41,9 +42,16 @@ CANCELLED = "57014"
 _LOCKED = "55P03"
 # An unknown prepared statement, or another client's, because a newly added pooler has assigned another server process.
 NOT_PREPARED_HERE = ("26000", "42P05")
-_NO_TABLE = "42P01"
+_DENIED = "42501"
+# About our own tables: one is missing, or our role lacks a right on it.
+_ADVICE = {
+    "42P01": "; run `ingest migrate`",
+    _DENIED: "; as the owner of the tables, run `ingest migrate` with --runtime-role or --api-role and the name of this role",
+}
 # Searched in messages of any language. The outbox is not included, because its table is in another program's database.
-_OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log|credentials|jobs|job_output|order_history|polls)\b")
+_OUR_TABLES = re.compile(
+    r"\b(orders|erased_orders|order_lines|audit_log|credentials|jobs|job_output|order_history|polls|schema_migrations)\b"
+)
 
 _CLOSED = "the connection was closed"
 # Messages that asyncpg raises for a closed connection instead of the server's last error.
@@ -60,6 +68,10 @@ _KINDS: dict[str, type[StoreUnavailable]] = {
 
 class StoreRefused(UserError, StoreUnavailable):
     """PostgreSQL denies the request because of wrong credentials, a missing database or table, or missing permissions."""
+
+
+class StoreDenied(AccessDenied, StoreRefused):
+    """Our role lacks a right on a table, a column, a sequence or a schema."""
 
 
 class UnusableDsn(StoreRefused):
@@ -126,8 +138,9 @@ def translate_reply(error: asyncpg.PostgresError) -> Exception:
     if is_refusal(error):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in NOT_PREPARED_HERE:
-        advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
-        return StoreRefused(f"PostgreSQL reports: {message}{advice}")
+        advice = _ADVICE.get(sqlstate, "") if _OUR_TABLES.search(message) else ""
+        kind = StoreDenied if sqlstate == _DENIED else StoreRefused
+        return kind(f"PostgreSQL reports: {message}{advice}")
     # The server's last message before it ends a connection is the cause of asyncpg's own error.
     if isinstance(error.__cause__, asyncpg.PostgresError):
         message, sqlstate = text_of(error.__cause__), sqlstate_of(error.__cause__)

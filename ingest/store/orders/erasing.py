@@ -15,7 +15,7 @@ from ingest.domain.errors import StoreUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.store.audit import INSERT, Phase
 from ingest.store.connections.connection import connect
-from ingest.store.connections.translation import StoreRefused, translated
+from ingest.store.connections.translation import StoreDenied, StoreRefused, translated
 
 # Longer than a batch takes. While the lock waits for a batch, other writers wait behind it.
 _LOCK_TIMEOUT = "5s"
@@ -45,12 +45,10 @@ async def erase_rows(
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return await _erase(dsn, source, sorted(set(order_ids)), (operation, Phase.BEGUN.value, actor, action))
-        except StoreRefused as error:
-            if not isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
-                raise
-            raise StoreRefused(
-                f"{error}; give the DSN of the tables' owner, or of a role with the rights of `ingest migrate --api-role`"
-                " and, where the tables have row-level security, BYPASSRLS"
+        except StoreDenied as error:
+            raise StoreDenied(
+                f"PostgreSQL reports: {error.__cause__}; give the DSN of the tables' owner, or of a role with the rights of"
+                " `ingest migrate --api-role` and, where the tables have row-level security, BYPASSRLS"
             ) from error
         except StoreUnavailable as error:
             # A worker was locking rows in another order.
