@@ -123,8 +123,8 @@ def build_worker(
     shared = list(ports.shared)
     if recorder is not None:
         shared.append(recorder)
-    if ports.previews is not None:
-        shared.append(ports.previews(OrderRequests(ports.upstream, ports.decode, gate, pace)))
+    if ports.jobs is not None:
+        shared.append(ports.jobs(OrderRequests(ports.upstream, ports.decode, gate, pace)))
     if ports.pauses is not None:
         shared.append(FleetPause(ports.pauses, pace.pauses, held, clock=clock))
     return Worker(

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connections.pool import Pool
+from ingest.store.connections.statements import Fetches
 
 INSERT = (
     "INSERT INTO audit_log (operation, phase, actor, action, selection, count, source)"
@@ -33,8 +33,8 @@ class AuditLog:
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now. A row may have been added nevertheless.
     """
 
-    def __init__(self, pool: Pool, source: str = UNNAMED) -> None:
-        self._pool = pool
+    def __init__(self, connection: Fetches, source: str = UNNAMED) -> None:
+        self._connection = connection
         self.source = source
 
     async def add(
@@ -47,4 +47,4 @@ class AuditLog:
             RowsRefused: the selection contains a text that the database cannot store.
         """
         arguments = (operation, phase.value, actor, action, msgspec.json.encode(selection).decode(), count)
-        await self._pool.fetch(INSERT, *arguments, self.source)
+        await self._connection.fetch(INSERT, *arguments, self.source)

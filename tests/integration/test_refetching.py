@@ -138,7 +138,8 @@ async def test_orders_are_remapped_by_a_job_over_http(scene: Scene) -> None:
             _, found = await api.get(f"/v1/jobs/{added['id']}")
             return bool(found["state"] == "done" and found["done"] == 2)
 
-        await eventually(done, within=30)
+        async with scene.worker(keep_document="on"):
+            await eventually(done, within=30)
 
     assert (status, nothing, mixed) == (202, 422, 422)
     assert {row["status"] for row in (await scene.rows()).values()} == {"placed"}

@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 from redis.asyncio import Redis
@@ -27,7 +26,6 @@ from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.redis.connection import control_client
 from ingest.services.http.job_runs import JobRuns
-from ingest.services.order_decoding import open_order_decoder
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import Backfills
@@ -89,8 +87,7 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
         counts = await stack.enter_async_context(EntryCounts(dead_letters, retries))
         servers = {name: Backends.of(each) for name, each in sources.items()}
         controls = ControlAccess(redis, pool, servers)
-        decoders = {name: partial(open_order_decoder, each) for name, each in sources.items()}
-        runs = JobRuns(redis, pool, servers, f"{socket.gethostname()}-{os.getpid()}", decoders)
+        runs = JobRuns(redis, pool, servers, f"{socket.gethostname()}-{os.getpid()}")
         admission = ProducerAdmission(controls.record)
         yield RouteConnections(redis, pool, controls, admission, opened, groups, runs, counts)
 

@@ -4,6 +4,7 @@ import hashlib
 import ipaddress
 import secrets
 from datetime import timedelta
+from functools import partial
 
 from ingest.api.console.console import Console
 from ingest.api.console.forwarded_users import ForwardedUsers
@@ -19,6 +20,7 @@ from ingest.operations.state.source_states import ListedSource
 from ingest.queue.operate.ended_sessions import EndedSessions
 from ingest.services.http.api_connections import RouteConnections
 from ingest.services.http.api_routes import ServedSources
+from ingest.services.order_decoding import open_order_decoder
 from ingest.settings import Settings
 from ingest.settings.types import split_commas
 from ingest.sources.from_settings import quota_name_of
@@ -52,6 +54,7 @@ def console_of(
     ]
     deployment = next(iter(sources.settings.values()))
     ended = EndedSessions(connections.redis, Backends.of(deployment).deployment, timedelta(seconds=LONGEST))
+    decoders = {name: partial(open_order_decoder, each) for name, each in sources.settings.items()}
     return Console(
         Visitors(access, Sessions(secret), ended, _forwarded(settings)),
         settings,
@@ -59,7 +62,7 @@ def console_of(
         connections.sources,
         Snapshots(connections.redis, listed, pool=connections.pool),
         connections.controls,
-        BulkParts(connections.groups, connections.counts, connections.job_runs.decoders, connections.job_runs),
+        BulkParts(connections.groups, connections.counts, decoders, connections.job_runs),
     )
 
 

@@ -1,7 +1,8 @@
 """Runs the waiting jobs of all sources in a process of the HTTP API.
 
 A job waits after it was requested over HTTP or in the console, or after its process has died and its lease has expired. If this process
-dies, the same happens again. Backfills are run by workers, which have the credentials of the external APIs.
+dies, the same happens again. Backfills, previews and remaps are run by workers, which have the credentials of the external APIs and the
+right to store orders.
 """
 
 import asyncio
@@ -13,9 +14,8 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis
 
 from ingest.domain.errors import Unavailable, UserError
-from ingest.domain.operating.jobs import Job, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobState
 from ingest.operations.backends import Backends
-from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import RUNNABLE, JobParts, JobRun
 from ingest.store.audit import AuditLog
 from ingest.store.backfills import LeaseLost
@@ -26,6 +26,7 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("jobs")
 
+_KINDS = tuple(kind for kind in RUNNABLE if kind is not JobKind.REMAP)
 # Seconds between two looks for waiting jobs, on average.
 _LOOK_EVERY = 5.0
 # Seconds between two deletions of expired files.
@@ -45,14 +46,12 @@ class JobRuns:
         pool: of PostgreSQL.
         servers: of each source, by its name.
         holder: the name of this process.
-        decoders: open the mapping and the transform of each source, by its name.
     """
 
     client: Redis
     pool: Pool
     servers: Mapping[str, Backends]
     holder: str
-    decoders: Mapping[str, OpenDecoder] = field(default_factory=dict)
     _requested: asyncio.Event = field(default_factory=asyncio.Event)
     _chance: random.Random = field(default_factory=random.Random)
     _problem: str = ""
@@ -91,7 +90,7 @@ class JobRuns:
         """Take the lease of waiting jobs."""
         taken = list[Job]()
         try:
-            for source, job in await waiting_jobs(self.pool, self.servers.keys(), RUNNABLE) if most > 0 else ():
+            for source, job in await waiting_jobs(self.pool, self.servers.keys(), _KINDS) if most > 0 else ():
                 if len(taken) < most and (held := await Jobs(self.pool, source).take(job, self.holder)):
                     taken.append(held)
             self._problem = ""
@@ -121,7 +120,6 @@ class JobRuns:
             jobs,
             AuditLog(self.pool, held.source),
             JobOutput(self.pool, held.source),
-            self.decoders.get(held.source),
         )
         about = {"job": held.id, "kind": held.kind.value, "source": held.source}
         _log.info("job_begun", **about, done=held.progress.done, total=held.request.total)

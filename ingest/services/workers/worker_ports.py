@@ -41,8 +41,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.services.workers.order_history import open_history
-from ingest.services.workers.preview_runs import PreviewRuns
 from ingest.services.workers.shared_parts import SharedParts, follow_controls
+from ingest.services.workers.worker_jobs import WorkerJobs
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
@@ -81,7 +81,7 @@ class Ports(msgspec.Struct, frozen=True):
         shared: parts that coordinate with other processes while the worker runs.
         history: of orders, if it is kept. `name` is the consumer in it.
         tracing: records deliveries. None without tracing.
-        previews: makes the part that runs previews, which requests orders. None without previews.
+        jobs: makes the part that runs jobs, which may request orders. None without jobs.
     """
 
     queue: Queue
@@ -96,7 +96,7 @@ class Ports(msgspec.Struct, frozen=True):
     history: History | None = None
     name: str = ""
     tracing: Tracing | None = None
-    previews: Callable[[OrderRequests], FleetPart] | None = None
+    jobs: Callable[[OrderRequests], FleetPart] | None = None
 
 
 class Classes(msgspec.Struct, frozen=True):
@@ -206,7 +206,7 @@ async def open_ports(
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
         # A separate connection would be idle nearly always.
-        jobs = store.connection if shared is None else shared.store.of_source()
+        job_store = store.connection if shared is None else shared.store.of_source()
         yield Ports(
             queue,
             store,
@@ -220,5 +220,5 @@ async def open_ports(
             history,
             name,
             tracing,
-            partial(PreviewRuns, settings, jobs, controls, name),
+            partial(WorkerJobs, settings, connections.control, job_store, controls, name),
         )

@@ -1,7 +1,7 @@
-"""Runs the waiting previews of a source in a worker process, which has the credential of the external API.
+"""Runs the waiting jobs of a source that need a worker: previews need the credential of the external API, and remaps the right to store orders.
 
-A preview waits after it was requested over HTTP or in the console, or after its process has died and its lease has expired. The next process
-begins it again, because a preview changes nothing.
+A job waits after it was requested over HTTP or in the console, or after its process has died and its lease has expired. The next process
+begins a preview again, because it changes nothing, and continues a remap.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ import random
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
+
+from redis.asyncio import Redis
 
 from ingest.domain.errors import StoreLocked, StoreTooSlow, Unavailable, UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 _log = get_logger("jobs")
 
-_KINDS = (JobKind.PREVIEW,)
-# Seconds between two looks for a waiting preview, on average.
+_KINDS = (JobKind.PREVIEW, JobKind.REMAP)
+# Seconds between two looks for a waiting job, on average.
 _LOOK_EVERY = 5.0
 # After a denied or locked statement. Each costs batches of orders their connection to PostgreSQL, or seconds of waiting.
 _LOOK_SELDOM = 60.0
@@ -38,11 +40,12 @@ _LAST_WAIT = 2.0
 _MOST_LEASES = 5
 
 
-class PreviewRuns:
+class WorkerJobs:
     """Implements `ingest.flow.ports.FleetPart`.
 
     Args:
         settings: of the source.
+        client: of Redis.
         connection: to PostgreSQL.
         controls: of the source.
         holder: the name of this process.
@@ -52,12 +55,14 @@ class PreviewRuns:
     def __init__(
         self,
         settings: "Settings",
+        client: Redis,
         connection: Fetches,
         controls: SourceControls,
         holder: str,
         requests: OrderRequests,
     ) -> None:
         self._settings = settings
+        self._client = client
         self._connection = connection
         self._jobs = Jobs(connection, settings.source)
         self._controls = controls
@@ -67,7 +72,7 @@ class PreviewRuns:
         self._problem = ""
 
     async def run(self) -> None:
-        """Run waiting previews until cancelled or closed."""
+        """Run waiting jobs until cancelled or closed."""
         while not self._closed.is_set():
             pause = _LOOK_EVERY
             try:
@@ -84,7 +89,7 @@ class PreviewRuns:
             await self._is_closed_within(pause * random.uniform(0.5, 1.5))  # noqa: S311  not a secret
 
     def close(self) -> None:
-        """See `FleetPart`. The lease of a running preview is released."""
+        """See `FleetPart`. The lease of a running job is released."""
         self._closed.set()
 
     async def _run_waiting(self) -> None:
@@ -94,30 +99,31 @@ class PreviewRuns:
 
     async def _run(self, held: Job) -> None:
         run = _Run(held)
-        _log.info("job_begun", **run.about, done=0, total=None)
+        _log.info("job_begun", **run.about, done=held.progress.done, total=held.request.total)
         try:
             state = await self._result(run)
         except LeaseLost:
-            _log.info("job_left", **run.about, done=0)
+            _log.info("job_left", **run.about, done=run.progress.done)
         else:
-            _log.info("job_ended", **run.about, state=state, done=0, gone=0)
+            _log.info("job_ended", **run.about, state=state, done=run.progress.done, gone=run.progress.gone)
 
     async def _result(self, run: "_Run") -> JobState:
-        """Run a preview, and return its final state."""
+        """Run a job, and return its final state."""
         held = run.held
-        if held.lease > _MOST_LEASES:
-            return await self._fail(run, f"{_MOST_LEASES} worker processes have begun it, and none has ended it")
         try:
+            if held.kind is JobKind.REMAP:
+                return await self._remap(run)
+            if held.lease > _MOST_LEASES:
+                return await self._fail(run, f"{_MOST_LEASES} worker processes have begun it, and none has ended it")
             found = await while_renewed(self._preview(run), self._renew(run))
-            progress = JobProgress(examined=found.fetched)
-            await self._jobs.end_with_result(held, progress, found.as_object(), found.shown_orders())
+            await self._jobs.end_with_result(held, run.progress, found.as_object(), found.shown_orders())
         except (LeaseLost, StoreLocked):
             raise
         except (UserError, StoreTooSlow) as error:
             return await self._fail(run, str(error))
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001  a bug in one preview must not stop the orders of its source
+        except Exception as error:  # noqa: BLE001  a bug in one job must not stop the orders of its source
             _log.error("job_broken", job=held.id, kind=held.kind.value, problem=repr(error), exc_info=error)
             return await self._fail(run, f"a bug: {type(error).__name__}")
         except asyncio.CancelledError:
@@ -126,6 +132,46 @@ class PreviewRuns:
                     await self._jobs.release(held)
             raise
         return JobState.DONE
+
+    async def _remap(self, run: "_Run") -> JobState:
+        # Workers need these only while a remap runs.
+        from ingest.operations.backends import Backends  # noqa: PLC0415
+        from ingest.operations.jobs.run import JobParts, JobRun  # noqa: PLC0415
+        from ingest.services.order_decoding import open_order_decoder  # noqa: PLC0415
+        from ingest.store.audit import AuditLog  # noqa: PLC0415
+        from ingest.store.job_output import JobOutput  # noqa: PLC0415
+
+        source = self._settings.source
+        parts = JobParts(
+            self._client,
+            Backends.of(self._settings),
+            self._jobs,
+            AuditLog(self._connection, source),
+            JobOutput(self._connection, source),
+            partial(open_order_decoder, self._settings),
+        )
+
+        def follow(progress: JobProgress) -> None:
+            run.progress = progress
+
+        remap = JobRun(
+            run.held,
+            parts,
+            on_progress=follow,
+            on_wait=lambda reason: _log.warning("job_waits", **run.about, problem=reason),
+        )
+        ending = asyncio.create_task(remap.run())
+        closing = asyncio.create_task(self._closed.wait())
+        try:
+            await asyncio.wait([ending, closing], return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                return ending.result()
+        finally:
+            for task in (ending, closing):
+                task.cancel()
+            await asyncio.gather(ending, closing, return_exceptions=True)
+        await self._jobs.release(run.held)
+        raise LeaseLost
 
     async def _preview(self, run: "_Run") -> "RefetchPreview":
         # Workers need these only while a preview runs.
@@ -140,7 +186,7 @@ class PreviewRuns:
             order_filter_of(selection),
             partial(self._requests.fetch, on_wait=run.wait),
             sample=selection[SAMPLE],
-            on_progress=run.progress,
+            on_progress=run.fetched,
         )
 
     async def _renew(self, run: "_Run") -> None:
@@ -149,7 +195,7 @@ class PreviewRuns:
             if run.problem:
                 await self._jobs.renew(run.held, run.problem)
             else:
-                await self._jobs.record(run.held, JobProgress(examined=run.fetched))
+                await self._jobs.record(run.held, run.progress)
             if run.problem and run.problem != logged:
                 _log.warning("job_waits", **run.about, problem=run.problem)
             logged = run.problem
@@ -157,7 +203,7 @@ class PreviewRuns:
         raise LeaseLost
 
     async def _fail(self, run: "_Run", error: str) -> JobState:
-        await self._jobs.end(run.held, JobState.FAILED, JobProgress(examined=run.fetched), error)
+        await self._jobs.end(run.held, JobState.FAILED, run.progress, error)
         return JobState.FAILED
 
     async def _is_closed_within(self, seconds: float) -> bool:
@@ -173,21 +219,21 @@ class PreviewRuns:
 
 
 class _Run:
-    """A preview that runs.
+    """A job that runs.
 
     Attributes:
-        fetched: orders that were requested.
+        progress: of a remap, or the orders that a preview has requested.
         problem: why it waits. Empty while it does not.
     """
 
     def __init__(self, held: Job) -> None:
         self.held = held
-        self.fetched = 0
+        self.progress = held.progress if held.kind is JobKind.REMAP else JobProgress()
         self.problem = ""
         self.about = {"job": held.id, "kind": held.kind.value, "source": held.source}
 
     def wait(self, reason: str) -> None:
         self.problem = reason
 
-    def progress(self, fetched: int, _: int | None) -> None:
-        self.fetched, self.problem = fetched, ""
+    def fetched(self, count: int, _: int | None) -> None:
+        self.progress, self.problem = JobProgress(examined=count), ""
