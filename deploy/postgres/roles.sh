@@ -1,5 +1,6 @@
 #!/bin/sh
-# Creates the database roles once, when the volume of the server is empty (/docker-entrypoint-initdb.d).
+# Creates the database roles when the volume of the server is empty (/docker-entrypoint-initdb.d). Run it again after an
+# upgrade or a change of a password. It changes only what differs.
 #
 #   ingest_owner   owns the schema; used by `ingest migrate` only
 #   ingest         used by workers and commands; `ingest migrate --runtime-role ingest` grants its rights
@@ -13,15 +14,19 @@ sql() {
 }
 
 sql env <<'SQL'
-CREATE ROLE ingest_owner LOGIN;
-CREATE ROLE ingest LOGIN;
-CREATE ROLE ingest_api LOGIN;
+SELECT format('CREATE ROLE %I LOGIN', name) FROM unnest(ARRAY['ingest_owner', 'ingest', 'ingest_api']) AS name
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
 
 -- No other role can connect, and only the owner can create objects.
 REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC;
 GRANT CONNECT ON DATABASE :"DBNAME" TO ingest_owner, ingest, ingest_api;
 ALTER SCHEMA public OWNER TO ingest_owner;
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
+
+-- The roles cannot connect to other databases, and cannot create large objects, which no table limits.
+SELECT format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', datname) FROM pg_database WHERE has_database_privilege('ingest', oid, 'CONNECT')
+    AND datname <> current_database() \gexec
+REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
 SQL
 
 # \password sends a hash, so a server that logs statements logs no password. It reads the password twice from the terminal, or

@@ -32,6 +32,7 @@ def as_object(operation: AuditedOperation) -> dict[str, Any]:
         "operation": str(operation.operation),
         "at": operation.at.isoformat(),
         "actor": operation.actor,
+        "role": operation.role,
         "action": operation.action,
         "source": operation.source,
         "selection": operation.selection,

@@ -6,16 +6,18 @@ import msgspec
 from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter, OperationState
 from ingest.store.connections.statements import Fetches
 
-# The first row of each operation with its last one. An operation that began while PostgreSQL was unavailable has only one row.
+# The first row of each operation with its last one of the same role, because no role may report the end of another's operation. An
+# operation that began while PostgreSQL was unavailable has only one row.
 _PAGE = """
-SELECT a.id, a.operation, a.at, a.actor, a.action, a.source, a.selection::text AS selection, a.phase, a.count,
+SELECT a.id, a.operation, a.at, a.actor, a.role, a.action, a.source, a.selection::text AS selection, a.phase, a.count,
     last.phase AS last_phase, last.at AS last_at, last.count AS last_count
 FROM audit_log AS a
 LEFT JOIN LATERAL (
-    SELECT l.phase, l.at, l.count FROM audit_log AS l WHERE l.operation = a.operation AND l.id > a.id ORDER BY l.id DESC LIMIT 1
+    SELECT l.phase, l.at, l.count FROM audit_log AS l
+    WHERE l.operation = a.operation AND l.id > a.id AND l.role IS NOT DISTINCT FROM a.role ORDER BY l.id DESC LIMIT 1
 ) AS last ON true
 WHERE a.id < $1
-    AND (a.phase = 'begun' OR NOT EXISTS (SELECT FROM audit_log AS f WHERE f.operation = a.operation AND f.id < a.id))
+    AND (a.phase = 'begun' OR NOT EXISTS (SELECT FROM audit_log AS f WHERE f.operation = a.operation AND f.id < a.id AND f.role IS NOT DISTINCT FROM a.role))
     AND ($2::text[] IS NULL OR a.source = ANY ($2))
     AND ($3::text IS NULL OR a.actor = $3)
     AND ($4::text IS NULL OR a.action = $4 OR right($4, 1) = '.' AND starts_with(a.action, $4))
@@ -58,6 +60,7 @@ def _operation_of(row: asyncpg.Record) -> AuditedOperation:
         row["operation"],
         row["at"],
         row["actor"],
+        row["role"],
         row["action"],
         row["source"],
         msgspec.json.decode(row["selection"]),

@@ -24,9 +24,7 @@ from ingest.store.schema import SchemaMismatch, check_schema, is_contracted, mig
 _CLOCKS = 3
 # The same as a worker's lock timeout.
 _LOCK_TIMEOUT = "2s"
-# Privileges on single columns are only for changes by an operator.
-_ON_TABLES = [(privileges, table) for privileges, table in RUNTIME_PRIVILEGES if "(" not in privileges]
-_NEEDED = [table for _, table in _ON_TABLES]
+_NEEDED = [*{privilege.table: None for privilege in RUNTIME_PRIVILEGES}]
 # The others may be views.
 _STORED = ("orders", "erased_orders")
 _SETTINGS = """
@@ -45,9 +43,11 @@ SELECT least(current_setting('max_connections')::integer - current_setting('supe
        (SELECT coalesce(sum(numbackends), 0)::integer FROM pg_stat_database) AS used_connections
 FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = session_user
 """
+# A privilege on a table includes all of its columns.
 _MISSING = """
-SELECT * FROM unnest($1::text[], $2::text[]) AS needed (privilege, name)
-WHERE NOT has_table_privilege(to_regclass(name), privilege)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) AS needed (privilege, name, attribute)
+WHERE NOT CASE WHEN attribute IS NULL THEN has_table_privilege(to_regclass(name), privilege) ELSE coalesce(has_column_privilege(
+    to_regclass(name), (SELECT attnum FROM pg_attribute WHERE attrelid = to_regclass(name) AND attname = attribute), privilege), false) END
 """
 _REQUIRED = """
 SELECT attname FROM pg_attribute
@@ -212,9 +212,16 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts, sources:
             facts.has_copy = await has_copy(connection)
             facts.unlogged = [table["name"] for table in tables if not table["is_logged"]]
             facts.secured = [table["name"] for table in tables if table["is_secured"]]
-            rights = [(right, table) for rights, table in _ON_TABLES for right in rights.split(", ")]
+            rights = [
+                (each.action, each.table, column) for each in RUNTIME_PRIVILEGES for column in each.columns or (None,)
+            ]
             missing = await connection.fetch(_MISSING, *zip(*rights, strict=True))
-            facts.missing = [f"{right} on {table}" for right, table in missing]
+            facts.missing = [
+                *{
+                    f"{right} on {table if column is None else f'columns of {table}'}": None
+                    for right, table, column in missing
+                }
+            ]
             ours = [column.name for column in COLUMNS]
             facts.required = [row["attname"] for row in await connection.fetch(_REQUIRED, ours)]
             types = [column.type for column in COLUMNS]

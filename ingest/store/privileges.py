@@ -1,40 +1,74 @@
 """Grants roles the privileges that workers or the HTTP API need, and no others."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import asyncpg
 
 from ingest.store.connections.translation import StoreRefused
 
-# Without time and number, so that rows of the audit log cannot be backdated.
-_ADD_TO_AUDIT_LOG = ("INSERT (operation, phase, actor, action, selection, count, source)", "audit_log")
+
+class Privilege(NamedTuple):
+    """One privilege on a table, or on some of its columns."""
+
+    action: str
+    table: str
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.action} ({', '.join(self.columns)})" if self.columns else self.action
+
+
+def _on(table: str, *actions: str) -> tuple[Privilege, ...]:
+    return tuple(Privilege(action, table) for action in actions)
+
+
+# Without time, number and role, so that rows of the audit log can be neither backdated nor attributed to another role.
+_ADD_TO_AUDIT_LOG = Privilege(
+    "INSERT", "audit_log", ("operation", "phase", "actor", "action", "selection", "count", "source")
+)
+# The request for a job never changes, and the results of a new job begin empty.
+_ADD_JOB = Privilege(
+    "INSERT",
+    "jobs",
+    ("kind", "source", "selection", "total", "rate", "since", "until", "dry_run", "requested_by", "lease", "holder", "leased_until", "started_at"),
+)  # fmt: skip
+_JOB_STATE = ("state", "started_at", "ended_at", "error", "lease", "holder", "leased_until")
+_JOB_PROGRESS = ("done", "gone", "examined", "position", "per_second", "result")
+_BACKFILL_PROGRESS = ("next_page", "listed", "missing", "outdated")
 # Privileges of a runtime role, which cannot change the schema because it is not an owner.
 RUNTIME_PRIVILEGES = (
-    ("SELECT, INSERT, UPDATE", "orders"),
-    ("SELECT", "order_lines"),
-    ("SELECT", "erased_orders"),
-    ("SELECT, INSERT, UPDATE", "jobs"),
-    ("SELECT, INSERT", "job_output"),
+    *_on("orders", "SELECT", "INSERT", "UPDATE"),
+    *_on("order_lines", "SELECT"),
+    *_on("erased_orders", "SELECT"),
+    *_on("jobs", "SELECT"),
+    _ADD_JOB,
+    Privilege("UPDATE", "jobs", _JOB_STATE + _JOB_PROGRESS + _BACKFILL_PROGRESS),
+    *_on("job_output", "SELECT", "INSERT"),
     # `ingest backfill` runs with the credentials of the external API, which only workers have.
     _ADD_TO_AUDIT_LOG,
-    ("SELECT, INSERT, UPDATE", "polls"),
-    ("SELECT", "schema_migrations"),
-    ("SELECT, INSERT, UPDATE", "credentials"),
-    ("SELECT, INSERT, DELETE", "order_history"),
+    *_on("polls", "SELECT", "INSERT", "UPDATE"),
+    *_on("schema_migrations", "SELECT"),
+    *_on("credentials", "SELECT", "INSERT", "UPDATE"),
+    *_on("order_history", "SELECT", "INSERT", "DELETE"),
 )
 # Privileges of the HTTP API's role: read, erase, reset versions to fetch orders again, and add to the audit log. Its console lists the
 # audit log and the polls.
 API_PRIVILEGES = (
-    ("SELECT, DELETE, UPDATE (version)", "orders"),
-    ("SELECT", "order_lines"),
-    ("SELECT, INSERT", "erased_orders"),
-    ("SELECT, INSERT, UPDATE", "jobs"),
-    ("SELECT, INSERT, DELETE", "job_output"),
+    *_on("orders", "SELECT", "DELETE"),
+    Privilege("UPDATE", "orders", ("version",)),
+    *_on("order_lines", "SELECT"),
+    *_on("erased_orders", "SELECT", "INSERT"),
+    *_on("jobs", "SELECT"),
+    _ADD_JOB,
+    # An erasure removes the results of previews that contain the order.
+    Privilege("UPDATE", "jobs", _JOB_STATE + _JOB_PROGRESS),
+    *_on("job_output", "SELECT", "INSERT", "DELETE"),
     _ADD_TO_AUDIT_LOG,
-    ("SELECT", "audit_log"),
-    ("SELECT", "polls"),
-    ("SELECT", "schema_migrations"),
-    ("SELECT, INSERT, DELETE", "order_history"),
+    *_on("audit_log", "SELECT"),
+    *_on("polls", "SELECT"),
+    *_on("schema_migrations", "SELECT"),
+    *_on("order_history", "SELECT", "INSERT", "DELETE"),
 )
 
 
@@ -57,12 +91,14 @@ async def quoted_role(connection: asyncpg.Connection, role: str) -> str:
     return str(quoted)
 
 
-async def grant(connection: asyncpg.Connection, role: str, granted: Sequence[tuple[str, str]]) -> None:
-    """Grant privileges on tables, and the use of their schema, to a quoted role."""
+async def grant(connection: asyncpg.Connection, roles: Sequence[tuple[str, Sequence[Privilege]]]) -> None:
+    """Give quoted roles these privileges on our tables, no others, and the use of their schema. Call it within a transaction."""
     schema = await connection.fetchval("SELECT quote_ident(current_schema())")
-    await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
-    for privileges, table in granted:
-        if (privileges, table) == _ADD_TO_AUDIT_LOG:
-            # Earlier releases granted the whole table, which includes every column.
-            await connection.execute(f"REVOKE ALL ON {table} FROM {role}")
-        await connection.execute(f"GRANT {privileges} ON {table} TO {role}")
+    # All first, because several names may be the same role. Earlier releases have granted more.
+    for role, privileges in roles:
+        tables = ", ".join({privilege.table: None for privilege in privileges})
+        await connection.execute(f"REVOKE ALL ON {tables} FROM {role}")
+    for role, privileges in roles:
+        await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        for privilege in privileges:
+            await connection.execute(f"GRANT {privilege} ON {privilege.table} TO {role}")

@@ -135,8 +135,7 @@ async def migrate(
             for migration in pending:
                 await _apply(connection, migration, lock_seconds)
             async with connection.transaction(isolation="read_committed"):
-                for role, privileges in roles:
-                    await grant(connection, role, privileges)
+                await grant(connection, roles)
     return pending
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from shipped import as_api
 from support import connected
 
 from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter, OperationState
@@ -15,7 +16,7 @@ from ingest.store.connections.pool import Pool
 
 @pytest.fixture
 async def pool(dsn: str) -> AsyncIterator[Pool]:
-    async with Pool.open(dsn, size=1) as pool:
+    async with Pool.open(as_api(dsn), size=1) as pool:
         yield pool
 
 

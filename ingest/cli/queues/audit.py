@@ -16,7 +16,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from ingest.domain.operating.audited_operation import AuditedOperation
 
-_TABLE = Table(("time", "actor", "action", "source", "count", "state", "selection"), names=1, facts=6)
+_TABLE = Table(("time", "actor", "role", "action", "source", "count", "state", "selection"), names=1, facts=7)
 _LONGEST_SELECTION = 200
 
 Actor = Annotated[
@@ -81,6 +81,7 @@ def _row(operation: "AuditedOperation") -> tuple[str, ...]:
     return (
         format_time(operation.at),
         printable(operation.actor, 64),
+        printable(operation.role or "", 64),
         printable(operation.action, 64),
         printable(operation.source, 32),
         "" if operation.count is None else f"{operation.count:,}",

@@ -28,6 +28,7 @@ class AuditedOperation:
         operation: the same in the log events of the operation.
         at: when it began.
         actor: the name of an API key, `cli:` and a Unix user, or `proxy:` and the user of a reverse proxy.
+        role: the role of PostgreSQL that has recorded it, which vouches for the actor. None if an earlier release has recorded it.
         action: for example `dead_letters.replay`.
         source: the source that it concerns. Empty for the unnamed source, and for changes of the whole deployment.
         selection: the selected entries or orders, or the new values.
@@ -40,6 +41,7 @@ class AuditedOperation:
     operation: UUID
     at: datetime
     actor: str
+    role: str | None
     action: str
     source: str
     selection: Mapping[str, Any]

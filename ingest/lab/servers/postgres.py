@@ -23,7 +23,7 @@ POSTGRES_DURABLE: Mapping[str, str] = MappingProxyType(
 )
 """PostgreSQL's own defaults, with which data survives a crash of the machine."""
 
-_USER = "ingest"
+_USER = "postgres"
 _DEFAULTS = {
     "listen_addresses": "127.0.0.1",
     "timezone": "UTC",
