@@ -3,23 +3,22 @@ each test."""
 
 import asyncio
 import gc
-import itertools
 import os
 import secrets
 import signal
 from collections.abc import Iterator
 
-import asyncpg
+import databases
 import memory
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from servers import kinds
-from support import Cli, closing_cli, with_database
+from shipped import as_account, redis_users
+from support import Cli, closing_cli
 
 from ingest.lab.servers import EmbeddedServers, embedded_servers
 from ingest.store.partitioning.partitioning import set_partitions
-from ingest.store.schema import migrate, migrations
 
 # A shell may start background jobs with SIGINT ignored, and commands that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,9 +36,7 @@ structlog.configure(
 )
 _FILES_IN_MEMORY = memory.use_for_temporary_files()
 
-_TEMPLATE = "template_ingest"
 _PARTITIONED = "template_partitioned"
-_numbers = itertools.count()
 
 settings.register_profile(
     "ingest", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -74,33 +71,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"Redis: {kinds.summary()}", yellow=True)
 
 
-async def _execute(dsn: str, *statements: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
-        for statement in statements:
-            await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
 @pytest.fixture(scope="session")
 def servers() -> Iterator[EmbeddedServers]:
-    with embedded_servers() as running:
-        asyncio.run(_execute(running.postgres_dsn, f"CREATE DATABASE {_TEMPLATE}"))
-        asyncio.run(migrate(with_database(running.postgres_dsn, _TEMPLATE), migrations()))
+    with embedded_servers(valkey_options=redis_users(knows_setinfo=True)) as running:
+        asyncio.run(databases.prepare(running.postgres_dsn))
         yield running
 
 
 @pytest.fixture(scope="session")
 def own_servers() -> Iterator[EmbeddedServers]:
     """Servers that a test may stop or kill without losing confirmed writes."""
-    with embedded_servers(durable=True, valkey_options={"appendfsync": "always"}) as running:
+    with embedded_servers(
+        durable=True, valkey_options={"appendfsync": "always", **redis_users(knows_setinfo=True)}
+    ) as running:
+        asyncio.run(databases.prepare(running.postgres_dsn))
         yield running
 
 
 @pytest.fixture
 def redis_url(servers: EmbeddedServers) -> str:
-    return servers.redis_url
+    return as_account(servers.redis_url, "ingest")
 
 
 @pytest.fixture
@@ -111,20 +101,21 @@ def queue_name() -> str:
 
 @pytest.fixture
 def empty_dsn(servers: EmbeddedServers) -> Iterator[str]:
-    """A new database without our tables."""
-    yield from _database(servers, "template1")
+    """A new database without our tables, whose owner may create them."""
+    for dsn in _database(servers, databases.WITH_ROLES):
+        yield as_account(dsn, "ingest_owner")
 
 
 @pytest.fixture
 def dsn(servers: EmbeddedServers) -> Iterator[str]:
-    """A new database with our tables."""
-    yield from _database(servers, _TEMPLATE)
+    """A new database with our tables, for the role of workers."""
+    yield from _database(servers, databases.MIGRATED)
 
 
 @pytest.fixture(scope="session")
 def partitioned_template(servers: EmbeddedServers) -> str:
-    asyncio.run(_execute(servers.postgres_dsn, f"CREATE DATABASE {_PARTITIONED} TEMPLATE {_TEMPLATE}"))
-    asyncio.run(set_partitions(with_database(servers.postgres_dsn, _PARTITIONED), 4))
+    created = asyncio.run(databases.create(servers.postgres_dsn, _PARTITIONED))
+    asyncio.run(set_partitions(as_account(created, "ingest_owner"), 4))
     return _PARTITIONED
 
 
@@ -132,16 +123,15 @@ def partitioned_template(servers: EmbeddedServers) -> str:
 def either_dsn(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Iterator[str]:
     """A new database with each form of the table of orders."""
     yield from _database(
-        servers, _TEMPLATE if request.param == "plain" else request.getfixturevalue("partitioned_template")
+        servers, databases.MIGRATED if request.param == "plain" else request.getfixturevalue("partitioned_template")
     )
 
 
 def _database(servers: EmbeddedServers, template: str) -> Iterator[str]:
-    name = f"test_{next(_numbers)}"
-    # Copying files costs the server a third less processor time than writing them to its log.
-    asyncio.run(_execute(servers.postgres_dsn, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"))
-    yield with_database(servers.postgres_dsn, name)
-    asyncio.run(_execute(servers.postgres_dsn, f"DROP DATABASE {name} WITH (FORCE)"))
+    with asyncio.Runner() as runner:
+        database = databases.database(servers.postgres_dsn, template)
+        yield runner.run(database.__aenter__())
+        runner.run(database.__aexit__(None, None, None))
 
 
 @pytest.fixture

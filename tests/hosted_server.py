@@ -33,7 +33,7 @@ class HostedServer(ValkeyServer):
         watchdog: Watchdog | None = None,
     ) -> None:
         bind, self._there = network.add() if network else ("127.0.0.1", list)
-        super().__init__(folder, binary=kind.binary, options={"bind": bind, **options}, watchdog=watchdog)
+        super().__init__(folder, binary=kind.binary, options={"bind": bind, **kind.users, **options}, watchdog=watchdog)
         self.password = password
         # Besides the port without TLS, if the options contain certificates.
         self.tls_port = free_port() if "tls-cert-file" in options else 0

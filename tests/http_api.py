@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from redis.asyncio import Redis
+from shipped import as_api
 from yarl import URL
 
 from ingest.api.http.admitting import Admission
@@ -98,7 +99,7 @@ async def running_api(
     **settings: Any,
 ) -> AsyncIterator[Api]:
     """An API on a free port."""
-    effective = load_settings(redis_url=redis_url, postgres_dsn=dsn, stream=queue, **settings)
+    effective = load_settings(redis_url=as_api(redis_url), postgres_dsn=as_api(dsn), stream=queue, **settings)
     sources = ServedSources.read(effective)
     metrics = series_of(effective, sources).of(0)
     shutdown = shutdown or Shutdown(5.0)

@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import databases
 from pydantic import SecretStr
+from shipped import as_account, create_roles
 from support import connected, with_database
 
 from ingest.lab.servers import EmbeddedServers
@@ -17,34 +19,37 @@ from ingest.operations.doctor.examine import examine
 from ingest.operations.doctor.finding import Area, Finding, Level
 from ingest.settings import load_settings
 from ingest.sources.doctor_subject import subject_of
-from ingest.store.schema import migrate, migrations
 
 
 @contextmanager
 def database(servers: EmbeddedServers, *, migrated: bool = True, options: str = "") -> Iterator[str]:
-    """The DSN of a new database."""
+    """The DSN of a new database with the role of workers, or of its owner if it is not migrated."""
     name = f"set_up_{secrets.token_hex(4)}"
-
-    async def execute(statement: str) -> None:
-        async with connected(servers.postgres_dsn) as sql:
-            await sql.execute(statement)
-
-    asyncio.run(execute(f"CREATE DATABASE {name} {options}"))
-    dsn = with_database(servers.postgres_dsn, name)
-    if migrated:
-        asyncio.run(migrate(dsn, migrations()))
+    if options:
+        # Other locales or encodings than the templates'.
+        asyncio.run(databases.execute(servers.postgres_dsn, f"CREATE DATABASE {name} {options}"))
+        create_roles(with_database(servers.postgres_dsn, name))
+        dsn = as_account(with_database(servers.postgres_dsn, name), "ingest")
+        if migrated:
+            asyncio.run(databases.create_tables(dsn))
+    else:
+        template = databases.MIGRATED if migrated else databases.WITH_ROLES
+        dsn = asyncio.run(databases.create(servers.postgres_dsn, name, template))
     try:
-        yield dsn
+        yield dsn if migrated else as_account(dsn, "ingest_owner")
     finally:
-        asyncio.run(execute(f"DROP DATABASE {name} WITH (FORCE)"))
+        asyncio.run(databases.execute(servers.postgres_dsn, f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @asynccontextmanager
 async def role(dsn: str, *options: str) -> AsyncIterator[str]:
-    """The DSN of a new role that owns nothing, and may nothing but connect."""
+    """The DSN of a new role that owns nothing, and may only connect and find the tables."""
     name, password = f"role_{secrets.token_hex(4)}", "s3cr3t"
     async with connected(dsn) as sql:
         await sql.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}' {' '.join(options)}")
+        await sql.execute(
+            f"GRANT CONNECT ON DATABASE {dsn.rpartition('/')[2]} TO {name}; GRANT USAGE ON SCHEMA public TO {name}"
+        )
         try:
             yield dsn.replace(dsn.partition("://")[2].partition("@")[0], f"{name}:{password}", 1)
         finally:

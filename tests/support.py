@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 from command_server import CommandServer, Running
+from shipped import as_admin, environment_of
 
 T = TypeVar("T")
 # Long, because a failure is rare and a loaded machine is not.
@@ -65,7 +66,14 @@ INSERT_ORDER = (
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    """A plain connection, closed at the end."""
+    """A plain connection of the administrator, closed at the end."""
+    async with logged_in(as_admin(dsn)) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def logged_in(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """A plain connection of the account in the DSN, closed at the end."""
     connection = await asyncpg.connect(dsn)
     try:
         yield connection
@@ -205,7 +213,7 @@ def start_program(
 
 @dataclass
 class Cli:
-    """The real `ingest` command, with the environment of one test."""
+    """The real `ingest` command, with the environment of one test, and the accounts of a deployment."""
 
     env: dict[str, str]
     running: list[Process] = field(default_factory=list)
@@ -214,7 +222,8 @@ class Cli:
         self, *args: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None, timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end with any exit code, and in a new interpreter only if that makes a difference."""
-        given, whole = stdin.encode() if isinstance(stdin, str) else stdin, {**self.env, **(env or {})}
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        whole = {**environment_of(args, self.env), **(env or {})}
         if len(given) <= _PIPE_SIZE and _may_be_forked(args, whole):
             return _forked(args, given, whole, timeout)
         done = subprocess.run(
@@ -229,7 +238,8 @@ class Cli:
 
     def start(self, *args: str, env: Mapping[str, str] | None = None, new_interpreter: bool = False) -> Process:
         """Start in its own process group, and kill it at the end of the test."""
-        process = start_program(*args, env={**self.env, **(env or {})}, new_interpreter=new_interpreter)
+        whole = {**environment_of(args, self.env), **(env or {})}
+        process = start_program(*args, env=whole, new_interpreter=new_interpreter)
         self.running.append(process)
         return process
 

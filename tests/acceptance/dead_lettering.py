@@ -13,6 +13,7 @@ import pytest
 from dead_letter_entries import Fields, chunks
 from process_state import is_waiting
 from redis import Redis
+from shipped import environment_of
 from support import Cli, eventually_sync
 
 from ingest.queue.layout.keys import Keys
@@ -72,7 +73,7 @@ def on_a_terminal(
         stdin=follower,
         stdout=follower,
         stderr=follower,
-        env={**cli.env, "TERM": "xterm", "COLUMNS": "120", **(env or {})},
+        env={**environment_of(arguments, cli.env), "TERM": "xterm", "COLUMNS": "120", **(env or {})},
         start_new_session=True,
     ) as process:
         try:

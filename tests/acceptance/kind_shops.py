@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import asyncpg
+from shipped import as_admin
 from support import eventually
 
 from ingest.lab.shops.orders import ShopOrder
@@ -169,7 +170,7 @@ class KindShop:
 async def running_shops(dsn: str, names: Sequence[str], orders: int) -> AsyncIterator[list[KindShop]]:
     """Start the shop of each kind."""
     async with AsyncExitStack() as stack:
-        postgres = await stack.enter_async_context(asyncpg.create_pool(dsn, min_size=1, max_size=4))
+        postgres = await stack.enter_async_context(asyncpg.create_pool(as_admin(dsn), min_size=1, max_size=4))
         shops = []
         for name in names:
             kind = KINDS[name]

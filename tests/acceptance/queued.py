@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from dead_letter_entries import dead_fields
 from redis import Redis
+from shipped import as_admin
 from support import Cli
 
 from ingest.queue.layout.keys import Keys
@@ -40,7 +41,7 @@ class Queued:
 
 @pytest.fixture
 def queued(redis_url: str, queue_name: str) -> Iterator[Queued]:
-    with Redis.from_url(redis_url) as redis:
+    with Redis.from_url(as_admin(redis_url)) as redis:
         yield Queued(redis, Keys.of(queue_name))
 
 
@@ -83,5 +84,5 @@ def sources(redis_url: str, queue_name: str, cli: Cli, tmp_path: Path) -> Iterat
     )
     file.write_text("\n".join(shops))
     cli.env["INGEST_SOURCES"] = str(file)
-    with Redis.from_url(redis_url) as redis:
+    with Redis.from_url(as_admin(redis_url)) as redis:
         yield Sources(redis, queue_name, cli)

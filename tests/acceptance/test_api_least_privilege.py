@@ -7,22 +7,21 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from acceptance.accounts import (
+from acceptance.commands import WorkerCommand
+from accounts import (
     FORBIDDEN,
     OF_A_SOURCE,
     PASSWORD,
     QUEUE,
     create_user,
-    granted_role,
     permitted,
     refused_in_scripts,
     script_names,
-    with_password,
 )
-from acceptance.commands import WorkerCommand
 from redis import Redis
 from servers.kinds import KINDS, WITH_XNACK, Kind
-from support import Cli, connected
+from shipped import as_api
+from support import Cli, logged_in
 
 from ingest.queue.layout.keys import Keys
 
@@ -54,10 +53,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 
 @pytest.fixture
-async def api_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
-    """The DSN, without the password, of a role with the API's rights from `ingest migrate`."""
-    async with granted_role(cli, empty_dsn, "--api-role") as dsn:
-        yield dsn
+def api_dsn(dsn: str) -> str:
+    return as_api(dsn)
 
 
 @pytest.fixture
@@ -68,7 +65,6 @@ def api(
     kind: Kind = request.node.callspec.params["server"]
     settings = {
         "INGEST_POSTGRES_DSN": api_dsn,
-        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
         "INGEST_STREAM": QUEUE,
         "INGEST_REDIS_URL": server[1],
         "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
@@ -144,7 +140,7 @@ async def test_the_api_announces_orders_and_no_command_is_refused(
 async def test_the_role_of_the_api_can_neither_write_orders_nor_change_what_was_logged(
     api_dsn: str, statement: str
 ) -> None:
-    async with connected(with_password(api_dsn)) as sql:
+    async with logged_in(api_dsn) as sql:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await sql.execute(statement)
 

@@ -13,10 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import databases
 import pytest
 from acceptance.dead_lettering import assert_one_line
 from acceptance.queued import Queued
 from redis import Redis
+from shipped import as_account, as_admin
 from support import INSERT_ORDER, Cli, connected, eventually_sync
 
 from ingest.cli import COMMANDS
@@ -520,7 +522,8 @@ def test_a_database_that_cannot_be_used_fails_in_one_line(
     password = urlsplit(dsn).password or ""
     if (command, wrong) == ("migrate", "schema"):
         newer = "INSERT INTO schema_migrations (version, name) VALUES (9999, 'later')"
-        _execute(dsn, newer)
+        asyncio.run(databases.execute(as_admin(dsn), newer))
+        dsn = as_account(dsn, "ingest_owner")
     expected = {"database": "does not exist", "password": "password", "parameter": "no_such_parameter"}
     wrong_dsn = {
         "database": dsn + "-not-there",
@@ -534,11 +537,6 @@ def test_a_database_that_cannot_be_used_fails_in_one_line(
     assert_one_line(done, 1)
     assert password not in done.stderr
     assert expected.get(wrong, "ingest migrate" if command == "worker" else "") in done.stderr
-
-
-def _execute(dsn: str, statement: str) -> None:
-    script = "import asyncio, asyncpg, sys\nasync def main():\n c = await asyncpg.connect(sys.argv[1])\n await c.execute(sys.argv[2])\n await c.close()\nasyncio.run(main())"
-    subprocess.run([sys.executable, "-c", script, dsn, statement], check=True)
 
 
 @pytest.mark.parametrize("command", ["dead list", "dead show a", "dead export", "retries list", "order show a"])

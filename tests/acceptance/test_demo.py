@@ -29,6 +29,7 @@ from ingest.demo.result import check, is_drained
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.orders.order import decode_order, parse_order_id
 from ingest.domain.orders.order_row import OrderRow
+from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.reconcile import Backends
 from ingest.queue.produce.producer import Producer
@@ -188,7 +189,8 @@ def ping(client: str, url: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False).stdout
 
 
-def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, redis_url: str) -> None:
+def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, servers: EmbeddedServers) -> None:
+    redis_url = servers.redis_url
     documents = dict(islice(sample_orders().items(), 3))
     right, changed, wrong = documents
     made_up = documents[right].replace(f'"id":"{right}"'.encode(), b'"id":"DEMO-1"', 1)

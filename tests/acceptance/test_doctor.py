@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from acceptance.dead_lettering import on_a_terminal
-from set_ups import database, role
+from set_ups import database
+from shipped import as_account
 from support import Cli, closing_cli
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.store.schema import migrate, migrations
 
 CLOSED = {
     "INGEST_REDIS_URL": "redis://:s3cr3t@127.0.0.1:1/0",
@@ -31,13 +31,12 @@ def dsn(own_servers: EmbeddedServers) -> Iterator[str]:
 
 @pytest.fixture
 async def sound(own_servers: EmbeddedServers, dsn: str, queue_name: str) -> AsyncIterator[Cli]:
-    """Commands on servers that lose nothing, with a role that owns nothing."""
+    """Commands on servers that lose nothing."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))}
-    async with SimulatedApi(Behaviour(any_id=True)) as api, role(dsn) as limited:
-        await migrate(dsn, migrations(), runtime_role=limited.partition("://")[2].partition(":")[0])
+    async with SimulatedApi(Behaviour(any_id=True)) as api:
         settings = {
-            "INGEST_REDIS_URL": own_servers.redis_url,
-            "INGEST_POSTGRES_DSN": limited,
+            "INGEST_REDIS_URL": as_account(own_servers.redis_url, "ingest"),
+            "INGEST_POSTGRES_DSN": dsn,
             "INGEST_STREAM": queue_name,
             "INGEST_UPSTREAM_URL": api.url_template,
         }

@@ -10,25 +10,23 @@ from typing import Any
 
 import asyncpg
 import pytest
-from acceptance.accounts import (
+from acceptance.commands import Workers, closing_workers
+from accounts import (
     FORBIDDEN,
     OF_A_SOURCE,
     PASSWORD,
     QUEUE,
     create_user,
-    granted_role,
     permitted,
     refused_in_scripts,
     script_names,
-    with_password,
 )
-from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, ids
 from odd_ids import ODD_IDS
 from redis import Redis
 from servers.kinds import KINDS, WITH_XNACK, Kind
 from shop_source import shop_source
-from support import Cli, closing_cli, connected, eventually
+from support import Cli, closing_cli, eventually, logged_in
 
 from ingest.store.schema import migrations
 
@@ -58,25 +56,16 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 
 @pytest.fixture
-async def runtime_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
-    async with granted_role(cli, empty_dsn, "--runtime-role") as dsn:
-        yield dsn
-
-
-@pytest.fixture
-async def place(
-    server: tuple[str, str], runtime_dsn: str, empty_dsn: str, env: dict[str, str], tmp_path: Path
-) -> AsyncIterator[Location]:
+async def place(server: tuple[str, str], dsn: str, env: dict[str, str], tmp_path: Path) -> AsyncIterator[Location]:
     everything, limited = server
     (tmp_path / "password").write_text(PASSWORD)
     own = {
         "INGEST_STREAM": QUEUE,
         "INGEST_REDIS_URL": limited,
         "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
-        "INGEST_POSTGRES_DSN": runtime_dsn,
-        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
+        "INGEST_POSTGRES_DSN": dsn,
     }
-    async with Scene.open(everything, empty_dsn, QUEUE) as scene:
+    async with Scene.open(everything, dsn, QUEUE) as scene:
         own["INGEST_UPSTREAM_URL"] = scene.api.url_template
         with (
             Redis.from_url(everything, decode_responses=True) as admin,
@@ -152,17 +141,16 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
 
 @pytest.mark.parametrize("server", [KINDS[0], *WITH_XNACK], ids=lambda kind: kind.name, indirect=True)
 async def test_a_shop_is_backfilled_and_reconciled_with_the_rights_of_a_worker(
-    server: tuple[str, str], runtime_dsn: str, empty_dsn: str, env: dict[str, str], tmp_path: Path
+    server: tuple[str, str], dsn: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "password").write_text(PASSWORD)
     own = {
         "INGEST_REDIS_URL": server[1],
         "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
-        "INGEST_POSTGRES_DSN": runtime_dsn,
-        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
+        "INGEST_POSTGRES_DSN": dsn,
     }
     async with (
-        Scene.open(server[0], empty_dsn, QUEUE) as scene,
+        Scene.open(server[0], dsn, QUEUE) as scene,
         shop_source(scene, tmp_path, orders=30, size=10) as shop,
     ):
         with closing_cli(env | own | dict(shop.env)) as cli, closing_workers(cli, {}) as workers:
@@ -194,18 +182,15 @@ def test_each_command_of_each_script_is_allowed(server: tuple[str, str]) -> None
     assert refused_in_scripts(server[0], "ingest", script_names()) == []
 
 
-async def test_the_runtime_role_owns_nothing(runtime_dsn: str) -> None:
-    async with connected(with_password(runtime_dsn)) as sql:
+async def test_the_runtime_role_owns_nothing(dsn: str) -> None:
+    async with logged_in(dsn) as sql:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await sql.execute("DROP TABLE orders")
         assert await sql.fetchval("SELECT max(version) FROM schema_migrations") == migrations()[-1].version
 
 
-def test_erasing_with_the_role_of_a_worker_says_which_role_may(cli: Cli, runtime_dsn: str, tmp_path: Path) -> None:
-    (tmp_path / "password").write_text(PASSWORD)
-    own = {"INGEST_POSTGRES_DSN": runtime_dsn, "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password")}
-
-    done = cli.run("order", "erase", "A", "--yes", env=own)
+def test_erasing_with_the_role_of_a_worker_says_which_role_may(cli: Cli, dsn: str) -> None:
+    done = cli.run("order", "erase", "A", "--yes", env={"INGEST_POSTGRES_DSN": dsn})
 
     assert done.returncode == 1
     assert "ingest migrate --api-role" in done.stderr

@@ -2,21 +2,20 @@
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from acceptance.accounts import PASSWORD, QUEUE, create_user
 from acceptance.commands import WorkerCommand
+from accounts import PASSWORD, QUEUE, create_user
 from dead_letter_entries import dead_fields
 from integration.scene import Scene, document
 from redis import Redis
 from servers.kinds import KINDS, WITH_XNACK, Kind
-from support import Cli, closing_cli, connected, eventually
+from shipped import as_api
+from support import Cli, closing_cli, eventually
 
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.partitions import Layout
@@ -34,31 +33,13 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 
 @pytest.fixture
-async def api_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
-    """The DSN, without the password, of a role with the API's rights from `ingest migrate`."""
-    parts = urlsplit(empty_dsn)
-    role = f"api_{os.getpid()}"
-    async with connected(empty_dsn) as sql:
-        await sql.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
-        try:
-            migrated = await asyncio.to_thread(
-                cli.run, "migrate", "--api-role", role, env={"INGEST_POSTGRES_DSN": empty_dsn}
-            )
-            assert f"{role} may read and erase orders" in migrated.stdout, migrated.stderr
-            yield f"postgresql://{role}@{parts.hostname}:{parts.port}{parts.path}"
-        finally:
-            await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-
-
-@pytest.fixture
-def limited(server: tuple[str, str], api_dsn: str, env: dict[str, str], tmp_path: Path) -> Iterator[Cli]:
+def limited(server: tuple[str, str], dsn: str, env: dict[str, str], tmp_path: Path) -> Iterator[Cli]:
     (tmp_path / "password").write_text(PASSWORD)
     own = {
         "INGEST_STREAM": QUEUE,
         "INGEST_REDIS_URL": server[1],
         "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
-        "INGEST_POSTGRES_DSN": api_dsn,
-        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
+        "INGEST_POSTGRES_DSN": as_api(dsn),
         "INGEST_API_PORT": "0",
         "INGEST_API_METRICS_PORT": "0",
     }
@@ -82,11 +63,11 @@ async def fill(scene: Scene) -> None:
 
 
 async def test_the_api_role_and_user_do_all_operations_and_nothing_is_refused(
-    server: tuple[str, str], limited: Cli, empty_dsn: str, request: pytest.FixtureRequest
+    server: tuple[str, str], limited: Cli, dsn: str, request: pytest.FixtureRequest
 ) -> None:
     # The commands of partitions do not depend on the kind of server.
     has_partitions = request.node.callspec.params["server"] == KINDS[0]
-    async with Scene.open(server[0], empty_dsn, QUEUE) as scene:
+    async with Scene.open(server[0], dsn, QUEUE) as scene:
         await fill(scene)
         if has_partitions:
             record = LayoutRecord(scene.redis, QUEUE, 3)

@@ -15,6 +15,7 @@ from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
 from acceptance.queued import fill
 from dead_letter_entries import dead_fields
 from redis import Redis
+from shipped import as_admin
 from support import INSERT_ORDER, Cli, connected, eventually_sync
 
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
@@ -26,7 +27,7 @@ from ingest.store.orders.history import HistoryStore
 
 @pytest.fixture
 def redis(redis_url: str) -> Iterator[Redis]:
-    with Redis.from_url(redis_url) as client:
+    with Redis.from_url(as_admin(redis_url)) as client:
         yield client
 
 

@@ -4,8 +4,8 @@ import json
 import signal
 from pathlib import Path
 
-from acceptance.accounts import PASSWORD, QUEUE, create_user
 from acceptance.queued import Queued, Sources
+from accounts import PASSWORD, QUEUE, create_user
 from dead_letter_entries import dead_fields
 from redis import Redis
 from servers.kinds import KINDS

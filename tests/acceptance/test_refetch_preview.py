@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from acceptance.accounts import granted_role, with_password
 from acceptance.commands import WorkerCommand, Workers, closing_workers
 from acceptance.several_sources import Shops
 from integration.scene import Scene, document, ids
+from shipped import environment_of
 from support import Cli, eventually
 
 from ingest.domain.api_key import Scope
@@ -53,13 +53,11 @@ async def opened(scene: Scene, cli: Cli, folder: Path) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         shops = await enter(Shops.open(scene, folder / "sources.toml", SHOP, OTHER))
-        roles = [await enter(granted_role(cli, scene.dsn, option)) for option in ("--runtime-role", "--api-role")]
-        worker_dsn, api_dsn = map(with_password, roles)
-        env = {**shops.workers(cli).env, "INGEST_POSTGRES_DSN": worker_dsn}
+        env = dict(shops.workers(cli).env)
         workers = stack.enter_context(closing_workers(cli, env))
-        own = {"INGEST_POSTGRES_DSN": api_dsn, "INGEST_API_KEYS_FILE": str(file), "INGEST_API_PORT": "0"}
+        own = {"INGEST_API_KEYS_FILE": str(file), "INGEST_API_PORT": "0"}
         own["INGEST_API_METRICS_PORT"] = "0"
-        api = WorkerCommand(cli.start("api", env={**env, **own}))
+        api = WorkerCommand(cli.start("api", env={**environment_of(["api"], env), **own}))
         stack.callback(api.close)
         url = str((await api.says("listening"))["url"])
         yield Site(shops, workers, await enter(aiohttp.ClientSession(url)), keys)

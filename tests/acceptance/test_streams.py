@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from acceptance.queued import Queued
 from integration.scene import Scene
+from shipped import environment_of
 from support import Cli, eventually_sync, fill
 
 INGEST = [sys.executable, "-m", "ingest"]
@@ -23,7 +24,7 @@ def redirected(cli: Cli, redirection: str, *arguments: str, **env: str) -> subpr
     """Run a command with a redirection of the shell's."""
     return subprocess.run(
         ["sh", "-c", f'exec "$@" {redirection}', "sh", *INGEST, *arguments],
-        env={**cli.env, **env},
+        env={**environment_of(arguments, cli.env), **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ from time import monotonic
 from urllib.parse import quote
 
 import pytest
-from acceptance.accounts import PASSWORD, rules_of
+from accounts import PASSWORD, rules_of
 from cluster_nodes import ask
 from cluster_set import ClusterSet
 from cluster_slots import MovingSlot

@@ -9,6 +9,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from set_ups import role
+from shipped import as_account, as_api
 from support import INSERT_ORDER, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
@@ -74,12 +75,14 @@ async def sql(dsn: str) -> AsyncIterator[Any]:
 async def api_dsn(dsn: str) -> AsyncIterator[str]:
     """The DSN of a role with the rights of the HTTP API."""
     async with role(dsn) as limited:
-        await migrate(dsn, migrations(), api_role=limited.partition("://")[2].partition(":")[0])
+        await migrate(
+            as_account(dsn, "ingest_owner"), migrations(), api_role=limited.partition("://")[2].partition(":")[0]
+        )
         yield limited
 
 
 async def erase(dsn: str, *order_ids: str) -> int:
-    return await erase_rows(dsn, order_ids, operation=uuid4(), actor="me", action="orders.erase")
+    return await erase_rows(as_api(dsn), order_ids, operation=uuid4(), actor="me", action="orders.erase")
 
 
 @pytest.mark.parametrize("how", PREVENTED)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from shipped import as_api
 from support import connected
 
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
@@ -61,7 +62,7 @@ async def test_erasing_an_order_deletes_its_history_and_none_is_added_afterwards
         history = HistoryStore(pool)
         await history.add([event("a", HistoryEvent.RETRIED, 1.0), event("b", HistoryEvent.RETRIED, 1.0)])
 
-        await erase_rows(dsn, ["a"], operation=uuid4(), actor="me", action="orders.erase")
+        await erase_rows(as_api(dsn), ["a"], operation=uuid4(), actor="me", action="orders.erase")
         await history.add([event("a", HistoryEvent.RETRIED, 0.0)])
         await history.add_operation(["a", "b"], HistoryEvent.REFETCHED, "cli:me")
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from shipped import as_account
 from support import connected
 
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
@@ -37,8 +38,8 @@ async def test_filters_combine_over_sources_and_pages(either_dsn: str, *, has_in
     async with connected(either_dsn) as connection:
         await connection.execute(_FILL.replace("$1", f"'{START.isoformat()}'"))
     if has_indexes:
-        assert await create_search_indexes(either_dsn) == list(INDEXES)
-        assert await create_search_indexes(either_dsn) == []
+        assert await create_search_indexes(as_account(either_dsn, "ingest_owner")) == list(INDEXES)
+        assert await create_search_indexes(as_account(either_dsn, "ingest_owner")) == []
     hour = {"stored_from": START + timedelta(minutes=20), "stored_to": START + timedelta(minutes=80)}
     async with Pool.open(either_dsn, size=1) as pool:
         readers = {source: OrderReader(pool, source) for source in ("de", "fr")}

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proxy import Proxy
+from shipped import as_admin
 from support import connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
@@ -32,7 +33,7 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
 from ingest.lab.upstream.samples import sample_orders
 from ingest.store.connections.connection import Reconnecting, connect, is_behind_pooler
-from ingest.store.connections.translation import StoreRefused, translated
+from ingest.store.connections.translation import StoreDenied, StoreRefused, translated
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import overview
 from ingest.store.schema import migrate, migrations
@@ -533,14 +534,14 @@ async def test_a_trigger_that_says_that_something_is_unavailable_refuses_no_row(
 async def test_a_row_that_a_policy_does_not_allow_is_refused_and_a_missing_right_is_not(dsn: str, sql: Any) -> None:
     role = f"limited_{secrets.token_hex(6)}"
     await sql.execute(f"CREATE ROLE {role}")
-    await sql.execute(f"GRANT SELECT, INSERT, UPDATE ON orders TO {role}")
+    await sql.execute(f"GRANT USAGE ON SCHEMA public TO {role}; GRANT SELECT, INSERT, UPDATE ON orders TO {role}")
     await sql.execute("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
     await sql.execute("CREATE POLICY all_but_bad ON orders USING (true) WITH CHECK (status <> 'bad')")
-    connection = Reconnecting(dsn, pooled=False)
+    connection = Reconnecting(as_admin(dsn), pooled=False)
     store = OrderStore(connection)
     await connection.fetch(f"SET ROLE {role}")
 
-    with pytest.raises(StoreRefused, match="erased_orders"):
+    with pytest.raises(StoreDenied, match="permission denied for table erased_orders"):
         await store.upsert([row("a")])
 
     await sql.execute(f"GRANT SELECT ON erased_orders TO {role}")

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from contract.test_order_store import row
 from set_ups import role
+from shipped import as_account
 from support import INSERT_ORDER, Cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
@@ -34,6 +35,12 @@ LATER = Migration(
     f"DROP INDEX CONCURRENTLY IF EXISTS orders_by_status;\n{INDEX};\n",
     by_statement=True,
 )
+
+
+@pytest.fixture
+def dsn(dsn: str) -> str:
+    """For the owner of the tables, who divides them."""
+    return as_account(dsn, "ingest_owner")
 
 
 @pytest.fixture
@@ -67,7 +74,8 @@ async def test_a_table_is_divided_divided_otherwise_and_joined_again_with_all_th
         await sql.execute(
             f"{FILL}; GRANT SELECT (status) ON orders TO PUBLIC; GRANT SELECT ON order_lines TO pg_monitor;"
             "CREATE INDEX by_country ON orders (country) WHERE country <> ''; COMMENT ON INDEX by_country IS 'ours';"
-            "CREATE VIEW theirs WITH (security_barrier=true) AS SELECT order_id FROM orders WHERE status <> ''"
+            "CREATE VIEW theirs WITH (security_barrier=true) AS SELECT order_id FROM orders WHERE status <> '';"
+            "ALTER VIEW theirs OWNER TO ingest_owner"
         )
         facts = """
             SELECT c.relname, c.relacl::text, c.reloptions::text, obj_description(c.oid, 'pg_class'), pg_get_viewdef(c.oid),

@@ -15,10 +15,11 @@ from uuid import uuid4
 import asyncpg
 import msgspec
 import pytest
+from shipped import as_account
 from support import connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
-from ingest.domain.errors import ConfigError, UserError
+from ingest.domain.errors import AccessDenied, ConfigError, UserError
 from ingest.domain.orders.comparison import StoredOrder
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
@@ -41,7 +42,8 @@ DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-0
 
 @pytest.fixture
 def dsn(either_dsn: str) -> str:
-    return either_dsn
+    """For the owner of the tables, who migrates."""
+    return as_account(either_dsn, "ingest_owner")
 
 
 async def tables(dsn: str) -> set[str]:
@@ -56,6 +58,7 @@ async def role(dsn: str) -> AsyncIterator[tuple[str, str]]:
     parts = urlsplit(dsn)
     async with connected(dsn) as sql:
         await sql.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
+        await sql.execute(f"GRANT CONNECT ON DATABASE {parts.path[1:]} TO {name}")
         try:
             yield name, urlunsplit(parts._replace(netloc=f"{name}:pw@{parts.hostname}:{parts.port}"))
         finally:
@@ -177,6 +180,7 @@ async def test_of_several_newer_migrations_one_that_is_not_compatible_is_enough_
 
 async def test_a_record_of_migrations_without_the_newest_column_is_read_and_completed(empty_dsn: str) -> None:
     async with connected(empty_dsn) as sql:
+        await sql.execute("SET ROLE ingest_owner")
         await sql.execute(
             "CREATE TABLE schema_migrations"
             " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
@@ -384,8 +388,9 @@ async def test_a_role_whose_name_is_not_text_is_told_and_nothing_is_migrated(emp
 
 
 async def test_a_role_that_may_not_create_tables_is_told_so(empty_dsn: str) -> None:
-    async with role(empty_dsn) as (_, limited):
-        with pytest.raises(UserError, match="permission denied"):
+    async with role(empty_dsn) as (name, limited), connected(empty_dsn) as sql:
+        await sql.execute(f"GRANT USAGE ON SCHEMA public TO {name}")
+        with pytest.raises(AccessDenied, match="permission denied for schema public"):
             await migrate(limited, KNOWN)
 
 
@@ -398,8 +403,9 @@ async def test_a_database_without_a_schema_for_the_tables_is_told_so(empty_dsn: 
 
 
 async def test_a_role_that_may_not_read_the_schemas_version_is_told_so(dsn: str) -> None:
-    async with role(dsn) as (_, limited):
-        with pytest.raises(UserError, match="permission denied"):
+    async with role(dsn) as (name, limited), connected(dsn) as sql:
+        await sql.execute(f"GRANT USAGE ON SCHEMA public TO {name}")
+        with pytest.raises(AccessDenied, match="permission denied for table schema_migrations"):
             await check_schema(limited, KNOWN)
 
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from contract.test_order_store import row
+from shipped import as_account, as_api
 from support import INSERT_ORDER, Cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
@@ -205,7 +206,9 @@ async def test_an_order_is_erased_in_its_source_alone(dsn: str) -> None:
         await german.upsert([row("1")])
         await french.upsert([row("1")])
 
-        assert await erase_rows(dsn, ["1"], operation=uuid4(), actor="me", action="orders.erase", source="de") == 1
+        assert (
+            await erase_rows(as_api(dsn), ["1"], operation=uuid4(), actor="me", action="orders.erase", source="de") == 1
+        )
 
         assert await german.upsert([row("1", fetched=9)]) == [Effect.ERASED]
         assert await french.upsert([row("1", status="new", fetched=9)]) == [CHANGED]
@@ -262,9 +265,9 @@ async def test_existing_rows_get_a_name_and_of_an_order_in_both_sources_the_newe
         await connection.execute("INSERT INTO erased_orders (order_id, source) VALUES ('twice', 'de')")
         progress: list[int] = []
 
-        moved = await name_existing(dsn, "de", on_progress=progress.append)
+        moved = await name_existing(as_account(dsn, "ingest_owner"), "de", on_progress=progress.append)
 
-        again = await name_existing(dsn, "de")
+        again = await name_existing(as_account(dsn, "ingest_owner"), "de")
         erased = await connection.fetch("SELECT source, order_id FROM erased_orders ORDER BY order_id")
     found = await statuses(dsn)
     assert (moved, again, progress[-1], len(progress)) == (5002, 0, 5002, 3)
@@ -286,7 +289,7 @@ async def test_orders_that_are_stored_under_their_new_name_meanwhile_are_neither
     ids = [str(number) for number in range(6000)]
     async with OrderStore.open(dsn) as unnamed, OrderStore.open(dsn, "de") as german:
         await unnamed.upsert([row(order_id, status="old") for order_id in ids])
-        naming = asyncio.create_task(name_existing(dsn, "de"))
+        naming = asyncio.create_task(name_existing(as_account(dsn, "ingest_owner"), "de"))
         for start in range(0, len(ids), 60):
             await upsert_as_a_worker(
                 german, [row(order_id, status="new", fetched=1) for order_id in ids[start : start + 60]]

@@ -11,6 +11,7 @@ import pytest
 from acceptance.commands import WorkerCommand
 from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
+from shipped import as_admin
 from support import Cli, connected, eventually, start_program
 
 from ingest.queue.layout.keys import Keys
@@ -34,7 +35,7 @@ async def fill(redis: Redis, queue: str) -> None:
 async def test_an_export_killed_at_any_moment_is_continued_and_contains_each_dead_letter_once(
     cli: Cli, env: dict[str, str], redis_url: str, dsn: str, queue_name: str, moment: str
 ) -> None:
-    async with Redis.from_url(redis_url) as redis, connected(dsn) as sql, Pool.open(dsn, size=1) as pool:
+    async with Redis.from_url(as_admin(redis_url)) as redis, connected(dsn) as sql, Pool.open(dsn, size=1) as pool:
         await fill(redis, queue_name)
         victim = start_program(VICTIM, "dead_letters.export", moment, env=env)
         try:
@@ -61,7 +62,7 @@ async def test_an_export_killed_at_any_moment_is_continued_and_contains_each_dea
 async def test_an_export_of_a_killed_api_is_continued_by_another_and_downloaded_there(
     cli: Cli, redis_url: str, dsn: str, queue_name: str
 ) -> None:
-    async with Redis.from_url(redis_url) as redis, connected(dsn) as sql:
+    async with Redis.from_url(as_admin(redis_url)) as redis, connected(dsn) as sql:
         await fill(redis, queue_name)
         first = WorkerCommand(cli.start("api", env=API))
         body = {"kind": "dead_letters.export", "selection": {"everything": True}, "rate": 60}

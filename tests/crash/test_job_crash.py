@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from dead_letter_entries import chunks, dead_fields
 from redis.asyncio import Redis
+from shipped import as_admin
 from support import Cli, connected, eventually, start_program
 
 from ingest.lab.servers.valkey import ValkeyServer
@@ -57,7 +58,7 @@ async def replayed(redis: Redis, queue: str) -> Counter[bytes]:
 async def test_a_job_killed_at_any_moment_is_continued_and_moves_each_entry_once(
     cli: Cli, env: dict[str, str], redis_url: str, dsn: str, queue_name: str, moment: str
 ) -> None:
-    async with Redis.from_url(redis_url) as redis, connected(dsn) as sql:
+    async with Redis.from_url(as_admin(redis_url)) as redis, connected(dsn) as sql:
         await fill(redis, queue_name, FEW)
         victim = start_program(VICTIM, "dead_letters.replay", moment, env=env)
         try:

@@ -26,15 +26,22 @@ EVERYTHING = Selection(everything=True)
 
 
 class Bench:
-    """One queue with its jobs."""
+    """One queue with its jobs.
 
-    def __init__(self, client: Any, pool: Pool, servers: Backends) -> None:
+    Args:
+        client: of the administrator, to plant and inspect.
+        own: of the HTTP API, which runs jobs.
+        pool: of the HTTP API.
+        servers: with its accounts.
+    """
+
+    def __init__(self, client: Any, own: Any, pool: Pool, servers: Backends) -> None:
         self.client = client
         self.keys = Keys.of(servers.stream)
-        layout = layout_reader(client, servers.stream)
-        self.dead_letters = PartitionedDeadLetters(client, layout)
-        self.retries = PartitionedRetries(client, layout)
-        self.parts = JobParts(client, servers, Jobs(pool), AuditLog(pool), JobOutput(pool))
+        layout = layout_reader(own, servers.stream)
+        self.dead_letters = PartitionedDeadLetters(own, layout)
+        self.retries = PartitionedRetries(own, layout)
+        self.parts = JobParts(own, servers, Jobs(pool), AuditLog(pool), JobOutput(pool))
         self.pool = pool
 
     async def add(self, count: int, keys: Keys | None = None, first: int = 0, **fields: object) -> None:

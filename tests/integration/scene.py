@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
+import databases
 import msgspec
 from consumers import Consumer
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from support import connected, eventually, with_database
+from shipped import as_account, as_admin, as_api
+from support import connected, eventually
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.flow.clock import SharedClock
@@ -23,6 +25,7 @@ from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
+from ingest.operations.backends import Backends
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.produce.producer import Producer
@@ -30,7 +33,6 @@ from ingest.queue.redis.connection import control_client
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings
 from ingest.sources.from_settings import source_of
-from ingest.store.schema import migrate, migrations
 from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
@@ -112,18 +114,15 @@ class Scene:
     ) -> AsyncIterator["Scene"]:
         """The scene, with its own external API."""
         behaviour = behaviour or Behaviour(any_id=True)
-        async with SimulatedApi(behaviour, seed=1) as api, control_client(redis_url) as redis:
+        async with SimulatedApi(behaviour, seed=1) as api, control_client(as_admin(redis_url)) as redis:
             yield cls(redis, redis_url, dsn, queue, api)
 
     @classmethod
     @asynccontextmanager
     async def open_fragile(cls, servers: EmbeddedServers, queue: str) -> AsyncIterator["Scene"]:
         """The scene on servers that the test may stop or kill, in a new database. The servers run again afterwards."""
-        database = f"own_{secrets.token_hex(6)}"
-        async with cls.open(servers.redis_url, servers.postgres_dsn, queue) as scene:
-            await scene.sql(f"CREATE DATABASE {database}")
-            scene.dsn = with_database(servers.postgres_dsn, database)
-            await migrate(scene.dsn, migrations())
+        dsn = await databases.create(servers.postgres_dsn, f"own_{secrets.token_hex(6)}")
+        async with cls.open(as_account(servers.redis_url, "ingest"), dsn, queue) as scene:
             yield scene
             for server in (servers.valkey, servers.postgres):
                 if not server.is_running():
@@ -146,6 +145,11 @@ class Scene:
                 **changed,
             }
         )
+
+    def api_backends(self, **changed: Any) -> Backends:
+        """The servers with the accounts of the HTTP API, which operators use to erase orders."""
+        accounts = {"redis_url": as_api(self.redis_url), "postgres_dsn": as_api(self.dsn)}
+        return Backends.of(self.settings(**accounts, **changed))
 
     @asynccontextmanager
     async def worker(
@@ -236,11 +240,8 @@ class Scene:
 
     async def sql(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement on a new connection, so that the server may have been restarted before."""
-        connection = await asyncpg.connect(self.dsn)
-        try:
+        async with connected(self.dsn) as connection:
             return list(await connection.fetch(query, *arguments))
-        finally:
-            await connection.close()
 
     async def rows(self) -> dict[str, asyncpg.Record]:
         """All stored orders by ID."""

@@ -8,6 +8,7 @@ import pytest
 from integration.scene import Scene
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
+from shipped import as_account, as_admin
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.redis.connection import control_client
@@ -20,15 +21,15 @@ def redis_url(request: pytest.FixtureRequest, servers: EmbeddedServers) -> Itera
     """The embedded server, or one of the kind that a test names by `indirect`."""
     kind: Kind | None = getattr(request, "param", None)
     if kind is None:
-        yield servers.redis_url
+        yield as_account(servers.redis_url, "ingest")
         return
     with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
-        yield server.url
+        yield as_account(server.url, "ingest")
 
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with control_client(redis_url) as client:
+    async with control_client(as_admin(redis_url)) as client:
         yield client
 
 

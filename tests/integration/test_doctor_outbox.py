@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from set_ups import SetUp, database, role
+from shipped import as_account, as_admin
 from support import connected
 
 from ingest.lab.servers import EmbeddedServers
-from ingest.operations.doctor.finding import Area, Finding
+from ingest.operations.doctor.finding import Area, Finding, Level
 from ingest.store.outbox.outbox_schema import create_outbox
 
 TABLE = "order_outbox"
@@ -22,14 +23,14 @@ def dsn(own_servers: EmbeddedServers) -> Iterator[str]:
 
 @pytest.fixture
 def shop_dsn(own_servers: EmbeddedServers) -> Iterator[str]:
-    """A program's own database."""
+    """A program's own database, for its owner."""
     with database(own_servers, migrated=False) as dsn:
-        yield dsn
+        yield as_admin(dsn)
 
 
 @pytest.fixture
 async def set_up(own_servers: EmbeddedServers, dsn: str, queue_name: str) -> AsyncIterator[SetUp]:
-    async with SetUp.sound(own_servers.redis_url, dsn, queue_name) as set_up:
+    async with SetUp.sound(as_account(own_servers.redis_url, "ingest"), dsn, queue_name) as set_up:
         yield set_up
 
 
@@ -87,12 +88,13 @@ async def test_rows_that_cannot_be_announced_do_not_wait(set_up: SetUp, shop_dsn
 
 
 async def test_an_outbox_among_the_orders_is_found_without_its_setting(set_up: SetUp, dsn: str) -> None:
-    await create_outbox(dsn, TABLE, None)
+    owner = as_admin(dsn)
+    await create_outbox(owner, TABLE, None)
     await execute(dsn, OLD)
 
-    (warning,) = await set_up.warnings(Area.OUTBOX)
-    async with role(dsn) as limited:
-        unread = await of_outbox(set_up, postgres_dsn=limited)
+    found = await set_up.examined(postgres_dsn=owner)
+    (warning,) = [each.what for each in found if each.area is Area.OUTBOX and each.level is Level.WARNING]
+    unread = await of_outbox(set_up)
 
     assert "2 rows wait in order_outbox" in warning
     assert unread == [], "a worker needs no right to it"

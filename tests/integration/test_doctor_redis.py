@@ -12,7 +12,7 @@ from urllib.parse import quote
 import foreign
 import msgspec
 import pytest
-from acceptance.accounts import PASSWORD, QUEUE, create_user
+from accounts import PASSWORD, QUEUE, create_user
 from listener import Serve, listening
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
+from shipped import as_admin
 from support import eventually
 
 from ingest.domain.deliveries.dead_letter import Selection
@@ -25,7 +26,7 @@ LOCKED = Selection(filter=EntryFilter(text="locked"))
 
 @pytest_asyncio.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with control_client(redis_url) as client:
+    async with control_client(as_admin(redis_url)) as client:
         yield client
 
 

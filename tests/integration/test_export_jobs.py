@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from integration.job_bench import Bench, interrupted_run
+from shipped import as_admin, as_api
 
 from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
@@ -27,8 +28,13 @@ from ingest.store.job_output import JobOutput, delete_expired_output
 
 @pytest.fixture
 async def bench(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with Pool.open(dsn, size=2) as pool, control_client(redis_url) as client:
-        yield Bench(client, pool, Backends(redis_url, dsn, queue_name))
+    url, dsn = as_api(redis_url), as_api(dsn)
+    async with (
+        Pool.open(dsn, size=2) as pool,
+        control_client(url) as own,
+        control_client(as_admin(redis_url)) as client,
+    ):
+        yield Bench(client, own, pool, Backends(url, dsn, queue_name))
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv"])

@@ -11,6 +11,7 @@ import pytest
 from dead_letter_entries import dead_fields
 from http_api import NOWHERE, Api, running_api
 from integration.scene import Scene
+from shipped import as_api
 from support import Cli
 
 from ingest.api.http.problems import Problem
@@ -69,7 +70,7 @@ async def test_a_limited_key_sees_the_changes_of_its_sources_only(scene: Scene) 
 
 async def test_the_command_lists_the_same(scene: Scene, cli: Cli) -> None:
     await record(scene, "")
-    env = {"INGEST_REDIS_URL": scene.redis_url, "INGEST_POSTGRES_DSN": scene.dsn}
+    env = {"INGEST_REDIS_URL": scene.redis_url, "INGEST_POSTGRES_DSN": as_api(scene.dsn)}
 
     table = await asyncio.to_thread(cli.run, "audit", "--since", "1h", env=env)
     as_json = await asyncio.to_thread(cli.run, "audit", "--json", "--action", "pause", env=env)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 from integration.job_bench import EVERYTHING, Bench, interrupted_run
+from shipped import as_admin, as_api
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
@@ -34,8 +35,13 @@ from ingest.store.jobs import Jobs
 
 @pytest.fixture
 async def bench(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with Pool.open(dsn, size=2) as pool, control_client(redis_url) as client:
-        yield Bench(client, pool, Backends(redis_url, dsn, queue_name))
+    url, dsn = as_api(redis_url), as_api(dsn)
+    async with (
+        Pool.open(dsn, size=2) as pool,
+        control_client(url) as own,
+        control_client(as_admin(redis_url)) as client,
+    ):
+        yield Bench(client, own, pool, Backends(url, dsn, queue_name))
 
 
 async def test_a_replay_moves_the_selected_dead_letters_that_exist_when_it_is_requested(bench: Bench) -> None:

@@ -40,6 +40,7 @@ def hurried() -> type[Hurried]:
 async def make_slow(scene: Scene, seconds: float) -> None:
     """Let each row take so long, while the table `slow` contains a row."""
     await scene.sql("CREATE TABLE slow (since timestamptz)")
+    await scene.sql("GRANT SELECT ON slow TO ingest")
     await scene.sql("INSERT INTO slow VALUES (now())")
     await scene.sql(
         "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$"

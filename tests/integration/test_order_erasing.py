@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from dead_letter_entries import open_dead_letters
 from integration.scene import GROUP, Scene, document
+from shipped import as_api
 from support import connected, eventually
 
 from ingest.domain.deliveries.dead_letter import Selection
@@ -29,7 +30,7 @@ NO_REDIS = "redis://127.0.0.1:1/0"
 
 @pytest.fixture
 def backends(redis_url: str, dsn: str, queue_name: str) -> Backends:
-    return Backends(redis_url, dsn, queue_name, GROUP)
+    return Backends(as_api(redis_url), as_api(dsn), queue_name, GROUP)
 
 
 @asynccontextmanager

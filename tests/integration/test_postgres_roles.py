@@ -32,29 +32,18 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-async def give_way(server: PostgresServer) -> None:
-    """Give the server's superuser a name that no role of the deployment uses."""
-    first = await asyncpg.connect(server.dsn)
-    await first.execute(f"CREATE ROLE boss SUPERUSER LOGIN PASSWORD '{server.password}'")
-    await first.close()
-    boss = await asyncpg.connect(server.dsn, user="boss")
-    await boss.execute("ALTER ROLE ingest RENAME TO former")
-    await boss.close()
-
-
 @pytest.mark.parametrize("ending", ["", "\n"], ids=["no newline", "newline"])
 async def test_no_password_is_sent_to_the_server_in_clear(tmp_path: Path, folder: Path, ending: str) -> None:
     for name, secret in SECRETS.items():
         (tmp_path / name).write_text(secret + ending)
     with PostgresServer(folder / "server", settings={"log_statement": "all"}) as server:
-        await give_way(server)
         env = {
             **os.environ,
             "PATH": f"{installed_programs()}:{os.environ['PATH']}",
             "PGHOST": "127.0.0.1",
             "PGPORT": str(server.port),
             "PGPASSWORD": server.password,
-            "POSTGRES_USER": "boss",
+            "POSTGRES_USER": "postgres",
             "POSTGRES_DB": "postgres",
             "SECRETS": str(tmp_path),
         }
@@ -77,8 +66,7 @@ async def test_an_owner_without_superuser_rights_can_run_the_documented_statemen
     [statements] = re.findall(r"^```sql\n(CREATE ROLE.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     [command] = re.findall(r"^ingest (migrate --runtime-role .*)$", PAGE.read_text("utf-8"), re.MULTILINE)
     with PostgresServer(folder / "server") as server:
-        await give_way(server)
-        boss = await asyncpg.connect(server.dsn, user="boss")
+        boss = await asyncpg.connect(server.dsn)
         await boss.execute("CREATE ROLE owner LOGIN CREATEROLE PASSWORD 'owner'")
         await boss.execute("CREATE DATABASE ingest OWNER owner")
         await boss.close()

@@ -14,7 +14,6 @@ from support import eventually
 from ingest.domain.operating.controls import Drain
 from ingest.domain.operating.jobs import JobKind, JobState
 from ingest.domain.orders.order_filter import OrderFilter
-from ingest.operations.backends import Backends
 from ingest.operations.jobs import NoSuchJob, resume
 from ingest.operations.jobs.orders import preview_request
 from ingest.operations.stored_orders.orders import erase
@@ -249,7 +248,7 @@ async def test_an_erased_order_disappears_from_the_results_of_previews(scene: Sc
         for job in (first, other):
             await state_of(api, job["id"], "done")
 
-    await erase(Backends.of(scene.settings()), [stored[1]], "me")
+    await erase(scene.api_backends(), [stored[1]], "me")
 
     assert (await api.get(f"/v1/jobs/{first['id']}"))[1]["result"] is None
     assert (await api.get(f"/v1/jobs/{other['id']}"))[1]["result"]["changed"] == 1

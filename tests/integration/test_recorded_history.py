@@ -75,7 +75,7 @@ async def test_each_attempt_is_shown_with_the_producer_and_the_replay_before_it(
 
 
 async def test_each_delivery_of_an_order_in_one_batch_is_recorded_and_an_erased_order_is_not(scene: Scene) -> None:
-    backends = Backends.of(scene.settings())
+    backends = scene.api_backends()
     await erase(backends, ["order-2"], "me")
     await scene.enqueue("order-1", "order-2", "order-1", "order-1")
 

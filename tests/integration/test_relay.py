@@ -14,6 +14,7 @@ import pytest
 from odd_ids import ODD_IDS
 from redis.asyncio import Redis
 from set_ups import database
+from shipped import as_admin
 from structlog.testing import capture_logs
 from support import becomes, connected, eventually
 
@@ -115,9 +116,11 @@ class Shop:
 
 @pytest.fixture
 async def shop(empty_dsn: str, redis_url: str, queue_name: str) -> AsyncIterator[Shop]:
-    await create_outbox(empty_dsn, TABLE, None)
-    async with connected(empty_dsn) as sql, Redis.from_url(redis_url) as redis:
-        yield Shop(empty_dsn, redis_url, queue_name, redis, sql)
+    """A shop, which owns its database."""
+    dsn = as_admin(empty_dsn)
+    await create_outbox(dsn, TABLE, None)
+    async with connected(dsn) as sql, Redis.from_url(as_admin(redis_url)) as redis:
+        yield Shop(dsn, redis_url, queue_name, redis, sql)
 
 
 async def accept(rows: Sequence[OutboxRow]) -> OutboxOrder:

@@ -1,7 +1,7 @@
 """Snapshots of queues and workers on real servers."""
 
 from integration.scene import Scene
-from support import connected, eventually
+from support import eventually, logged_in
 
 from ingest.operations.backends import Backends
 from ingest.operations.state.snapshot import Snapshot
@@ -75,7 +75,7 @@ async def test_a_viewer_of_some_sources_sees_nothing_of_the_others(scene: Scene)
 
 async def test_a_snapshot_names_the_session_that_has_locked_the_table_of_orders(scene: Scene) -> None:
     clock = Clock()
-    async with Pool.open(scene.dsn, size=1) as pool, connected(scene.dsn) as other:
+    async with Pool.open(scene.dsn, size=1) as pool, logged_in(scene.dsn) as other:
         snapshots = Snapshots(scene.redis, [_listed(scene)], clock, pool)
         async with other.transaction():
             await other.execute("LOCK TABLE orders")

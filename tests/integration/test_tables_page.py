@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-import asyncpg
 import pytest
+from support import connected
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 _COLUMNS = """
@@ -15,11 +15,8 @@ _TYPES = {"timestamp with time zone": "timestamptz"}
 
 
 async def test_the_page_has_each_column_with_its_type(dsn: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         columns = await connection.fetch(_COLUMNS)
-    finally:
-        await connection.close()
 
     # PostgreSQL does not record whether a column of a view may be null.
     assert described() == {
@@ -41,8 +38,5 @@ def described() -> set[tuple[str, str, str, bool]]:
 @pytest.mark.parametrize("page", ["tables.md", "mapping.md"])
 async def test_an_example_in_sql_runs(page: str, dsn: str) -> None:
     (block,) = re.findall(r"^```sql\n(.*?)^```", (REFERENCE / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         assert await connection.fetch(block) == []
-    finally:
-        await connection.close()

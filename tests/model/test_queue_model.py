@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from model.queue_machine import QueueMachine
 from model.world import World
 from servers.kinds import KINDS, Kind
+from shipped import as_admin
 from structlog.testing import capture_logs
 
 from ingest.lab.servers import ValkeyServer
@@ -54,7 +55,7 @@ async def the_world(stack: AsyncExitStack, runner: asyncio.Runner, server: Valke
     line = await stack.enter_async_context(open_direct(server.url, COMMAND_TIMEOUT))
     clerk_line = await stack.enter_async_context(open_direct(clerk_url, COMMAND_TIMEOUT))
     store = await stack.enter_async_context(OrderStore.open(dsn))
-    sql = await asyncpg.connect(dsn)
+    sql = await asyncpg.connect(as_admin(dsn))
     stack.push_async_callback(sql.close)
     return World(runner.get_loop(), server, redis, clerk, line, clerk_line, store, sql, await has_xnack(redis, "none"))
 

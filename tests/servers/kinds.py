@@ -3,10 +3,12 @@
 They are found once during the collection of tests, so that a test has a name on each server and is never skipped.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from servers.get import REDIS, WANTED, version_of
+from shipped import redis_users
 
 from ingest.lab.servers import ValkeyServer
 
@@ -38,9 +40,14 @@ class Kind:
         """Whether it is built with TLS, like the distribution's, in contrast to the embedded Valkey and our Redis 8."""
         return self.is_redis_since(7) and not self.is_redis_since(8)
 
+    @property
+    def users(self) -> Mapping[str, str]:
+        """The lines of its configuration that create our users."""
+        return redis_users(knows_setinfo=self.knows_setinfo)
+
     def server(self, folder: Path, **options: str) -> ValkeyServer:
-        """A server of this kind, not started yet. Options are lines of its configuration, with `_` for `-`."""
-        lines = {name.replace("_", "-"): value for name, value in options.items()}
+        """A server of this kind with our users, not started yet. Options are lines of its configuration, with `_` for `-`."""
+        lines = {**self.users, **{name.replace("_", "-"): value for name, value in options.items()}}
         return ValkeyServer(folder, binary=self.binary, options=lines)
 
 

@@ -1,18 +1,14 @@
 """The service's accounts in Redis and PostgreSQL from deploy/, and their denied actions."""
 
-import asyncio
-import hashlib
-import os
 import re
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.exceptions import NoPermissionError
 from servers.kinds import Kind
-from support import Cli, connected
+from shipped import rules_of
 
 import ingest.queue
 from ingest.queue.layout.keys import Keys
@@ -21,9 +17,6 @@ from ingest.queue.redis.scripts import script_text
 # The queue that users.acl is written for.
 QUEUE = "orders"
 PASSWORD = "w/rker p@ss"
-USERS = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
-# Commands that Redis before 7.2 does not support.
-_SINCE_7_2 = {"+client|setinfo", "+waitaof"}
 
 FORBIDDEN = [
     "FLUSHALL",
@@ -62,20 +55,13 @@ OF_A_SOURCE = [
 ]
 
 
-def rules_of(user: str) -> list[str]:
-    """A user's rules in users.acl, its lines joined and its password's hash put in, as start.sh does."""
-    lines = [line for line in USERS.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
-    joined = "\n".join(lines).replace("\\\n", " ")
-    [rules] = re.findall(rf"^user {user} (.*)$", joined, re.MULTILINE)
-    return re.sub(r"@\w+_PASSWORD@", hashlib.sha256(PASSWORD.encode()).hexdigest(), rules).split()
-
-
 def create_user(url: str, kind: Kind, user: str) -> str:
-    """Create one of our users on a server, and return the URL without the password."""
+    """Create one of our users on a server, for the queue `orders`, and return the URL without the password."""
     parts = urlsplit(url)
-    rules = [rule for rule in rules_of(user) if rule not in _SINCE_7_2 or kind.knows_setinfo]
     with Redis.from_url(url) as admin:
-        admin.execute_command("ACL", "SETUSER", user, "reset", *rules)
+        admin.execute_command(
+            "ACL", "SETUSER", user, "reset", *rules_of(user, PASSWORD, knows_setinfo=kind.knows_setinfo)
+        )
     return f"redis://{user}@{parts.hostname}:{parts.port}/0"
 
 
@@ -124,23 +110,3 @@ def _is_allowed(admin: Redis, user: str, words: list[str]) -> bool:
     key = f"{keys.records}a" if words == ["SET"] else keys.stream
     arguments = [key] * (abs(about[1]) - len(words))
     return bool(admin.execute_command("ACL", "DRYRUN", user, *words, *arguments) == "OK")
-
-
-@asynccontextmanager
-async def granted_role(cli: Cli, dsn: str, option: str) -> AsyncIterator[str]:
-    """The DSN, without the password, of a role with the rights from an `option` of `ingest migrate`."""
-    parts = urlsplit(dsn)
-    role = f"{option.strip('-').replace('-', '_')}_{os.getpid()}"
-    async with connected(dsn) as sql:
-        await sql.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
-        try:
-            migrated = await asyncio.to_thread(cli.run, "migrate", option, role, env={"INGEST_POSTGRES_DSN": dsn})
-            assert migrated.returncode == 0, migrated.stderr
-            yield f"postgresql://{role}@{parts.hostname}:{parts.port}{parts.path}"
-        finally:
-            await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-
-
-def with_password(dsn: str) -> str:
-    """The DSN of a role, with its password."""
-    return dsn.replace("@", f":{quote(PASSWORD, safe='')}@", 1)
