@@ -354,7 +354,7 @@ def test_status_shows_queue_consumers_and_orders(cli: Cli, queued: Queued, queue
     assert (status["stream"], status["group"], status["errors"]) == (queue_name, "ingest", {})
     queue = status["queue"]
     assert (queue["depth"], queue["pending"], queue["consumers"], queue["retries"], queue["dead"]) == (2, 1, 1, 0, 0)
-    empty = {"depth": 0, "pending": 0, "oldest_age": None}
+    empty = {"depth": 0, "pending": 0, "oldest_age": None, "ids_ahead": 0.0, "is_exhausted": False}
     assert queue["lanes"].pop("main")["depth"] == 2
     assert queue["lanes"] == {"express": empty}
     assert [(consumer["name"], consumer["pending"]) for consumer in status["consumers"]] == [("worker-7", 1)]

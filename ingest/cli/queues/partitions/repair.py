@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def repair(*, source: Sources = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Repair lanes whose entry IDs are used up or far ahead of the clock.
+    """Repair lanes whose entry IDs are used up or far ahead.
 
     Workers and producers continue.
 
