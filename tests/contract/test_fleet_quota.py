@@ -33,7 +33,10 @@ async def join(redis_url: str, queue_name: str) -> AsyncIterator[Join]:
 
         async def client(rate: float = 0.0, concurrency: int = 0, burst: int = 1) -> FleetQuotaClient:
             limits = QuotaLimits(rate, burst, concurrency)
-            return await stack.enter_async_context(FleetQuotaClient.open(redis_url, queue_name, limits))
+            opened = await stack.enter_async_context(FleetQuotaClient.open(redis_url, queue_name, limits))
+            # Connects before the first lease, as a worker does.
+            await opened.pause(0.0)
+            return opened
 
         yield client
 
@@ -114,8 +117,8 @@ async def test_the_clock_of_the_server_going_back_stops_nobody(join: Join, redis
 # -- the concurrency ----------------------------------------------------------------------------------------------
 
 
-async def ask(client: FleetQuotaClient, want: int, in_flight: int = 0) -> int:
-    return (await client.lease(LeaseRequest(concurrency=want, in_flight=in_flight))).limit
+async def ask(client: FleetQuotaClient, want: int) -> int:
+    return (await client.lease(LeaseRequest(concurrency=want))).limit
 
 
 async def test_what_small_ones_do_not_want_goes_to_the_large(join: Join, redis: Redis, key: str) -> None:
@@ -154,8 +157,8 @@ async def test_learning_lasts_longer_while_fewer_processes_have_asked_than_there
     await redis.hset(key, "learning", (await redis.time())[0] * 1000 - 100)
 
     assert (await one.lease(LeaseRequest(concurrency=100, claim=50, members=2))).is_learning
-    assert not (await two.lease(LeaseRequest(concurrency=100, in_flight=40, claim=50, members=2))).is_learning
-    assert (await one.lease(LeaseRequest(concurrency=100, in_flight=50))).limit <= 60
+    assert not (await two.lease(LeaseRequest(concurrency=100, claim=50, members=2))).is_learning
+    assert (await one.lease(LeaseRequest(concurrency=100, claim=50))).limit <= 60
 
 
 async def test_learning_ends_although_a_process_does_not_come_back(join: Join, redis: Redis, key: str) -> None:

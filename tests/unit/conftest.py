@@ -21,6 +21,7 @@ _UNTRACED = {
     "test_mapping_files",
     "test_mapping_shops",
     "test_order_ids",
+    "test_quota_scenarios",
     "test_rate_limit_headers",
     "test_responses",
     "test_settings",

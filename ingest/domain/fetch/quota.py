@@ -2,8 +2,8 @@
 
 import msgspec
 
-# The default burst as a share of the requests of one second.
-_BURST_SHARE = 0.01
+# The share of the rate that is not granted, because requests begin up to 10 ms late, and clocks are converted with a small error.
+_MARGIN = 0.02
 
 
 class QuotaLimits(msgspec.Struct, frozen=True):
@@ -26,12 +26,11 @@ class QuotaLimits(msgspec.Struct, frozen=True):
     starts_full: bool = False
 
     def with_rate(self, rate: float) -> "QuotaLimits":
-        """Return these limits with another number of requests per second, and a burst that makes up for short delays.
+        """Return these limits with another number of requests per second, spread evenly.
 
-        The rate is reduced by the share of the burst, so that no more than `rate` is granted within any second.
+        A small share of the rate is not granted, so that no more than `rate` requests begin within any second.
         """
-        burst = max(1, int(_BURST_SHARE * rate))
-        return msgspec.structs.replace(self, rate=(1 - _BURST_SHARE) * rate, burst=burst)
+        return msgspec.structs.replace(self, rate=(1 - _MARGIN) * rate, burst=1)
 
 
 class QueryCost(msgspec.Struct, frozen=True):
@@ -64,9 +63,9 @@ class LeaseRequest(msgspec.Struct, frozen=True):
         tokens: requests to send next.
         rate: limit of requests per second over all processes, or 0 for the configured one.
         concurrency: requests wanted in flight.
-        in_flight: requests in flight now.
-        claim: requests allowed in flight by its last lease, or by its safe share.
-        is_back: whether the server was unreachable since the last lease.
+        claim: the most requests in flight until the reply.
+        transit: seconds in which the reply should arrive.
+        is_back: whether processes may have used their safe shares, because the server was unreachable.
         members: last known number of processes that share the quota, or 0 if unknown.
         is_unused: whether requests wait but none has used the last lease, because it has not begun yet.
         slowest: limit of requests per second over all processes, from headers of the API.
@@ -76,8 +75,8 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     tokens: int = 0
     rate: float = 0.0
     concurrency: int = 0
-    in_flight: int = 0
     claim: int = 0
+    transit: float = 0.0
     is_back: bool = False
     members: int = 0
     is_unused: bool = False
@@ -86,11 +85,11 @@ class LeaseRequest(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A lease. Times are in seconds from the server's reply.
+    """A lease. Times are in seconds from when the server carries out the call.
 
     Attributes:
         tokens: requests that may be sent.
-        starts_in: when the first of them may be sent. It is negative if that time has passed.
+        starts_in: when the first of them may be sent. With a saved burst, several may be sent when the reply arrives.
         spacing: time between two of them.
         limit: requests that may be in flight.
         period: shortest interval between lease requests.
@@ -98,6 +97,7 @@ class Lease(msgspec.Struct, frozen=True):
         members: processes that share the quota, including this one.
         is_learning: whether the server is still collecting existing leases. It grants no requests, and safe shares apply.
         paused: how long no process may send requests.
+        time: of the server's clock, when it carries out the call.
     """
 
     tokens: int = 0
@@ -109,3 +109,4 @@ class Lease(msgspec.Struct, frozen=True):
     members: int = 1
     is_learning: bool = False
     paused: float = 0.0
+    time: float = 0.0

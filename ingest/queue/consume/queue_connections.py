@@ -22,8 +22,8 @@ from ingest.queue.redis.routed_connection import QueueConnection, open_direct
 from ingest.queue.redis.scripts import has_xnack
 from ingest.queue.redis.topology import Topology, topology_of
 
-# A lease of a quota is renewed several times a second. A server that does not answer for this long counts as unavailable.
-_LEASE_TIMEOUT = 2.0
+# A call for a lease that is not answered for this long counts as lost. It is repeated while the lease is valid, for three seconds.
+_LEASE_TIMEOUT = 1.0
 # Seconds between the instants until which idle consumers wait together.
 _SHARED_BLOCK = 1.0
 

@@ -4,6 +4,7 @@ Each quota uses one key of fixed size, named after the quota rather than the que
 `quota_lease`, `quota_end` and `quota_pause`. If the process dies here, its share expires within four seconds.
 """
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -29,8 +30,9 @@ class FleetQuotaClient:
         self._calls = calls
         self._key = key
         self._limits = limits
-        self._rate = limits.rate
         self._contribution: str | bytes = ""
+        # The end of the last place that this process has booked, as the script has returned it.
+        self._booked: str | bytes = ""
 
     @classmethod
     def on(cls, connections: QueueConnections, name: str, limits: QuotaLimits) -> Self:
@@ -49,21 +51,22 @@ class FleetQuotaClient:
         """Renew this process's lease, and adapt it to the current demand."""
         limits = self._limits
         contribution, self._contribution = self._contribution, ""
-        self._rate = request.rate or limits.rate
-        arguments = [contribution, repr(self._rate), limits.burst, limits.concurrency, request.tokens]
-        arguments += [request.concurrency, request.in_flight, request.claim, int(request.is_back)]
+        arguments = [contribution, repr(request.rate or limits.rate), limits.burst, limits.concurrency, request.tokens]
+        arguments += [request.concurrency, request.claim, math.ceil(request.transit * 1000), int(request.is_back)]
         arguments += [repr(request.slowest), int(request.slow_for * 1000), request.members, int(request.is_unused)]
         arguments.append(int(limits.starts_full))
         reply = await self._run("quota_lease", arguments)
         lease = _lease_of(reply)
         self._contribution = reply[0]
+        if lease.tokens:
+            self._booked = reply[1]
         return lease
 
     @translating
     async def end(self, unused: int) -> None:
         """End the lease, which leaves the rest of it to the others."""
         contribution, self._contribution = self._contribution, ""
-        await self._run("quota_end", [contribution, repr(self._rate), unused])
+        await self._run("quota_end", [contribution, self._booked, unused])
 
     @translating
     async def pause(self, seconds: float) -> float:
@@ -76,7 +79,7 @@ class FleetQuotaClient:
 
 
 def _lease_of(reply: Any) -> Lease:
-    members, tokens, starts, spacing, limit, period, asks, is_learning, paused = map(int, reply[1:])
+    members, tokens, starts, spacing, limit, period, asks, is_learning, paused, time = map(int, reply[2:])
     return Lease(
         tokens=tokens,
         starts_in=starts / 1e6,
@@ -87,4 +90,5 @@ def _lease_of(reply: Any) -> Lease:
         members=members,
         is_learning=bool(is_learning),
         paused=paused / 1000,
+        time=time / 1e6,
     )

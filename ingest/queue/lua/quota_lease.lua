@@ -1,29 +1,31 @@
 #!lua flags=allow-oom
 -- needs: lists, now, quota
--- Leases a share of the quota to one process: times at which it may begin requests, and how many it may have in flight.
+-- Leases a share of the quota to one process: times at which it may begin requests, and how many it may have in flight. See _quota.lua.
 --
--- Rate: the requests of all processes have places on one line of time, 1/rate apart (the generic cell rate algorithm). A call books
--- the wanted number of next places, but no more than a fair part of a period. A process that wants more calls again when they are used.
--- So processes take turns, max-min fair by demand. Places are not booked far ahead, so that a process that dies loses few.
+-- Rate: a call books the wanted number of next places, but no more than a fair part of a period. A process that wants more calls again
+-- when they are used. So processes take turns, max-min fair by demand. Places are not booked far ahead, so that a process that dies
+-- loses few. No place comes before the reply should have arrived.
 --
 -- Concurrency: a process that wants no more than the fair level is granted it. The others share the rest equally (one step of
 -- water-filling with each call). The sum of the held requests never exceeds the quota. A process that holds more than the level is
--- granted less at its next call, and other processes are granted the difference when it has ended its requests.
+-- granted less at its next call, and other processes are granted the difference when it has confirmed that.
 --
 -- With an empty state (the first start, or a lost state), and after a process could not reach the server, nothing is granted for
 -- two seconds, and for three more while fewer processes have called than before. Until their contributions are known, each process
 -- keeps to its own safe share.
 -- KEYS: state
--- ARGV: own contribution, rate, burst, concurrency, tokens wanted, concurrency wanted, in flight, claim, 1 if
+-- ARGV: own contribution, rate, burst, concurrency, tokens wanted, concurrency wanted, claim, ms in which the reply should arrive, 1 if
 --       back after a failure, requests/s that the API has announced (0: none), for how many ms, members last known (0: none),
 --       1 if the last lease is unused, 1 if the burst is available in the beginning
--- returns: own contribution, members, tokens, us until the first, us between two, limit, period in ms, ms until the next call at the
---       earliest, 1 if learning, ms of the pause
+-- returns: own contribution, the end of its last place and the time between two, for quota_end, members, tokens, us until the first, us
+--       between two, limit, period in ms, ms until the next call at the earliest, 1 if learning, ms of the pause, the time in us
 local learning_ms, missing_ms, epoch_ms = 2000, 3000, 1000
 local rate, burst, concurrency = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local wanted, want, in_flight, claim = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local wanted, want, claim, transit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local time, own_time, ahead = now(KEYS[1])
+-- By which the process compares its clock with this one.
+local exact = time + redis.call('TIME')[2] % 1000 / 1000
 local changes = {'latest', time}
 local function note(name, value)
   state[name] = value
@@ -45,6 +47,7 @@ if learning == 0 or ARGV[9] == '1' then
   note('learning', learning)
   note('expected', expected)
 end
+carry_over(time)
 local own = withdrawn(ARGV[1], epoch)
 local others = totals(epoch)
 local members = others.members + 1
@@ -85,30 +88,27 @@ if concurrency > 0 then
 end
 
 -- The rate.
-local tokens, starts, spacing, period, asks = 0, 0, 0, 100, 25
-period = math.min(1000, math.max(period, members * 1000 / 128))
+local tokens, starts, interval, asks = 0, 0, 0, 10
+-- A process far from the server calls less often, and books more each time.
+local period = math.min(1000, math.max(100, members * 1000 / 128, 2 * transit))
 -- Times to send are useless to a process without concurrency. It calls again soon, because another may have used its turn by then.
 local has_none = concurrency > 0 and limit == 0
 if rate > 0 then
-  local interval = 1000 / rate
+  interval = 1000 / rate
   period = has_none and period or math.min(1000, math.max(period, members * interval))
-  local earliest = time - math.max(0, burst - 1) * interval
-  local next_ = math.max(tonumber(state.next) or 0, earliest, paused > 0 and time + paused or 0,
+  local arrives = time + transit
+  local next_ = math.max(tonumber(state.next) or 0, arrives - math.max(0, burst - 1) * interval, paused > 0 and time + paused or 0,
     is_learning and ARGV[14] ~= '1' and math.max(time, learning) or 0)
   if wanted > 0 and paused == 0 and not is_learning and not has_none then
-    if next_ - time > 2 * period + interval then
+    if next_ - arrives > 2 * period + interval then
       asks = math.min(1000, next_ - time - period)
     else
       local fair = math.max(1, math.floor(period / interval / members))
-      local ready = next_ <= time and math.floor((time - next_) / interval) + 1 or 0
+      local ready = next_ <= arrives and math.floor((arrives - next_) / interval) + 1 or 0
       tokens = math.min(wanted, math.max(fair, math.floor(ready / members)))
-      starts, spacing = next_ - time, interval
-      -- While others have their turns, a process sends evenly rather than in a burst.
-      if tokens >= 4 and starts > 0 then
-        spacing = interval + starts / tokens
-      end
+      starts = next_ - exact
       next_ = next_ + tokens * interval
-      asks = period / 4
+      asks = period / 10
     end
   end
   note('next', next_)
@@ -119,7 +119,7 @@ elseif paused > 0 then
   asks = math.min(1000, paused + 1)
 end
 
-local held = math.max(is_learning and claim or limit, in_flight)
+local held = math.max(is_learning and 0 or limit, claim)
 local mine = {epoch = epoch, members = 1, held = held, small = large == 0 and want or 0, large = large, short = short}
 local sums = second(epoch)
 for i = 2, #names do
@@ -128,6 +128,7 @@ end
 note(slot(epoch), written(sums))
 redis.call('HSET', KEYS[1], unpack(changes))
 return {
-  state.created .. ':' .. written(mine), members, tokens, math.floor(starts * 1000), math.ceil(spacing * 1000), limit,
-  math.ceil(period), math.ceil(asks), is_learning and 1 or 0, math.ceil(paused)
+  state.created .. ':' .. written(mine), string.format('%.17g %.17g', state.next or 0, interval), members, tokens,
+  math.floor(starts * 1000), math.ceil(interval * 1000), limit, math.ceil(period), math.ceil(asks), is_learning and 1 or 0,
+  math.ceil(paused), math.floor(exact * 1000)
 }

@@ -231,12 +231,12 @@ class FleetQuota:
             lease = await self._leases.lease(request)
         except Unavailable as error:
             self._share.failed(self._clock())
-            if not self._is_unavailable:
+            if self._share.is_without_server and not self._is_unavailable:
                 log = _log.error if isinstance(error, UserError) else _log.warning
                 log("quota_unavailable", error=str(error))
-            self._is_unavailable = True
+                self._is_unavailable = True
         else:
-            self._share.granted(request, lease, len(self._waiting), self._clock())
+            self._share.granted(request, lease, self._clock())
             if self._is_unavailable:
                 _log.info("quota_available")
             self._is_unavailable = False

@@ -1,7 +1,6 @@
 """The right of one process to send requests: a lease, or its safe share while there is no server to lease from.
 
-While the server of the leases is unavailable, each process continues with its safe share, which is the quota divided by the last known
-number of processes (safe capacity, as in Doorman). Others may still have requests in flight by their last leases, so a process does not
+A lease remains valid if single calls to renew it are lost. While the server is unavailable, a process continues with its safe share, which is the quota divided by the last known number of processes (safe capacity, as in Doorman). Others may still have requests in flight by their last leases, so a process does not
 exceed the concurrency of its last lease until the longest request has ended. A process that has only been a member for a short time
 has no safe share, because others may not have counted it.
 
@@ -10,6 +9,8 @@ Pure values and functions.
 
 import math
 from dataclasses import dataclass, field
+
+import msgspec
 
 from ingest.domain.fetch.quota import Lease
 
@@ -56,9 +57,16 @@ def renewed(right: Right, lease: Lease, asked_at: float) -> Leased:
     return Leased(lease, asked_at if is_gap else right.member_since, asked_at)
 
 
-def without_server(right: Right, now: float) -> Right:
-    """Return the right after a call in vain: a safe share for a process that the others have counted."""
-    if isinstance(right, Safe) or now > right.asked_at + VALID:
+def claimed(right: Right, claim: int) -> Right:
+    """Return the right after a call that claims less than the whole lease, and so gives up the rest."""
+    if isinstance(right, Leased) and claim < right.lease.limit:
+        return Leased(msgspec.structs.replace(right.lease, limit=claim), right.member_since, right.asked_at)
+    return right
+
+
+def without_server(right: Right, since: float, now: float) -> Right:
+    """Return the right without a lease since a call at `since`: a safe share for a process that the others have counted."""
+    if isinstance(right, Safe) or since > right.asked_at + VALID:
         return right
     # All others have called since this process became a member, or have left.
     is_known = right.asked_at - right.member_since >= VALID

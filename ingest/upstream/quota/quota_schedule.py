@@ -1,13 +1,9 @@
-"""When this process may begin requests, and how many it will want to begin."""
+"""When this process may begin requests."""
 
 import math
 from collections import deque
 
 import msgspec
-
-# More requests are expected than were sent, so that those that arrive irregularly need not wait for the next period.
-_MARGIN = 1.25
-_RECENT = 5.0
 
 
 class _Times(msgspec.Struct):
@@ -40,10 +36,10 @@ class Schedule:
             self._blocks.append(_Times(at, count, spacing, valid))
 
     def clear(self) -> int:
-        """Drop all times, and return how many there were, without the times of a safe share."""
-        left = sum(block.left for block in self._blocks if block.left < math.inf)
+        """Drop all times, and return how many of the last ones had not come, without the times of a safe share."""
+        left = self._blocks[-1].left if self._blocks else 0
         self._blocks.clear()
-        return int(left)
+        return int(left) if left < math.inf else 0
 
     def delay(self, now: float) -> float:
         """Seconds until the next time: 0 or less if it has come, infinite if there is none."""
@@ -73,33 +69,3 @@ class Schedule:
     def end(self) -> float:
         """The end of the last time, or a time in the past if there is none."""
         return max((block.at + block.left * block.spacing for block in self._blocks), default=-math.inf)
-
-
-class Demand:
-    """The demand of one process.
-
-    Attributes:
-        peak: the most requests that recently waited or were in flight.
-    """
-
-    def __init__(self) -> None:
-        self._begun = 0
-        self._rate = 0.0
-        self._learned_at = -math.inf
-        self.peak = 0
-
-    def count(self) -> None:
-        """A request begins."""
-        self._begun += 1
-
-    def learn(self, now: float, period: float, active: int) -> None:
-        """Adapt, once in a period, to the requests that have begun since, given how many are in flight or waiting."""
-        passed = now - self._learned_at
-        rate = self._begun / max(passed, 1e-3)
-        self._rate = rate if passed > _RECENT * period else (self._rate + rate) / 2
-        self._begun, self._learned_at = 0, now
-        self.peak = max(active, self.peak // 2)
-
-    def expected(self, period: float) -> float:
-        """Requests that may be wanted within a period."""
-        return _MARGIN * self._rate * period

@@ -80,6 +80,8 @@ class RedisQuotaUnderTest:
         for text in slots.values():
             epoch, *sums = text.split()
             moved[f"seconds{(int(epoch) - seconds) % _SECONDS}"] = " ".join([str(int(epoch) - seconds), *sums])
+        if "moved_from" in state:
+            moved["moved_from"] = int(state["moved_from"]) - seconds
         if slots:
             await self._redis.hdel(self._key, *slots)
         await self._redis.hset(self._key, mapping=moved)

@@ -24,8 +24,8 @@ async def quota(
         yield RedisQuotaUnderTest(redis, url, queue_name, stack)
 
 
-async def ask(leases: QuotaLeases, want: int, in_flight: int = 0) -> int:
-    return (await leases.lease(LeaseRequest(concurrency=want, in_flight=in_flight))).limit
+async def ask(leases: QuotaLeases, want: int, claim: int = 0) -> int:
+    return (await leases.lease(LeaseRequest(concurrency=want, claim=claim))).limit
 
 
 async def test_one_alone_is_leased_the_whole_rate_for_a_period(quota: QuotaUnderTest) -> None:
@@ -121,7 +121,7 @@ async def test_during_a_pause_nothing_is_leased(quota: QuotaUnderTest) -> None:
     assert lease.renew_in <= 1.0
 
 
-async def test_what_was_not_used_is_there_for_the_others(quota: QuotaUnderTest) -> None:
+async def test_a_process_that_ends_gives_back_its_last_times_and_others_use_them(quota: QuotaUnderTest) -> None:
     one, two = [await quota.join(QuotaLimits(rate=1.0)) for _ in range(2)]
     await two.lease(LeaseRequest(tokens=1))
     await one.lease(LeaseRequest(tokens=1))
@@ -131,6 +131,37 @@ async def test_what_was_not_used_is_there_for_the_others(quota: QuotaUnderTest) 
     lease = await two.lease(LeaseRequest(tokens=1))
     assert lease.members == 1
     assert lease.starts_in == pytest.approx(1.0, abs=0.5)
+
+
+async def test_a_process_that_ends_gives_back_no_times_over_those_of_others(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=2.0)) for _ in range(2)]
+    await one.lease(LeaseRequest(tokens=1))
+    last = await two.lease(LeaseRequest(tokens=1))
+
+    await one.end(unused=1)
+
+    lease = await two.lease(LeaseRequest(tokens=1))
+    assert lease.time + lease.starts_in >= last.time + last.starts_in + 0.499
+
+
+async def test_a_process_that_has_used_its_times_gives_back_none(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=2.0)) for _ in range(2)]
+    last = await one.lease(LeaseRequest(tokens=1))
+
+    await one.end(unused=0)
+
+    lease = await two.lease(LeaseRequest(tokens=1))
+    assert lease.time + lease.starts_in >= last.time + last.starts_in + 0.499
+
+
+async def test_no_time_comes_before_the_reply(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=200.0)) for _ in range(2)]
+
+    far = await one.lease(LeaseRequest(tokens=1, transit=0.1))
+    near = await two.lease(LeaseRequest(tokens=1))
+
+    assert far.starts_in == pytest.approx(0.1, abs=0.002)
+    assert near.time + near.starts_in >= far.time + far.starts_in + 0.004
 
 
 async def test_one_alone_gets_the_concurrency_that_it_wants_up_to_the_quota(quota: QuotaUnderTest) -> None:
@@ -158,9 +189,9 @@ async def test_a_new_process_gets_its_fair_share_when_the_others_have_ended_requ
     assert await ask(old, 500) == 100
 
     assert await ask(new, 500) == 0
-    assert await ask(old, 500, in_flight=100) == 50
+    assert await ask(old, 500, claim=100) == 50
     assert await ask(new, 500) == 0, "those of the other are still in flight"
-    assert await ask(old, 500, in_flight=50) == 50
+    assert await ask(old, 500, claim=50) == 50
 
     assert await ask(new, 500) == 50
 
@@ -180,17 +211,57 @@ async def test_with_fewer_places_than_processes_a_turn_lasts_until_it_is_used(qu
     assert [lease.tokens for lease in (first, other, waits, used, later)] == [1, 0, 1, 0, 1]
 
 
+async def test_a_lease_that_shrinks_counts_at_its_old_size_until_its_holder_has_confirmed(
+    quota: QuotaUnderTest,
+) -> None:
+    old, new = [await quota.join(QuotaLimits(concurrency=5)) for _ in range(2)]
+    assert await ask(old, 5) == 5
+
+    assert await ask(old, 2, claim=5) == 2
+    assert await ask(new, 5) == 0, "the other may begin requests by its former lease until the reply"
+    assert await ask(old, 2, claim=2) == 2
+
+    assert await ask(new, 5) > 0
+
+
 async def test_a_dead_process_is_forgotten_after_four_seconds(quota: QuotaUnderTest) -> None:
     dead, heir = [await quota.join(QuotaLimits(concurrency=100)) for _ in range(2)]
     assert await ask(dead, 100) == 100
 
-    await quota.passes(2)
-    early = await ask(heir, 100)
-    await quota.passes(3)
-    late = await heir.lease(LeaseRequest(concurrency=100))
+    limits = []
+    for _ in range(5):
+        await quota.passes(1)
+        limits.append(await ask(heir, 100))
 
-    assert early == 0
-    assert (late.limit, late.members) == (100, 1)
+    assert limits[:2] == [0, 0]
+    assert limits[-1] == 100
+    assert (await heir.lease(LeaseRequest())).members == 1
+
+
+async def test_a_step_of_the_servers_clock_ends_no_lease(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(concurrency=10)) for _ in range(2)]
+    assert await ask(one, 7) == 7
+
+    for step in (5, 3_600):
+        await quota.passes(step)
+
+        assert await ask(two, 10) == 3
+        assert await ask(one, 10, claim=7) <= 7
+
+
+async def test_a_contribution_that_has_expired_takes_none_of_the_others_away(quota: QuotaUnderTest) -> None:
+    busy, other, *frozen = [await quota.join(QuotaLimits(concurrency=100)) for _ in range(6)]
+    for process in frozen:
+        await ask(process, 1)
+    for _ in range(3):
+        await quota.passes(1)
+        await ask(busy, 60, claim=60)
+
+    for process in frozen:
+        await quota.passes(1)
+        await ask(busy, 60, claim=60)
+        await ask(process, 1)
+        assert await ask(other, 100) <= 40
 
 
 async def test_one_that_ends_leaves_its_share_at_once(quota: QuotaUnderTest) -> None:
@@ -219,8 +290,8 @@ async def test_with_the_state_lost_what_processes_claim_is_held_until_they_ask_a
     await ask(two, 30)
     await quota.lose()
 
-    assert (await two.lease(LeaseRequest(concurrency=100, in_flight=5, claim=30))).is_learning
-    assert (await one.lease(LeaseRequest(concurrency=100, in_flight=70, claim=50))).is_learning
+    assert (await two.lease(LeaseRequest(concurrency=100, claim=30))).is_learning
+    assert (await one.lease(LeaseRequest(concurrency=100, claim=70))).is_learning
     await quota.passes(3)
 
-    assert await ask(two, 100, in_flight=5) <= 30
+    assert await ask(two, 100, claim=5) <= 30
