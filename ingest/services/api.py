@@ -12,8 +12,8 @@ from ingest.api.admission.access import open_access
 from ingest.api.admission.loopback import LoopbackAccess, is_loopback
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.api.http.admitting import Admission, OpenAccess
-from ingest.api.http.body_memory import BodyMemory
-from ingest.api.http.connection import ConnectionLimits
+from ingest.api.http.connections import ConnectionLimits
+from ingest.api.http.memory_budget import MemoryBudget
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.server import Server
 from ingest.api.http.tls import checked_tls
@@ -125,7 +125,7 @@ async def check_durability(settings: Settings) -> None:
 def series_of(settings: Settings, sources: ServedSources) -> ApiSeries:
     """Create the metrics of all processes."""
     names = [*sources.settings]
-    described = routes_of(settings, sources, RouteConnections.none(names), RouteCounters.none(names), BodyMemory(0))
+    described = routes_of(settings, sources, RouteConnections.none(names), RouteCounters.none(names))
     named = [*((route.path, route.method) for route in described), *((CONSOLE, method) for method in ("GET", "POST"))]
     webhooks = {webhook.name: name for name, each in sources.webhooks.items() for webhook in each}
     return ApiSeries(named, ORIGINS, settings.api_processes, webhooks, names)
@@ -166,18 +166,18 @@ async def serving_api(
         secret: signs the sessions of the console. The default is valid for this process only.
     """
     access = access or OpenAccess()
-    memory = BodyMemory(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
+    memory = MemoryBudget(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     files = [webhook.secrets.watched() for each in sources.webhooks.values() for webhook in each]
     if tls is not None:
         files.append(tls.watched())
     async with open_connections(settings, sources.settings) as connections, watching(files):
         counters = RouteCounters(metrics.accepted, metrics.webhooks)
-        described = routes_of(settings, sources, connections, counters, memory)
+        described = routes_of(settings, sources, connections, counters)
         routes = traced_routes(described, current_tracing())
         if settings.console == "on":
             console = console_of(settings, sources, connections, access, secret or random_secret())
-            bodies = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
+            bodies = BodyLimits(settings.api_body_limit, settings.api_body_timeout)
             routes += console.routes(bodies, shutdown.requested.is_set)
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)

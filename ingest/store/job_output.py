@@ -73,10 +73,13 @@ class JobOutput:
         """
         count, _ = await self.parts(job)
         for part in range(count):
-            records = await self._connection.fetch(_CONTENT, self._source, job, part)
-            if not records:
-                raise LookupError(f"the output of the job {job} was deleted")
-            yield gzip.decompress(records[0]["content"])
+            yield await self._text(job, part)
+
+    async def _text(self, job: int, part: int) -> bytes:
+        records = await self._connection.fetch(_CONTENT, self._source, job, part)
+        if not records:
+            raise LookupError(f"the output of the job {job} was deleted")
+        return gzip.decompress(records[0]["content"])
 
 
 async def delete_expired_output(connection: Fetches) -> None:

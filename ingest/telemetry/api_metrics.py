@@ -32,7 +32,7 @@ class ApiMetrics:
         accepted: by source, then by origin.
         webhooks: by webhook and result.
         denied: requests that were not admitted, by reason.
-        bodies_rejected: requests that were rejected because there was no memory for their bodies, by reason.
+        bodies_rejected: requests that were rejected or ended because memory for bodies was short, by reason.
     """
 
     requests: Mapping[tuple[str, str], Mapping[str, Histogram]]
@@ -80,7 +80,7 @@ class ApiSeries:
             ),
             Spec(
                 "ingest_api_bodies_rejected_total", "counter",
-                "Requests rejected because there was no memory for their bodies. With slow, they were ended to free memory for others.",
+                "Requests rejected because memory for bodies was short. With slow, they were ended to free memory for others.",
                 "reason", ("slow", "busy"),
             ),
             Spec(

@@ -73,7 +73,10 @@ async def test_large_bodies_that_come_slowly_leave_memory_to_signed_webhooks_and
     assert set(statuses) == {200}
     assert set(pushed) == {202}
     assert took < 10
-    assert any(entry["event"] == "body_memory_full" and entry["log_level"] == "warning" for entry in logs)
+    assert any(
+        (entry["event"], entry.get("resource")) == ("api_full", "memory") and entry["log_level"] == "warning"
+        for entry in logs
+    )
 
 
 async def test_many_connections_with_half_a_body_leave_room_for_others(serve: Serve, webhooks: str) -> None:

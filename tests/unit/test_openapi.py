@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.routing import Route
 from ingest.domain.api_key import Scope
 from ingest.services.http.api_connections import RouteConnections
@@ -26,7 +25,7 @@ def routes(*names: str) -> list[Route]:
     settings = load_settings()
     sources = {name: settings.of_source(name, {}) if name else settings for name in names}
     served = ServedSources(sources, cast("Any", {"": [SimpleNamespace(name="any")]} if "" in names else {}))
-    return routes_of(settings, served, RouteConnections.none(sources), RouteCounters.none(sources), BodyMemory(0))
+    return routes_of(settings, served, RouteConnections.none(sources), RouteCounters.none(sources))
 
 
 # These list all sources.

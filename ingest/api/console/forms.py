@@ -44,7 +44,7 @@ async def read_form(request: web.Request, limits: BodyLimits) -> Form:
     """
     if request.content_type != _URLENCODED:
         raise Problem(415, "content_type", f"a form of the console is {_URLENCODED}")
-    own = BodyLimits(min(limits.size, _LARGEST), limits.seconds, limits.memory)
+    own = BodyLimits(min(limits.size, _LARGEST), limits.seconds)
     body = await read_body(request, own)
     try:
         fields = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")

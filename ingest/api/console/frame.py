@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from ingest.api.console.forms import Form, check_origin, check_token, read_form
+from ingest.api.console.sections import SECTIONS, Section
 from ingest.api.console.sessions import Sessions
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.templating import make_environment, url
@@ -104,34 +105,14 @@ class Page:
         path: Below `/console`, such as `/dead-letters`.
         respond: Returns the response.
         scope: The scope that the visitor needs.
+        is_large: See `Route`.
     """
 
     method: str
     path: str
     respond: Respond
     scope: Scope = Scope.READ
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """An entry of the navigation."""
-
-    title: str
-    path: str
-
-
-SECTIONS = (
-    Section("Overview", "/"),
-    Section("Orders", "/orders"),
-    Section("Dead letters", "/dead-letters"),
-    Section("Retries", "/retries"),
-    Section("Jobs", "/jobs"),
-    Section("Sources", "/sources"),
-    Section("Workers", "/workers"),
-    Section("Audit", "/audit"),
-    Section("Settings", "/settings"),
-    Section("Help", "/help"),
-)
+    is_large: bool = False
 
 
 class Frame:
@@ -171,8 +152,7 @@ class Frame:
             model: The names that the template uses in addition to the names of `fragment`.
         """
         message = self.sessions.verified("message", visit.request.cookies.get(_MESSAGE_COOKIE, ""), Message)
-        sections = self._sections
-        text = self.fragment(visit, template, message=message, sections=sections, **model)
+        text = self.fragment(visit, template, message=message, sections=self._sections, **model)
         response = web.Response(text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS)
         if message is not None:
             response.del_cookie(_MESSAGE_COOKIE, path=f"{ROOT}/")
@@ -214,7 +194,9 @@ class Frame:
                     check_origin(request)
                 visitor = await self.visitors.identify(request, page.scope)
                 visit = Visit(request, visitor)
-                request[STATE].caller = visitor.caller.name
+                request[STATE].identify(visitor.caller.name)
+                if page.is_large:
+                    await request[STATE].hold_large()
                 if page.method != "GET":
                     form = await read_form(request, self._limits)
                     check_token(form, visitor.token)
@@ -232,8 +214,7 @@ class Frame:
 
     def problem(self, request: web.Request, problem: Problem, visit: Visit | None = None) -> web.Response:
         """Return an error as a page."""
-        if visit is None:
-            visit = Visit(request, Visitor(Caller("", frozenset()), ""))
+        visit = visit or Visit(request, Visitor(Caller("", frozenset()), ""))
         response = self.render(visit, "problem.html", problem.status, problem=problem)
         response.headers.update(problem.headers)
         return response
@@ -246,5 +227,5 @@ class Frame:
             # A browser keeps the cookie back when another site, such as a chat, links to a page. The page itself may ask again.
             text = _AGAIN.format(icon=self._files.paths["icon.svg"])
             return web.Response(text=text, content_type="text/html", charset="utf-8", headers=HEADERS)
-        location = url(f"{ROOT}/login", next=request.path_qs.removeprefix(ROOT))
-        return web.Response(status=303, headers={**HEADERS, "Location": location})
+        login = url(f"{ROOT}/login", next=request.path_qs.removeprefix(ROOT))
+        return web.Response(status=303, headers={**HEADERS, "Location": login})

@@ -9,10 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from ingest.api.console.frame import HEADERS, Frame, Page, Visit
 from ingest.api.console.visitors import LoginNeeded
 from ingest.api.http.problems import Problem
+from ingest.api.http.requests import STATE
 from ingest.domain.api_key import Scope
 
 RenderPart = Callable[[Visit], Awaitable[str]]
@@ -22,6 +24,7 @@ _EVERY = 1.0
 _LONGEST = 300.0
 # A comment keeps connections through proxies, and reveals that the client has disconnected.
 _SILENT = 15.0
+_COMMENT = b":\n\n"
 
 
 class LiveData:
@@ -50,33 +53,43 @@ class LiveData:
         return self._pages
 
     async def _stream(self, visit: Visit, render: RenderPart, scope: Scope) -> web.StreamResponse:
-        request = visit.request
-        content = await render(visit)
-        response = web.StreamResponse(
-            headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-        )
-        self._frame.keep_session(visit, response)
-        await response.prepare(request)
-        if request.method == "HEAD":
-            return response
+        connection = visit.request[STATE].connection
+        with connection.connections.lasting(connection, is_live=True):
+            event = _event(await render(visit))
+            response = web.StreamResponse(
+                headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+            )
+            self._frame.keep_session(visit, response)
+            writer = await response.prepare(visit.request)
+            if writer is not None and visit.request.method != "HEAD":
+                await self._send_changes(visit, render, scope, writer, event)
+        return response
+
+    async def _send_changes(
+        self, visit: Visit, render: RenderPart, scope: Scope, writer: AbstractStreamWriter, event: bytes
+    ) -> None:
+        """Send the event, and later each changed one, until the stream ends."""
+        state = visit.request[STATE]
         ends_at = time.monotonic() + _LONGEST
-        await response.write(_event(content))
-        sent, sent_at = content, time.monotonic()
-        while not self._is_stopping() and request.transport is not None and time.monotonic() < ends_at:
+        sent, sent_at = 0, 0.0
+        while True:
+            is_new = hash(event) != sent
+            if is_new or time.monotonic() - sent_at > _SILENT:
+                state.hold(len(event))
+                await state.connection.send(writer, event if is_new else _COMMENT)
+                sent, sent_at = hash(event), time.monotonic()
+            # An open page holds no content between its events.
+            event = b""
+            state.hold(0)
             await asyncio.sleep(_EVERY)
+            if self._is_stopping() or visit.request.transport is None or time.monotonic() > ends_at:
+                return
             try:
                 await self._frame.visitors.check(visit.visitor, scope)
-                content = await render(visit)
+                event = _event(await render(visit))
             except (LoginNeeded, Problem):
                 # The session has ended, the key was revoked, or a server is unavailable. The page shows it after the next attempt to connect.
-                break
-            if content != sent:
-                await response.write(_event(content))
-                sent, sent_at = content, time.monotonic()
-            elif time.monotonic() - sent_at > _SILENT:
-                await response.write(b":\n\n")
-                sent_at = time.monotonic()
-        return response
+                return
 
 
 def _event(content: str) -> bytes:

@@ -58,9 +58,11 @@ def admitting(route: Route, access: Admission, limit: LogLimit) -> Handler:
 
     async def respond(request: web.Request) -> web.StreamResponse:
         caller = admit(request)
-        request[STATE].caller = caller.name
+        request[STATE].identify(caller.name)
         await _expect(request)
         try:
+            if route.is_large:
+                await request[STATE].hold_large()
             response = await route.handler(request, caller)
         except Problem as problem:
             problem.headers = {**dict(caller.headers), **problem.headers}

@@ -62,6 +62,11 @@ class Problem(Exception):
         return web.Response(body=self.body(), status=self.status, headers=self.headers, content_type=CONTENT_TYPE)
 
 
+def too_busy(detail: str) -> Problem:
+    """A request that may be repeated soon, because something is used up."""
+    return Problem(503, "busy", detail, headers={"Retry-After": "1"})
+
+
 def raw_response(problem: Problem) -> bytes:
     """The response before there is a request, after which the connection is closed."""
     body = problem.body()

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 from multidict import MultiMapping
 
-from ingest.api.http.body_memory import BodyMemory, RequestState
+from ingest.api.http.memory_budget import RequestState
 from ingest.api.http.problems import Problem
 
 _T = TypeVar("_T")
@@ -24,12 +24,10 @@ class BodyLimits:
     Attributes:
         size: Bytes of a body that is read whole.
         seconds: The time for a body that is read whole, or for each batch of a streamed body.
-        memory: The memory of all bodies.
     """
 
     size: int
     seconds: float
-    memory: BodyMemory
 
 
 STATE: web.RequestKey[RequestState] = web.RequestKey("state", RequestState)
@@ -78,11 +76,11 @@ async def read_body(request: web.Request, limits: BodyLimits) -> bytes:
 
 async def _read_all(request: web.Request, limits: BodyLimits) -> bytes:
     body = bytearray()
-    while chunk := await request.content.readany():
-        limits.memory.take(request[STATE], len(chunk))
-        body += chunk
-        if len(body) > limits.size:
-            raise too_large(limits.size)
+    with request[STATE].receiving():
+        while chunk := await request.content.readany():
+            body += chunk
+            if len(body) > limits.size:
+                raise too_large(limits.size)
     return bytes(body)
 
 

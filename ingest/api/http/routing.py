@@ -60,6 +60,7 @@ class Route:
         handler: Responds.
         documentation: Its part of the OpenAPI document.
         source: Returns the source of a request. A key that is limited to other sources is rejected.
+        is_large: Whether the response contains a document or many lines, so that its request waits for memory.
     """
 
     method: str
@@ -68,3 +69,4 @@ class Route:
     handler: Respond
     documentation: Documentation
     source: SourceOf = _of_no_source
+    is_large: bool = False

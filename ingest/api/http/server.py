@@ -16,9 +16,10 @@ from aiohttp.web_protocol import RequestPayloadError
 from structlog.contextvars import bind_contextvars
 
 from ingest.api.http.admitting import Admission, Handler, admitting, expect_later
-from ingest.api.http.body_memory import BodyMemory, RequestState
-from ingest.api.http.connection import Connection, ConnectionLimits, Connections
+from ingest.api.http.connection import Connection
+from ingest.api.http.connections import ConnectionLimits, Connections
 from ingest.api.http.log_limit import LogLimit
+from ingest.api.http.memory_budget import MemoryBudget, RequestState
 from ingest.api.http.problems import SECURITY_HEADERS, Problem
 from ingest.api.http.requests import STATE
 from ingest.api.http.routing import Route
@@ -52,7 +53,7 @@ class Server:
         routes: The routes of the API.
         access: Admits callers.
         metrics: Count requests.
-        memory: The memory of bodies, released after each request.
+        memory: The memory of requests and responses.
         is_stopping: Whether connections are to be closed after their responses.
         limits: The limits of connections.
     """
@@ -62,7 +63,7 @@ class Server:
         routes: Iterable[Route],
         access: Admission,
         metrics: ApiMetrics,
-        memory: BodyMemory,
+        memory: MemoryBudget,
         is_stopping: Callable[[], bool],
         limits: ConnectionLimits,
     ) -> None:
@@ -106,6 +107,7 @@ class Server:
         connections = Connections(
             server,
             self._limits,
+            self._memory,
             self._count_unreadable,
             lingering_time=_LINGERING,
             auto_decompress=False,
@@ -135,16 +137,23 @@ class Server:
         """Respond to one request. It raises only if the client has disconnected, or when cancelled."""
         started = time.perf_counter()
         connection = cast("Connection", request.protocol)
-        state = request[STATE] = RequestState(connection)
+        state = request[STATE] = connection.begin(request)
         request_id = self._identify(request)
         # In each log line of the request, which runs in a separate context.
         bind_contextvars(request_id=request_id)
-        connection.begin(request)
         try:
-            response = await self._response(request, handler)
+            response = await self._response(request, handler, state)
+            self._finish(request, response, request_id, started)
+            await _send(request, response, connection)
+            if request.content.exception() is not None:
+                # aiohttp would read the rest of the body, and get this exception.
+                connection.force_close()
         finally:
-            connection.request = None
-            self._memory.release(state)
+            connection.end()
+        return response
+
+    def _finish(self, request: web.Request, response: web.StreamResponse, request_id: str, started: float) -> None:
+        """Complete the header of a response, and count it."""
         response.headers["X-Request-Id"] = request_id
         status = response.status
         if status in _CLOSING or self._is_stopping():
@@ -159,12 +168,16 @@ class Server:
         if isinstance(response, web.Response):
             # A stream of events lasts as long as its page is open.
             histogram.observe(time.perf_counter() - started)
-        return response
 
-    async def _response(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _response(self, request: web.Request, handler: Handler, state: RequestState) -> web.StreamResponse:
         try:
+            # The part of its body that has come with its header, or behind an earlier request.
+            state.hold(max(state.held, request.content.total_bytes))
             if request.version in (HttpVersion11, HttpVersion10):
-                return await handler(request)
+                response = await handler(request)
+                if isinstance(response, web.Response):
+                    state.hold(len(_body_of(response)))
+                return response
             return Problem(400, "bad_request", "this is not a request of HTTP/1.1 or HTTP/1.0").response()
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
@@ -173,16 +186,17 @@ class Server:
         except web.HTTPNotFound:
             return Problem(404, "no_such_path", "there is nothing at this path").response()
         except Problem as problem:
-            response = problem.response()
-            if request.content.exception() is not None:
-                response.force_close()
-            return response
+            _check_unsent(state.connection)
+            # A frame of aiohttp refers to the problem that ended a body, whose traceback would keep the body until garbage is collected.
+            problem.__traceback__ = None
+            return problem.response()
         except RequestPayloadError:
             return Problem(400, "bad_request", "the body does not end as its header declares").response()
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:  # noqa: BLE001  one request's bug must not show its insides, nor stop the others
             _log.error("request_failed", method=request.method, exc_info=True)
+            _check_unsent(state.connection)
             return Problem(500, "internal_error", "an unexpected error, which has been logged").response()
 
     def _identify(self, request: web.Request) -> str:
@@ -190,6 +204,28 @@ class Server:
         if given is not None and _SANE_ID.fullmatch(given):
             return given
         return f"{self._prefix}-{next(self._numbers):x}"
+
+
+def _body_of(response: web.StreamResponse) -> bytes:
+    body = response.body if isinstance(response, web.Response) else None
+    return body if isinstance(body, bytes) else b""
+
+
+async def _send(request: web.Request, response: web.StreamResponse, connection: Connection) -> None:
+    """Send a response, and return when all of it has left the process."""
+    writer, body = await response.prepare(request), _body_of(response)
+    if isinstance(response, web.Response) and writer is not None and request.method != "HEAD" and body:
+        await connection.send(writer, body)
+        response.body = None
+    with connection.pace.sending():
+        await response.write_eof()
+
+
+def _check_unsent(connection: Connection) -> None:
+    """Close the connection if a part of a response has been sent, because an error could only follow it."""
+    if connection.is_sending:
+        connection.abort()
+        raise ConnectionResetError
 
 
 async def _secure(_: web.Request, response: web.StreamResponse) -> None:

@@ -1,12 +1,12 @@
 """Routes that list, show, replay and drop dead letters."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from ingest.api.documentation import entry_documentation as documentation
+from ingest.api.http.downloads import download
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
@@ -56,7 +56,9 @@ class DeadLetterRoutes:
             Route("GET", "/v1/dead-letters", Scope.READ, self.page, documentation.DEAD_LETTERS),
             Route("GET", "/v1/dead-letters/groups", Scope.READ, self.grouped, documentation.DEAD_LETTER_GROUPS),
             Route("GET", "/v1/dead-letters/export", Scope.READ, self.export, documentation.EXPORT),
-            Route("GET", "/v1/dead-letters/{entry}", Scope.READ, self.show, documentation.SHOW_DEAD_LETTER),
+            Route(
+                "GET", "/v1/dead-letters/{entry}", Scope.READ, self.show, documentation.SHOW_DEAD_LETTER, is_large=True
+            ),
             Route("POST", "/v1/dead-letters/replay", Scope.OPERATE, self.replay, documentation.REPLAY),
             Route("POST", "/v1/dead-letters/drop", Scope.OPERATE, self.drop, documentation.DROP),
         ]
@@ -98,17 +100,7 @@ class DeadLetterRoutes:
             pages = await exported(self.dead_letters, selection, self.source, file_format, after)
         recorded = {**selection_as_dict(selection), "after": after, "format": file_format}
         await record_read([self.audit_log], reader_of(request, caller), EXPORT, recorded)
-        response = web.StreamResponse(
-            headers={"Content-Disposition": f'attachment; filename="dead-letters.{file_format}"'}
-        )
-        response.content_type = FORMATS[file_format]
-        response.charset = "utf-8"
-        await response.prepare(request)
-        async with aclosing(pages):
-            async for text in pages:
-                await response.write(text.encode())
-        await response.write_eof()
-        return response
+        return await download(request, pages, f"dead-letters.{file_format}", FORMATS[file_format], {})
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One dead letter with all its fields."""

@@ -1,11 +1,11 @@
 """The download of the file that a job has written."""
 
 from collections.abc import Mapping
-from contextlib import aclosing
 from datetime import UTC, datetime
 
 from aiohttp import web
 
+from ingest.api.http.downloads import download
 from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
@@ -35,13 +35,5 @@ async def output_response(
         raise Problem(410, "job_output_expired", "the file was deleted: start another export")
     file_format = job.request.selection[FORMAT]
     name = f"dead-letters-{job.id}.{file_format}"
-    response = web.StreamResponse(headers={**headers, "Content-Disposition": f'attachment; filename="{name}"'})
-    response.content_type = FORMATS[file_format]
-    response.charset = "utf-8"
     await record_read([audit_log], reader_of(request, caller), DOWNLOAD, {"id": job.id})
-    await response.prepare(request)
-    async with aclosing(output.texts(job.id)) as texts:
-        async for text in texts:
-            await response.write(text)
-    await response.write_eof()
-    return response
+    return await download(request, output.texts(job.id), name, FORMATS[file_format], headers)

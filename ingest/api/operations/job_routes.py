@@ -108,7 +108,7 @@ class JobRoutes:
         return [
             Route("GET", "/v1/jobs", Scope.READ, self.page, documentation.PAGE),
             Route("POST", "/v1/jobs", Scope.OPERATE, self.start, documentation.START),
-            Route("GET", "/v1/jobs/{job}", Scope.READ, self.show, documentation.SHOW),
+            Route("GET", "/v1/jobs/{job}", Scope.READ, self.show, documentation.SHOW, is_large=True),
             Route("GET", "/v1/jobs/{job}/output", Scope.READ, self.download, documentation.OUTPUT),
             Route("POST", "/v1/jobs/{job}/cancel", Scope.OPERATE, self.cancel, documentation.CANCEL),
             Route("POST", "/v1/jobs/{job}/resume", Scope.OPERATE, self.resume, documentation.RESUME),

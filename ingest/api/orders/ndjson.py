@@ -21,9 +21,9 @@ MOST_LINES = 100_000
 # Orders that are sent to Redis in one step.
 BATCH = 500
 _LINE_SIZE = 1024
-# Bytes of a body that are divided into lines together. The lines take several times as much memory while Redis does not respond.
+# Bytes of a body that are divided into lines together.
 _PIECE = 16 * 1024
-# The memory of a piece is this multiple of its bytes.
+# The memory of lines is this multiple of their bytes, until Redis has their orders.
 _COST = 8
 # Some editors write it at the start of a file.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -72,8 +72,9 @@ class Lines:
     def __init__(self, request: web.Request, limits: BodyLimits) -> None:
         self._content = request.content
         self._state = request[STATE]
-        self._memory = limits.memory
         self._seconds = limits.seconds
+        # Bytes that were read, of all pieces, of the last one, and of those whose orders are not enqueued yet.
+        self._read = self._last = self._unsent = 0
         self._rest = b""
         self._line = 0
         self._digest = blake2b(digest_size=16)
@@ -109,6 +110,9 @@ class Lines:
             if is_last:
                 return
             batch = []
+            # The rest of the last piece belongs to the next batch.
+            self._unsent = self._last
+            self._hold()
 
     async def _fill(self, lines: AsyncIterator[bytes], batch: list[str | Announcement]) -> bool:
         """Add orders to a batch until it is full, and return False if there are no more."""
@@ -120,18 +124,28 @@ class Lines:
         return False
 
     async def _lines(self) -> AsyncIterator[bytes]:
-        while piece := await self._content.read(_PIECE):
+        while piece := await self._next_piece():
             self._digest.update(piece)
-            taken = _COST * len(piece)
-            self._memory.take(self._state, taken)
             *whole, self._rest = (self._rest + piece).split(b"\n")
             for line in whole:
                 yield line
             if len(self._rest) > _LINE_SIZE:
                 raise InvalidLine(self._line + 1, f"a line has at most {_LINE_SIZE:,} bytes")
-            self._memory.give_back(self._state, min(taken, self._state.taken))
         if self._rest:
             yield self._rest
+
+    async def _next_piece(self) -> bytes:
+        with self._state.receiving():
+            piece = await self._content.read(_PIECE)
+        self._last = len(piece)
+        self._read += self._last
+        self._unsent += self._last
+        self._hold()
+        return piece
+
+    def _hold(self) -> None:
+        """Hold the memory of the orders, and of the part of the body that has come and was not read yet."""
+        self._state.hold(_COST * self._unsent + self._content.total_bytes - self._read)
 
     def _order(self, line: bytes) -> str | Announcement | None:
         self._line += 1

@@ -41,7 +41,7 @@ class OrderRoutes:
         """The routes."""
         return [
             Route("GET", "/v1/orders", Scope.READ, self.page, documentation.PAGE),
-            Route("GET", "/v1/orders/{order_id}", Scope.READ, self.show, documentation.SHOW),
+            Route("GET", "/v1/orders/{order_id}", Scope.READ, self.show, documentation.SHOW, is_large=True),
             Route("GET", "/v1/orders/{order_id}/history", Scope.READ, self.history, documentation.HISTORY),
             Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase, documentation.ERASE),
         ]

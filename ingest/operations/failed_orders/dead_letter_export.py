@@ -58,7 +58,7 @@ def _csv(rows: Iterable[Iterable[str]]) -> str:
 
 async def exported(
     dead_letters: PartitionedDeadLetters, selection: Selection, source: str, file_format: str, after: str | None = None
-) -> AsyncGenerator[str, None]:
+) -> AsyncGenerator[bytes, None]:
     """Return the parts of a file with all dead letters that match, partition by partition, the oldest of each first.
 
     Those that are dead-lettered after the start are left out. Close the generator if you stop early.
@@ -76,16 +76,19 @@ async def exported(
     parts = [*(await dead_letters.by_queue()).values()]
     first = 0 if after is None else next((at for at, part in enumerate(parts) if contains(part, after)), 0)
     newest = [(part, await part.newest()) for part in parts[first:]]
-    return _texts(newest, selection, source, file_format, after)
+    return _contents(newest, selection, source, file_format, after)
 
 
-async def _texts(
+async def _contents(
     parts: Iterable[tuple[DeadLetters, str]], selection: Selection, source: str, file_format: str, after: str | None
-) -> AsyncGenerator[str, None]:
-    yield head_of(file_format) if after is None else ""
+) -> AsyncGenerator[bytes, None]:
+    yield head_of(file_format).encode() if after is None else b""
     position = "" if after is None else after.partition(":")[0]
     for part, newest in parts:
         async with aclosing(part.oldest_first(selection, newest=newest, after=position)) as pages:
             async for page in pages:
-                yield lines_of(page.entries, source, file_format)
+                content = lines_of(page.entries, source, file_format).encode()
+                # While a client reads the lines, they need memory, and no longer the entries.
+                del page
+                yield content
         position = ""

@@ -88,9 +88,12 @@ class DeadLetterPages:
             async for page in pages:
                 remaining = page.examined
                 for rows in together(page.rows, most):
-                    entries = await self._run(self.read, [entry.entry_id for entry, _ in rows])
-                    last = rows[-1][0].entry_id.removesuffix(self._id_suffix)
-                    yield DeadLetterPage([(entry, 0) for entry in entries], len(rows), last)
+                    entry_ids = [entry.entry_id for entry, _ in rows]
+                    last = entry_ids[-1].removesuffix(self._id_suffix)
+                    # Only the caller keeps the whole entries.
+                    yield DeadLetterPage(
+                        [(entry, 0) for entry in await self._run(self.read, entry_ids)], len(rows), last
+                    )
                     remaining -= len(rows)
                 if remaining:
                     yield DeadLetterPage((), remaining, page.last)

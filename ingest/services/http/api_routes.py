@@ -7,7 +7,6 @@ from typing import Any, Self, cast
 
 from ingest.api.documentation.openapi import OpenApi, document_of
 from ingest.api.health import Health
-from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Route
 from ingest.api.http.source_routing import ambiguous_routes, routes_of_sources
@@ -94,10 +93,9 @@ def routes_of(
     sources: ServedSources,
     connections: RouteConnections,
     counters: RouteCounters,
-    memory: BodyMemory,
 ) -> list[Route]:
     """Build all routes, without using a connection."""
-    limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
+    limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout)
 
     async def redis_answers() -> None:
         with translated():
@@ -170,6 +168,5 @@ def all_described() -> dict[str, Any]:
             sources,
             RouteConnections.none(sources.settings),
             RouteCounters.none(sources.settings),
-            BodyMemory(0),
         )
     )

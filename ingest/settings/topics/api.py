@@ -30,11 +30,11 @@ class ApiSettings(Topic):
         description="Maximum size of a request's body, in bytes (except NDJSON, which is streamed)",
     )
     api_body_memory: Annotated[int, Field(ge=1024 * 1024, le=64 * 1024 * 1024 * 1024)] = Field(
-        64 * 1024 * 1024, description="Memory for bodies that are being received, in bytes, in each process"
+        64 * 1024 * 1024, description="Memory for bodies of requests and responses, in bytes, in each process"
     )
     api_connections: Annotated[int, Field(gt=0, le=1_000_000)] = Field(
         10_000,
-        description="Concurrent connections to the HTTP API in each process. Beyond that, idle connections are closed or new ones rejected",
+        description="Concurrent connections to the HTTP API in each process. Beyond that, others are closed or new ones rejected",
     )
     api_idle_timeout: _Seconds = Field(
         75.0, description="Time limit for the pause between two requests of a connection to the HTTP API"

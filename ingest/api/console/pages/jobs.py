@@ -55,7 +55,7 @@ class JobPages:
         """The pages."""
         return [
             Page("GET", "/jobs", self._list),
-            Page("GET", "/jobs/show", self._show),
+            Page("GET", "/jobs/show", self._show, is_large=True),
             Page("GET", "/jobs/output", self._output, Scope.OPERATE),
             Page("POST", "/jobs/cancel", self._cancel, Scope.OPERATE),
             Page("POST", "/jobs/resume", self._resume, Scope.OPERATE),

@@ -42,8 +42,8 @@ class OrderDetailPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/orders/show", self._show),
-            Page("GET", "/orders/document", self._document, Scope.OPERATE),
+            Page("GET", "/orders/show", self._show, is_large=True),
+            Page("GET", "/orders/document", self._document, Scope.OPERATE, is_large=True),
         ]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:

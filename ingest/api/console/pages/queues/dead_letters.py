@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 
 from aiohttp import web
 
@@ -11,6 +10,7 @@ from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, source_i
 from ingest.api.console.live import LiveData
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.console.templating import url
+from ingest.api.http.downloads import download
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem
@@ -53,7 +53,7 @@ class DeadLetterPages:
         """The pages."""
         return [
             Page("GET", "/dead-letters", self._list),
-            Page("GET", "/dead-letters/show", self._show),
+            Page("GET", "/dead-letters/show", self._show, is_large=True),
             Page("GET", "/dead-letters/export", self._export, Scope.OPERATE),
         ]
 
@@ -129,21 +129,9 @@ class DeadLetterPages:
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         file_format = "csv" if form.text("format") == "csv" else "jsonl"
         with as_problems():
-            texts = await exported(self._sources[source].dead_letters, chosen.dead_letters(), source, file_format)
+            parts = await exported(self._sources[source].dead_letters, chosen.dead_letters(), source, file_format)
         audit_log = self._sources[source].audit_log
         recorded = {**selection_as_dict(chosen.dead_letters()), "format": file_format}
         await record_read([audit_log], reader_of(visit.request, visit.caller), EXPORT, recorded)
         name = f"dead-letters.{file_format}"
-        response = web.StreamResponse(
-            headers={
-                **HEADERS,
-                "Content-Type": f"{FORMATS[file_format]}; charset=utf-8",
-                "Content-Disposition": f'attachment; filename="{name}"',
-            }
-        )
-        await response.prepare(visit.request)
-        async with aclosing(texts):
-            async for text in texts:
-                await response.write(text.encode())
-        await response.write_eof()
-        return response
+        return await download(visit.request, parts, name, FORMATS[file_format], HEADERS)
