@@ -7,7 +7,7 @@ from ingest.domain.redis_urls.redis_addresses import split_hosts
 
 PLACEHOLDER = "{order_id}"
 BULK_PLACEHOLDER = "{order_ids}"
-LIST_PLACEHOLDERS = ("{since}", "{until}", "{cursor}")
+LIST_PLACEHOLDERS = ("{since}", "{until}", "{cursor}", "{size}")
 MASK = "***"
 # Options in the URLs of Redis and PostgreSQL that are not secret. All others are masked.
 _SHOWN_OPTIONS = frozenset({

@@ -1,90 +1,115 @@
-"""Reads the pages of a shop's list, and waits while the external API is unavailable or throttles.
+"""Reads a shop's list page by page, for polling, backfills and reconciliation, as `ingest.domain.fetch.reading` decides.
 
-Reading has no side effects. If the process dies here, it is repeated from a cursor.
+Reading has no side effects. If the process dies here, it is repeated from the place of its last page.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import datetime
-
-import msgspec
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
-from ingest.domain.errors import CredentialFault, Fault, ListFault, PermanentFault, PostponedFault, ThrottledFault
-from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList, pages_of
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    ListFault,
+    PermanentFault,
+    PostponedFault,
+    ThrottledFault,
+    TransientFault,
+)
+from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
+from ingest.domain.fetch.reading import Reading
 
 REJECTIONS = (CredentialFault, PermanentFault, ListFault)
 """Faults that end only if the operator or the shop changes something."""
 
 _MOST_REJECTIONS = 5
 FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+# A page is divided after so many failures, and again after this many.
+_FAILURES, _FURTHER_FAILURES = 3, 10
+
+OnWait = Callable[[str], None]
+Page = tuple[ListedPage, Sequence[ListedOrder]]
+"""A page, and its orders that this reading has not returned before."""
 
 
-async def pages_from(
+def utc_now() -> datetime:
+    """Return this machine's time."""
+    return datetime.now(UTC)
+
+
+async def pages_of(
     listed: OrderList,
-    since: datetime,
-    until: datetime | None,
-    cursor: str | None = None,
+    reading: Reading,
     *,
-    on_wait: Callable[[str], None] = lambda _: None,
-    first_pause: float = FIRST_PAUSE,
-) -> AsyncIterator[ListedPage]:
-    """Yield the pages from a cursor on. Transient failures are repeated without a limit, and rejections a few times.
-
-    An order that is already on the page before is left out, unless it has changed.
+    pause_after: Callable[[Fault, int], float | None],
+    on_wait: OnWait = lambda _: None,
+    now: Callable[[], datetime] = utc_now,
+) -> AsyncIterator[Page]:
+    """Yield the pages of a reading. A page that fails several times is divided, if the list has smaller pages.
 
     Args:
         listed: the list.
-        since: start of the period.
-        until: its end, or None for now.
-        cursor: of the first page to read. None for the first one.
+        reading: decides which page is requested.
+        pause_after: returns the seconds until a request is repeated, given its fault and how often it has failed. None to give up.
         on_wait: called with the error before each pause.
-        first_pause: seconds after the first failure of a page. Further pauses are longer.
+        now: our clock.
 
     Raises:
-        CredentialFault: the external API rejects the credential.
-        PermanentFault: it rejects the requests.
-        ListFault: its responses are no pages of the list, or the pages repeat.
+        Fault: the list cannot be read.
     """
-    before: Mapping[str, datetime | None] = {}
-    async for page in pages_of(_PersistentList(listed, on_wait, first_pause), since, until, cursor):
-        orders = {order.order_id: order for order in page.orders}
-        # Pages of a sorted list overlap.
-        known, before = before, {name: order.updated_at for name, order in orders.items()}
-        new = [order for name, order in orders.items() if name not in known or known[name] != order.updated_at]
-        yield msgspec.structs.replace(page, orders=new)
+    failures = 0
+    while (request := reading.request) is not None:
+        requested_at = now()
+        try:
+            page = await listed.page(request)
+        except Fault as error:
+            failures += request.size is None
+            if _may_be_of_an_order(error) and failures % _FURTHER_FAILURES == _FAILURES and reading.divide():
+                continue
+            pause = pause_after(error, failures)
+            if pause is None:
+                raise
+            on_wait(str(error))
+            await asyncio.sleep(pause)
+            continue
+        orders = reading.take(page, page.sent_at or requested_at)
+        failures = failures if request.size is not None else 0
+        yield page, orders
 
 
-class _PersistentList:
-    """Implements `OrderList`, and repeats the request for a page after a failure."""
+def persistently(first_pause: float = FIRST_PAUSE) -> Callable[[Fault, int], float | None]:
+    """Return the pauses of a reading that waits while the shop is unavailable or throttles, and gives up after some rejections."""
 
-    def __init__(self, listed: OrderList, on_wait: Callable[[str], None], first_pause: float) -> None:
-        self._listed = listed
-        self._on_wait = on_wait
-        self._first_pause = first_pause
+    def pause_after(error: Fault, failures: int) -> float | None:
+        if isinstance(error, ThrottledFault | PostponedFault) and error.after is not None:
+            return error.after
+        if isinstance(error, REJECTIONS) and failures >= _MOST_REJECTIONS:
+            return None
+        return min(_LONGEST_PAUSE, first_pause * 2.0 ** min(max(0, failures - 1), 10))
 
-    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
-        failures = 0
-        while True:
-            try:
-                return await self._listed.page(since, until, cursor)
-            except Fault as error:
-                failures += 1
-                if isinstance(error, REJECTIONS) and failures >= _MOST_REJECTIONS:
-                    raise
-                self._on_wait(str(error))
-                await asyncio.sleep(_pause_after(error, failures, self._first_pause))
+    return pause_after
 
 
-def _pause_after(error: Fault, failures: int, first: float) -> float:
-    if isinstance(error, ThrottledFault | PostponedFault) and error.after is not None:
-        return error.after
-    return min(_LONGEST_PAUSE, first * 2.0 ** min(failures - 1, 10))
+def briefly(listed: OrderList) -> Callable[[Fault, int], float | None]:
+    """Return the pauses of a reading that another one follows soon. Only a page that can be divided is requested again."""
+
+    def pause_after(error: Fault, failures: int) -> float | None:
+        if listed.shape.is_divisible and _may_be_of_an_order(error) and failures < _FAILURES:
+            return FIRST_PAUSE * failures
+        return None
+
+    return pause_after
 
 
-def within(page: ListedPage, since: datetime, until: datetime) -> list[ListedOrder]:
-    """Return the orders of a page whose change is within the period, or whose time is not listed."""
-    return [order for order in page.orders if is_within(order, since, until)]
+def _may_be_of_an_order(error: Fault) -> bool:
+    """Whether one order on a page may cause the fault of the page."""
+    return (isinstance(error, TransientFault) and error.reached and error.uses_attempt) or isinstance(error, ListFault)
+
+
+def within(orders: Sequence[ListedOrder], since: datetime, until: datetime) -> list[ListedOrder]:
+    """Return the orders whose change is within the period, or whose time is not listed."""
+    return [order for order in orders if is_within(order, since, until)]
 
 
 def is_within(order: ListedOrder, since: datetime, until: datetime) -> bool:

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,20 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.quota import QuotaLimits
 from ingest.domain.toml_errors import Keys, describe_error, dotted
 from ingest.files.regular import read_text
+from ingest.mapping.compiled.conversions import shifted
+from ingest.mapping.compiled.minor_units import ISO_4217, STRIPE, in_major_units
+from ingest.mapping.compiled.timestamps import timestamp_parser
+from ingest.mapping.errors import MappingError
 from ingest.settings.names import key_of, setting_name
 from ingest.settings.source_file import problem_in_source
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.http.proxy import proxy_for
 from ingest.upstream.http.transport import UpstreamLimits
-from ingest.upstream.lists.declaration import ListDeclaration, ListProblem
+from ingest.upstream.lists.declaration import ListAmount, ListDeclaration, ListProblem
 from ingest.upstream.lists.order_list import ListOptions
-from ingest.upstream.lists.page_reading import PageReader
+from ingest.upstream.lists.page_reading import Convert, PageReader
 from ingest.upstream.lists.requests import ListRequests
-from ingest.upstream.lists.times import ListTimes
+from ingest.upstream.lists.times import ListTimes, Parse
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -59,7 +64,8 @@ def list_of(
     try:
         declared = _declared(settings.order_list)
         requests = ListRequests(declared)
-        PageReader(declared, ListTimes(declared.time, declared.zone))
+        times = ListTimes(declared.time, declared.zone, _parse_of(declared))
+        reader = PageReader(declared, times, _amount_conversion(declared.amount))
         overlap = _duration("overlap", declared.overlap, _LONGEST_OVERLAP)
         look_back = _duration("look_back", declared.look_back, _LONGEST_LOOK_BACK)
     except ListProblem as problem:
@@ -73,6 +79,8 @@ def list_of(
             proxy=proxy_for(requests.url, environ),
         ),
         declared,
+        times,
+        reader,
         replace(limits, body=max(limits.body, _LARGEST_PAGE)),
         overlap,
         look_back,
@@ -99,6 +107,33 @@ def _table(text: str) -> Any:
         return tomllib.loads(read_text(Path(text), _LARGEST_FILE, "a description of a list"))
     except (ValueError, RecursionError) as error:
         raise ListProblem(f"neither a JSON object nor a TOML file: {error}") from None
+
+
+def _parse_of(declared: ListDeclaration) -> Parse | None:
+    """Return the function that reads times in the format of the list, as a mapping does."""
+    if "%" not in declared.time:
+        return None
+    try:
+        return timestamp_parser(declared.time, ())[0]
+    except MappingError as error:
+        raise ListProblem(error.problem, "time") from None
+
+
+def _amount_conversion(amount: str | ListAmount) -> Convert | None:
+    """Return the conversion of an amount, as a mapping declares it."""
+    if isinstance(amount, str) or (amount.minor_units is None and not amount.negate):
+        return None
+    units, sign = amount.minor_units, -1 if amount.negate else 1
+    if isinstance(units, str) and not amount.currency:
+        raise ListProblem(f"`minor_units = {units!r}` needs `currency`, the path of the currency", "amount", "currency")
+    digits = STRIPE if units == "stripe" else ISO_4217
+
+    def convert(value: Decimal, currency: str | None) -> Decimal:
+        if isinstance(units, str):
+            return sign * in_major_units(value, currency, digits)
+        return sign * shifted(value, units or 0)
+
+    return convert
 
 
 def _duration(key: str, given: str | float, longest: timedelta) -> timedelta:

@@ -22,7 +22,8 @@ from ingest.domain.errors import (
     ThrottledFault,
     TransientFault,
 )
-from ingest.domain.fetch.listed import ListedOrder, ListedPage
+from ingest.domain.fetch.list_places import ListPlace
+from ingest.domain.fetch.listed import ListedOrder, ListedPage, ListShape, PageRequest
 from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest, JobState
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
@@ -51,8 +52,11 @@ class Listed:
         self.before_page: Callable[[int], Any] = lambda _: None
         self._pages = pages
 
-    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
-        assert (since, until) == (REQUEST.since, REQUEST.until)
+    shape = ListShape(has_times=True)
+
+    async def page(self, request: PageRequest) -> ListedPage:
+        assert (request.since, request.until) == (REQUEST.since, REQUEST.until)
+        cursor = request.cursor
         self.requested.append(cursor)
         if self.faults:
             raise self.faults.pop(0)
@@ -63,16 +67,16 @@ class Listed:
         orders = [ListedOrder(f"{number}-{index}", NOW - timedelta(days=number)) for index in range(3)]
         # One order is outside of the period.
         orders.append(ListedOrder(f"old-{number}", NOW - timedelta(days=31)))
-        return ListedPage(orders, str(number + 1) if number + 1 < self._pages else None)
+        return ListedPage(orders, len(orders), str(number + 1) if number + 1 < self._pages else None)
 
 
 class Forgetful(Listed):
     """A list that does not accept the cursor of its third page from an earlier reading."""
 
-    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
-        if cursor == "2" and "1" not in self.requested:
+    async def page(self, request: PageRequest) -> ListedPage:
+        if request.cursor == "2" and "1" not in self.requested:
             raise PermanentFault(DeadReason.REJECTED, "HTTP 400")
-        return await super().page(since, until, cursor)
+        return await super().page(request)
 
 
 class Site:
@@ -112,6 +116,10 @@ async def site(scene: Scene) -> AsyncIterator[Site]:
         yield site
 
 
+def place(cursor: str) -> str:
+    return ListPlace(REQUEST.since, cursor).as_text()
+
+
 def ids(*pages: int) -> list[str]:
     return [f"{page}-{index}" for page in pages for index in range(3)]
 
@@ -146,7 +154,7 @@ async def test_a_list_that_stays_rejected_fails_the_job_which_continues_after_a_
     done = await site.run(repaired)
 
     assert (failed, recorded.state, recorded.error) == (JobState.FAILED, JobState.FAILED, str(fault))
-    assert (recorded.progress.listed, recorded.progress.next_page) == (6, "2")
+    assert (recorded.progress.listed, recorded.progress.next_page) == (6, place("2"))
     assert (done, repaired.requested) == (JobState.DONE, ["2"])
     assert await site.enqueued() == ids(0, 1, 2)
 
@@ -155,7 +163,7 @@ async def test_a_cursor_that_the_shop_does_not_accept_any_more_lets_the_list_be_
     await site.backfills.add(REQUEST, "me")
     held = await site.backfills.take_waiting("before")
     assert held is not None
-    await site.backfills.record(held, BackfillProgress("2", 6, 6, 0))
+    await site.backfills.record(held, BackfillProgress(place("2"), 6, 6, 0))
     await site.backfills.release(held)
     listed = Forgetful(3)
 
@@ -178,7 +186,7 @@ async def test_a_dry_run_counts_each_order_once_after_its_cursor_is_not_accepted
     await site.backfills.add(DRY_RUN, "me")
     held = await site.backfills.take_waiting("before")
     assert held is not None
-    await site.backfills.record(held, BackfillProgress("2", 6, 6, 0))
+    await site.backfills.record(held, BackfillProgress(place("2"), 6, 6, 0))
     await site.backfills.release(held)
 
     await site.run(Forgetful(3))
@@ -188,14 +196,14 @@ async def test_a_dry_run_counts_each_order_once_after_its_cursor_is_not_accepted
 
 async def test_pages_that_repeat_fail_the_job(site: Site) -> None:
     class Repeating(Listed):
-        async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
-            page = await super().page(since, until, cursor)
-            return ListedPage(page.orders, "1")
+        async def page(self, request: PageRequest) -> ListedPage:
+            page = await super().page(request)
+            return ListedPage(page.orders, page.count, "1")
 
     state = await site.run(Repeating(9))
 
     assert state is JobState.FAILED
-    assert (await site.backfills.newest(1))[0].error == "the pages of the list repeat, or are more than 100,000"
+    assert (await site.backfills.newest(1))[0].error == "the pages of the list repeat"
 
 
 async def test_a_cancelled_job_enqueues_nothing_after_the_page(site: Site) -> None:

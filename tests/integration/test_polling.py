@@ -9,7 +9,7 @@ from integration.listed_shop import ListedShop, listed_shop
 from integration.scene import Scene, ids
 from support import eventually
 
-from ingest.domain.fetch.listed import ListedPage
+from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
 from ingest.domain.operating.polling import PollState
 from ingest.operations.poll.look import Look
 from ingest.operations.poll.turns import PollPlan, TurnLost, Turns
@@ -284,19 +284,21 @@ class HangingList:
     def __init__(self) -> None:
         self.is_cancelled = False
 
-    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+    shape = ListShape()
+
+    async def page(self, request: PageRequest) -> ListedPage:
         try:
             await asyncio.Event().wait()
         finally:
             self.is_cancelled = True
-        raise AssertionError((since, until, cursor))
+        raise AssertionError(request)
 
 
 async def test_a_reading_ends_when_its_turn_has_gone_to_another_process(scene: Scene) -> None:
     hanging = HangingList()
     async with Pool.open(scene.dsn, size=1) as pool, Producer.connect(scene.redis_url, scene.queue) as producer:
         frozen, other = Polls(pool, "", "frozen"), Polls(pool, "", "other")
-        look = Look(pool, "", producer, utc_now, 100, has_times=True)
+        look = Look(pool, "", producer, utc_now, 100)
         turns = Turns(frozen, look, PollPlan(60.0, timedelta(), timedelta()), utc_now)
         turn = await turns.take()
         assert turn is not None
@@ -316,7 +318,7 @@ async def test_a_reading_ends_when_its_turn_has_gone_to_another_process(scene: S
 
 async def test_a_cancelled_reading_gives_its_turn_away(scene: Scene) -> None:
     async with Pool.open(scene.dsn, size=1) as pool, Producer.connect(scene.redis_url, scene.queue) as producer:
-        look = Look(pool, "", producer, utc_now, 100, has_times=True)
+        look = Look(pool, "", producer, utc_now, 100)
         turns = Turns(Polls(pool, "", "one"), look, PollPlan(60.0, timedelta(), timedelta()), utc_now)
         turn = await turns.take()
         assert turn is not None

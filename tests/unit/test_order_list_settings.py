@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingest.domain.errors import ConfigError
+from ingest.mapping.compiled.timestamps import timestamp_parser
 from ingest.settings import Settings, load_settings
 from ingest.settings.masked_values import effective_source
 from ingest.settings.source_file import source_settings
@@ -43,7 +44,9 @@ def read(home: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
         ("method = 'GET'\nbody = {}", "line 6, sources.shop-de.list.body: has no effect with GET"),
         ("body = '{'", "line 5, sources.shop-de.list.body: must be JSON"),
         ("zone = 'Mars'", "line 5, sources.shop-de.list.zone: unknown time zone 'Mars'"),
-        ("time = '%A'", "line 5, sources.shop-de.list.time: supports %Y"),
+        ("time = '%A'", "line 5, sources.shop-de.list.time: the format needs the year"),
+        ("time = '%Y-%m-%d %Q'", "line 5, sources.shop-de.list.time: `%Q` is not supported"),
+        ("amount = { path = 'a', minor_units = 'currency' }", "sources.shop-de.list.amount.currency: `minor_units ="),
         ("time = 'epoch'", "line 5, sources.shop-de.list.time: write one of iso, "),
         ("overlap = 'soon'", "line 5, sources.shop-de.list.overlap: write seconds"),
         ("overlap = '8d'", "line 5, sources.shop-de.list.overlap: must be from 0 to 7 days"),
@@ -133,15 +136,55 @@ def test_times_are_written_as_the_shop_reads_them(time: str, zone: str, start: s
         "1790856000",
         1790856000000,
         1790856000.0,
+        "1 Oct 2026 12:00 GMT",
     ],
 )
 def test_times_of_elements_are_read_in_any_form(value: object) -> None:
     assert ListTimes("iso", "Europe/Berlin").read(value) == MOMENT.replace(microsecond=0)
 
 
-@pytest.mark.parametrize("value", [None, "", "soon", True, [], {}, 1e300, "9" * 30])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "soon",
+        True,
+        [],
+        {},
+        1e300,
+        "9" * 30,
+        20261128140500,
+        "20261128140500",
+        "10/01/2026 2:05 PM",
+        12,
+        "5 Oct 2026 2:05 PM",
+    ],
+)
 def test_other_values_are_no_times(value: object) -> None:
     assert ListTimes("iso", "UTC").read(value) is None
+
+
+@pytest.mark.parametrize(
+    ("time", "value"),
+    [
+        ("%d.%m.%Y %H:%M", "01.10.2026 14:00"),
+        ("%m/%d/%Y %I:%M %p", "10/01/2026 2:00 PM"),
+        ("%Y%m%d%H%M%S", "20261001140000"),
+        ("unix_ms", 1790856000000),
+        ("unix", "1790856000"),
+        ("%d.%m.%Y %H:%M", "2026-10-01T12:00:00Z"),
+    ],
+)
+def test_times_of_elements_are_read_in_the_declared_format_first(time: str, value: object) -> None:
+    parse = timestamp_parser(time, ())[0] if "%" in time else None
+    assert ListTimes(time, "Europe/Berlin", parse).read(value) == MOMENT.replace(microsecond=0)
+
+
+def test_a_period_in_whole_minutes_contains_its_last_minute() -> None:
+    times = ListTimes("%Y-%m-%d %H:%M", "UTC")
+
+    assert (times.start(MOMENT), times.end(MOMENT)) == ("2026-10-01 11:59", "2026-10-01 12:01")
 
 
 def test_a_period_includes_the_repeated_hour_whichever_the_shop_means() -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from fakes.virtual_time import now, virtual_time
 
-from ingest.domain.fetch.listed import ListedPage
+from ingest.domain.fetch.listed import ListedPage, PageRequest
 from ingest.flow.followed_controls import SourceControls
 from ingest.services.lists.poller import YieldingList
 
@@ -33,9 +33,8 @@ class Orders:
 
 
 async def requested_after(orders: Orders) -> float:
-    await YieldingList(cast("Any", orders), cast("Any", orders), SourceControls(), cast("Any", orders)).page(
-        SINCE, None, None
-    )
+    listed = YieldingList(cast("Any", orders), cast("Any", orders), SourceControls(), cast("Any", orders))
+    await listed.page(PageRequest(SINCE))
     assert orders.requested_after is not None
     return orders.requested_after
 

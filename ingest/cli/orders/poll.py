@@ -34,7 +34,7 @@ def poll(*, source: Sources = None, as_json: AsJson = False) -> None:
     Without --source, all sources with a list are read. The reading begins where the last one has ended, by workers with `poll` or by this
     command, minus the overlap. The first one begins now, minus the overlap: older orders are for `ingest backfill`.
 
-    The exit code is 1 if a list cannot be read. The other lists are read nevertheless.
+    The exit code is 1 if a list cannot be read, or not completely. The other lists are read nevertheless.
 
     Examples:
     `ingest poll` reads all lists now.
@@ -52,7 +52,7 @@ def poll(*, source: Sources = None, as_json: AsJson = False) -> None:
     for each in listed.values():
         result = _poll(each)
         typer.echo(_as_json(result) if as_json else _as_text(result))
-        has_failed = has_failed or result.error is not None
+        has_failed = has_failed or result.found is None or bool(result.found.gaps.sentences)
     raise typer.Exit(1 if has_failed else 0)
 
 
@@ -83,8 +83,8 @@ def _as_json(result: _Polled) -> str:
     import msgspec
 
     found = result.found
-    counts = {} if found is None else msgspec.to_builtins(found.counts)
-    position = None if found is None else found.began_at.isoformat()
+    counts = {} if found is None else msgspec.to_builtins(found.counts) | found.gaps.as_dict()
+    position = None if found is None else found.position.isoformat()
     return json.dumps({"source": result.source, "error": result.error, "position": position} | counts)
 
 
@@ -92,13 +92,13 @@ def _as_text(result: _Polled) -> str:
     before = f"{result.source}: " if result.source else ""
     if result.found is None:
         return f"{before}the list cannot be read: {printable(result.error or '', 300)}"
-    counts = result.found.counts
+    counts, gaps = result.found.counts, result.found.gaps
     parts = {
         "enqueued": counts.enqueued,
         "already waiting": counts.waiting,
         "unchanged": counts.unchanged,
-        "without a usable ID": counts.unusable,
-        "without a usable time": counts.untimed,
     }
     shown = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
-    return f"{before}{counted(counts.listed, 'listed order')}" + (f": {shown}" if shown else "")
+    lines = [f"{before}{counted(counts.listed, 'listed order')}" + (f": {shown}" if shown else "")]
+    lines += [f"{before}not proven: {printable(sentence, 1000)}" for sentence in gaps.sentences]
+    return "\n".join(lines + ([f"{before}{gaps.note}"] if gaps.note else []))

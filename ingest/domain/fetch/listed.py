@@ -1,16 +1,13 @@
 """Orders in the lists of a shop, which are read page by page for polling, backfills and reconciliation."""
 
-from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
 
 import msgspec
 
-from ingest.domain.errors import ListFault
-
-# Pages of one reading. A list that never ends must not be read indefinitely.
-_MOST_PAGES = 100_000
+SECOND = timedelta(seconds=1)
 
 
 class ListedOrder(msgspec.Struct, frozen=True, gc=False):
@@ -29,58 +26,88 @@ class ListedOrder(msgspec.Struct, frozen=True, gc=False):
     amount: Decimal | None = None
 
 
+class ListShape(msgspec.Struct, frozen=True):
+    """The properties of a list on which reading it depends.
+
+    Attributes:
+        has_pages: whether it has more than one page.
+        is_numbered: whether its pages have numbers, of pages or of elements. Otherwise, the shop names the next page.
+        counts_elements: whether these are numbers of elements.
+        size: elements of a full page. 0 if unknown.
+        is_divisible: whether smaller pages can be requested.
+        has_times: whether its elements contain the times of the last changes.
+        is_sorted: whether it is sorted by the time of the last change, oldest first.
+        unit: how exactly the start of a period is requested.
+        settled_after: a change is at its place in the list after this time.
+    """
+
+    has_pages: bool = True
+    is_numbered: bool = False
+    counts_elements: bool = False
+    size: int = 0
+    is_divisible: bool = False
+    has_times: bool = False
+    is_sorted: bool = False
+    unit: timedelta = SECOND
+    settled_after: timedelta = timedelta(minutes=1)
+
+
+class PageRequest(msgspec.Struct, frozen=True):
+    """A request for one page.
+
+    Attributes:
+        since: start of the period, inclusive.
+        until: its end, inclusive, or None for now.
+        cursor: of the shop, from the page before. None for the first page, and in a list with numbers.
+        number: of the page, or of its first element, from 0.
+        size: elements of a page, if it is smaller than usual.
+    """
+
+    since: datetime
+    until: datetime | None = None
+    cursor: str | None = None
+    number: int = 0
+    size: int | None = None
+
+
 class ListedPage(msgspec.Struct, frozen=True):
     """One page of a list.
 
     Attributes:
-        orders: on the page.
-        next: cursor of the next page, or None for the last page. It can be stored, to continue after a restart.
+        orders: elements with a usable order ID, in the order of the list.
+        count: number of all elements.
+        next: the shop's cursor of the next page, or None.
+        has_more: the shop's own word on whether another page follows. None if it says nothing.
+        total: number of elements on all pages, by the shop.
+        is_counted: whether the shop's cursor is a number that counts up, which does not move with the orders.
         sent_at: time of the response by the shop's clock, or None if the shop sends none.
         skipped: number of elements without a usable order ID.
-        read_until: all orders of the period that changed before this time were on this page or the pages before. None if unknown.
+        unread_time: an example of a time that cannot be read. Empty if all can.
     """
 
     orders: Sequence[ListedOrder]
+    count: int = 0
     next: str | None = None
+    has_more: bool | None = None
+    total: int | None = None
+    is_counted: bool = False
     sent_at: datetime | None = None
     skipped: int = 0
-    read_until: datetime | None = None
+    unread_time: str = ""
 
 
 class OrderList(Protocol):
     """The list of a source, implemented by `ingest.upstream.lists`."""
 
-    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
-        """Return a page of the orders that changed from `since` until `until`, both inclusive.
+    @property
+    def shape(self) -> ListShape:
+        """The properties of the list."""
+
+    async def page(self, request: PageRequest) -> ListedPage:
+        """Return a page of the orders that changed within a period.
 
         The list may contain other orders, and one order several times. The caller checks their times.
-
-        Args:
-            since: start of the period. The same for all pages of one reading, as is `until`.
-            until: its end, or None for now.
-            cursor: from the page before. None for the first page.
 
         Raises:
             Fault: the page cannot be fetched, or is no page of the list.
         """
-
-
-async def pages_of(
-    orders: OrderList, since: datetime, until: datetime | None, cursor: str | None = None
-) -> AsyncIterator[ListedPage]:
-    """Yield the pages from a cursor on, or from the first one. For the arguments, see `OrderList.page`.
-
-    Raises:
-        Fault: as `OrderList.page`, or the pages of the list repeat.
-    """
-    # Cursors may have several KiB.
-    seen = {hash(cursor)}
-    while True:
-        page = await orders.page(since, until, cursor)
-        yield page
-        cursor = page.next
-        if cursor is None:
-            return
-        if hash(cursor) in seen or len(seen) == _MOST_PAGES:
-            raise ListFault(f"the pages of the list repeat, or are more than {_MOST_PAGES:,}")
-        seen.add(hash(cursor))

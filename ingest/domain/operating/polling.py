@@ -55,8 +55,6 @@ class PollCounts(msgspec.Struct):
         enqueued: missing or newer than stored.
         waiting: the same, but still in the queue, so that they needed no entry.
         unchanged: stored as listed, or erased.
-        unusable: elements without a usable ID.
-        untimed: orders without a usable time, although the list should contain one.
         pages: requests.
     """
 
@@ -64,6 +62,4 @@ class PollCounts(msgspec.Struct):
     enqueued: int = 0
     waiting: int = 0
     unchanged: int = 0
-    unusable: int = 0
-    untimed: int = 0
     pages: int = 0

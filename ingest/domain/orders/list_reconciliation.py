@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.orders.reconciliation import ListedOrders
 
 
@@ -60,7 +61,7 @@ class ListReconciliation:
         queued: orders without a row that are queued.
         dead: orders that have only a dead letter.
         erased: orders that were erased.
-        skipped: elements of the list without a usable order ID.
+        gaps: parts of the list that could not be read or proven.
         missing: listed orders that were not found.
         outdated: orders with an older row, which are not queued.
         total: orders whose lines do not add up to the total of their document, or whose document does not have the listed total.
@@ -76,7 +77,7 @@ class ListReconciliation:
     queued: int
     dead: int
     erased: int
-    skipped: int
+    gaps: ListGaps
     missing: ListedOrders
     outdated: ListedOrders
     total: ListedOrders
@@ -96,21 +97,17 @@ class ListReconciliation:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no order differs."""
-        return not any(self.differences.values())
+        """Whether the whole list was read, and no order differs."""
+        return not any(self.differences.values()) and not self.gaps.sentences
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for a script."""
-        return {"clean": self.is_clean, **asdict(self)}
+        facts = {name: value for name, value in asdict(self).items() if name != "gaps"}
+        return {"clean": self.is_clean, **facts, "skipped": self.gaps.unusable, **self.gaps.as_dict()}
 
     @property
     def _unread(self) -> str:
-        notes = []
-        if self.skipped:
-            notes.append(f"and {self.skipped:,} elements without a usable ID")
-        if self.unread_amounts:
-            notes.append(f"{self.unread_amounts:,} with an unreadable total")
-        return ", ".join(notes)
+        return f"{self.unread_amounts:,} with an unreadable total" if self.unread_amounts else ""
 
     def __str__(self) -> str:
         rows = [
@@ -126,4 +123,6 @@ class ListReconciliation:
         if self.unexpected is not None:
             rows.append(("unexpected", self.unexpected.count, str(self.unexpected)))
         lines = [f"{label:<16}{count:>12,}  {note}".rstrip() for label, count, note in rows]
+        lines += [f"NOT PROVEN      {sentence}" for sentence in self.gaps.sentences]
+        lines += [self.gaps.note] if self.gaps.note else []
         return "\n".join([*lines, "clean" if self.is_clean else "NOT CLEAN"])

@@ -40,7 +40,7 @@ def timestamp_conversion(field: Field, keys: Keys, *, is_version: bool) -> Conve
             raise MappingError("`zone` is for local times, but Unix time is always in UTC", (*keys, "zone"))
         return _unix_timestamp(_UNIX[field.format])
     zone = None if field.zone is None else _zone(field.zone, (*keys, "zone"))
-    parse, name = _parser(field.format or "iso", (*keys, "format"))
+    parse, name = timestamp_parser(field.format or "iso", (*keys, "format"))
     local = _version_in if is_version and isinstance(zone, ZoneInfo) else _time_in
 
     def convert(value: Any) -> datetime:
@@ -77,7 +77,7 @@ def _constant(value: Any) -> datetime:
     return value
 
 
-def _parser(name: str, keys: Keys) -> tuple[Callable[[str], datetime], str]:
+def timestamp_parser(name: str, keys: Keys) -> tuple[Callable[[str], datetime], str]:
     """Return the function that reads a format, and the name of the format for errors."""
     if name == "iso":
         return datetime.fromisoformat, "ISO 8601"

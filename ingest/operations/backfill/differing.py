@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ingest.domain.fetch.listed import ListedOrder, ListedPage
+from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.operating.backfill import BackfillRequest
-from ingest.operations.list_pages import within
+from ingest.operations.list_pages import Page, within
 from ingest.store.connections.statements import Fetches
 from ingest.store.orders.listed_changes import changed_orders
 
@@ -30,13 +30,14 @@ class Differing:
     outdated: int
 
 
-async def differing(connection: Fetches, source: str, page: ListedPage, request: BackfillRequest) -> Differing:
-    """Compare the orders of a page with the stored ones.
+async def differing(connection: Fetches, source: str, listed: Page, request: BackfillRequest) -> Differing:
+    """Compare the new orders of a page with the stored ones.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
-    orders = within(page, request.since, request.until)
+    page, new = listed
+    orders = within(new, request.since, request.until)
     if not orders:
         return Differing((), 0, 0, 0)
     clock_ahead = _NONE if page.sent_at is None else datetime.now(UTC) - page.sent_at

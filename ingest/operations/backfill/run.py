@@ -2,7 +2,7 @@
 
     list ──▶ comparison with the stored orders ──▶ main lane ──▶ position in PostgreSQL
 
-The position is recorded after the orders of its page are queued. If the process dies in between, the next process reads the page again.
+The place in the list is recorded after the orders of its page are queued. If the process dies in between, the next process reads the page again.
 An order may then be enqueued twice, but no order is left out.
 
 A dry run does the same, except that it enqueues nothing.
@@ -17,13 +17,14 @@ import msgspec
 
 from ingest.backoff import call_until_available
 from ingest.domain.errors import ListFault, PermanentFault, RowsRefused, Unavailable, UserError
-from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
+from ingest.domain.fetch.listed import ListedOrder, OrderList
+from ingest.domain.fetch.reading import Reading
 from ingest.domain.operating.backfill import Backfill, BackfillProgress, JobState
 from ingest.operations.backfill.differing import differing
 from ingest.operations.backfill.lane import Lane, fill
 from ingest.operations.backfill.pace import BackfillPace
 from ingest.operations.leased import while_renewed
-from ingest.operations.list_pages import FIRST_PAUSE, REJECTIONS, pages_from
+from ingest.operations.list_pages import FIRST_PAUSE, REJECTIONS, Page, pages_of, persistently
 from ingest.store.backfills import LEASE_SECONDS, Backfills
 from ingest.store.connections.statements import Fetches
 
@@ -81,6 +82,7 @@ class BackfillRun:
         self._on_wait = on_wait
         self._first_pause = first_pause
         self._problem: str | None = None
+        self._reading = self._reading_from(held.progress.next_page)
 
     async def run(self) -> JobState:
         """Run the job to its end. When cancelled, the lease is still held, and the caller decides about the job.
@@ -98,38 +100,41 @@ class BackfillRun:
             try:
                 await self._read_pages()
             except (PermanentFault, ListFault) as error:
-                if self.progress.next_page is None:
+                if self._held.progress.next_page is None:
                     raise
                 # Shops accept some cursors for minutes only. Orders that are stored by now are not enqueued again.
                 self._wait_for(f"{error}. The list is read from its beginning")
                 self.progress = self._before_first_page()
+                self._reading = self._reading_from(None)
                 await self._read_pages()
         except (*REJECTIONS, RowsRefused) as error:
             return await self._end(JobState.FAILED, str(error))
+        if gaps := self._reading.gaps.sentences:
+            self.progress = msgspec.structs.replace(self.progress, next_page=None)
+            return await self._end(
+                JobState.FAILED, f"the list was read to its end, but not completely: {'; '.join(gaps)}"
+            )
         # With the progress of the last page, because without a cursor the job would begin again.
         return await self._end(JobState.DONE)
 
-    async def _read_pages(self) -> None:
+    def _reading_from(self, place: str | None) -> Reading:
         request = self._held.request
-        pages = pages_from(
-            self._parts.listed,
-            request.since,
-            request.until,
-            self.progress.next_page,
-            on_wait=self._wait_for,
-            first_pause=self._first_pause,
-        )
-        async for page in pages:
+        return Reading(self._parts.listed.shape, request.since, request.until, place)
+
+    async def _read_pages(self) -> None:
+        reading = self._reading
+        pause_after = persistently(self._first_pause)
+        async for page in pages_of(self._parts.listed, reading, pause_after=pause_after, on_wait=self._wait_for):
             await self._take(page)
             self._problem = None
-            if page.next is not None:
+            if reading.request is not None:
                 await self._available(self._parts.backfills.record, self._held, self.progress)
 
     async def _end(self, state: JobState, error: str | None = None) -> JobState:
         await self._available(self._parts.backfills.end, self._held, state, self.progress, error)
         return state
 
-    async def _take(self, page: ListedPage) -> None:
+    async def _take(self, page: Page) -> None:
         """Count the orders of a page that are missing or outdated, and enqueue them."""
         before, request = self.progress, self._held.request
         found = await self._available(differing, self._parts.connection, self._held.source, page, request)
@@ -142,7 +147,10 @@ class BackfillRun:
                 on_full=lambda _: self._wait_for("the workers have not finished the orders in the queue"),
             )
         self.progress = BackfillProgress(
-            page.next, before.listed + found.listed, before.missing + found.missing, before.outdated + found.outdated
+            None if self._reading.request is None else self._reading.place,
+            before.listed + found.listed,
+            before.missing + found.missing,
+            before.outdated + found.outdated,
         )
         self._on_progress(self.progress, 0)
 

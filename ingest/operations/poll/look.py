@@ -12,9 +12,11 @@ import msgspec
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.fetch.listed import ListedOrder, OrderList, pages_of
+from ingest.domain.fetch.list_gaps import ListGaps
+from ingest.domain.fetch.listed import SECOND, ListedOrder, OrderList
+from ingest.domain.fetch.reading import Reading
 from ingest.domain.operating.polling import PollCounts
-from ingest.operations.list_pages import announced
+from ingest.operations.list_pages import announced, briefly, pages_of
 from ingest.queue.produce.producer import BacklogFull, Producer
 from ingest.store.connections.statements import Fetches
 from ingest.store.orders.listed_changes import changed_orders
@@ -22,10 +24,6 @@ from ingest.store.orders.listed_changes import changed_orders
 # The longest time of coalescing. An order that no worker has received yet will be fetched in its newest version.
 _COALESCE = 86_400.0
 _ORIGIN = "poll"
-# Orders of a reading that are remembered, of about 150 bytes each.
-_MOST_SEEN = 100_000
-# Times in lists are often whole seconds, and the period begins at any fraction of one.
-_SECOND = timedelta(seconds=1)
 
 OnProgress = Callable[[int], None]
 
@@ -38,12 +36,15 @@ class Found(msgspec.Struct, frozen=True):
     """The result of one reading.
 
     Attributes:
-        began_at: when it began, by the slower one of the shop's clock and ours. All earlier changes were in the list.
+        position: all changes before it were in the list. The beginning of the reading, by the slower one of the shop's clock and ours,
+            unless the reading has not proven that it is complete.
         counts: of the elements.
+        gaps: parts of the list that could not be read or proven.
     """
 
-    began_at: datetime
+    position: datetime
     counts: PollCounts
+    gaps: ListGaps
 
 
 class Look:
@@ -55,7 +56,6 @@ class Look:
         producer: of the source's queue.
         now: our clock, by which the time of a fetch is stored.
         step: most orders that are enqueued in one step.
-        has_times: whether the list contains the times of changes.
     """
 
     def __init__(
@@ -65,20 +65,18 @@ class Look:
         producer: Producer,
         now: Callable[[], datetime],
         step: int,
-        *,
-        has_times: bool,
     ) -> None:
         self._connection = connection
         self._source = source
         self._producer = producer
         self._now = now
         self._step = step
-        self._has_times = has_times
 
     async def run(
         self,
         orders: OrderList,
         since: datetime,
+        read_again: timedelta,
         on_progress: OnProgress = _no_progress,
         on_reached: Callable[[datetime], None] = lambda _: None,
     ) -> Found:
@@ -87,6 +85,7 @@ class Look:
         Args:
             orders: the list.
             since: start of the period.
+            read_again: how far before this reading the next one begins.
             on_progress: called with the number of listed orders after each page.
             on_reached: called with a time when all orders that changed before it are in Redis, if the list is sorted.
 
@@ -95,27 +94,21 @@ class Look:
             StoreUnavailable: PostgreSQL cannot be used right now.
             UserError: Redis or PostgreSQL denies access.
         """
-        counts, seen = PollCounts(), _Seen()
-        requested_at = began_at = self._now()
-        async for page in pages_of(orders, since, None):
-            sent_at = page.sent_at or requested_at
+        counts, began_at = PollCounts(), self._now()
+        reading = Reading(orders.shape, since, None, read_again=read_again)
+        async for page, new in pages_of(orders, reading, pause_after=briefly(orders), now=self._now):
+            sent_at = page.sent_at or began_at
             if not counts.pages:
                 began_at = min(began_at, sent_at)
             counts.pages += 1
-            listed = seen.new(_within(page.orders, since - _SECOND))
-            counts.unusable += page.skipped
-            await self._take(listed, self._now() - sent_at, counts)
+            await self._take(_within(new, since - SECOND), self._now() - sent_at, counts)
             on_progress(counts.listed)
-            if page.read_until is not None:
-                # A time in the future, of a single order, must not become the position.
-                on_reached(min(page.read_until, began_at))
-            requested_at = self._now()
-        return Found(began_at, counts)
+            # A time in the future, of some orders, must not become the position.
+            on_reached(min(reading.position, began_at))
+        return Found(reading.position if reading.gaps.unproven else began_at, counts, reading.gaps)
 
     async def _take(self, listed: Sequence[ListedOrder], clock_ahead: timedelta, counts: PollCounts) -> None:
         counts.listed += len(listed)
-        if self._has_times:
-            counts.untimed += sum(order.updated_at is None for order in listed)
         if not listed:
             return
         changed = await changed_orders(self._connection, self._source, listed, clock_ahead)
@@ -137,22 +130,6 @@ class Look:
                 if isinstance(error, UserError):
                     raise
                 await asyncio.sleep(error.retry_after)
-
-
-class _Seen:
-    """The orders of one reading. Pages may overlap, and an order that is being fetched must not be queued again."""
-
-    def __init__(self) -> None:
-        self._times: dict[str, datetime | None] = {}
-
-    def new(self, orders: Sequence[ListedOrder]) -> list[ListedOrder]:
-        """Return the orders that were not in this reading before, with the same time."""
-        unknown: object = self
-        found = [order for order in orders if self._times.get(order.order_id, unknown) != order.updated_at]
-        if len(self._times) > _MOST_SEEN:
-            self._times.clear()
-        self._times.update((order.order_id, order.updated_at) for order in found)
-        return found
 
 
 def _within(orders: Sequence[ListedOrder], since: datetime) -> list[ListedOrder]:

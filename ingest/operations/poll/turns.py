@@ -107,7 +107,7 @@ class Turns:
         since = turn.position - max(self._plan.overlap, self._plan.look_back if looks_back else timedelta())
         reached = _Reached(turn.position)
         try:
-            reading = self._look.run(orders, since, on_progress, reached.note)
+            reading = self._look.run(orders, since, self._plan.overlap, on_progress, reached.note)
             found = await while_renewed(reading, self._renew(turn, reached))
         except (Fault, UserError) as error:
             await self._polls.fail(turn, reached.position, str(error), self.pause_after(error, turn.failures))
@@ -116,7 +116,9 @@ class Turns:
             await self._release(turn, reached.position)
             raise
         pause = max(0.0, self._plan.every - (time.monotonic() - started_at))
-        if not await self._polls.advance(turn, found.began_at, pause, looked_back=looks_back):
+        # It never moves back, or the list would be read again and again.
+        position = max(found.position, reached.position)
+        if not await self._polls.advance(turn, position, pause, looked_back=looks_back):
             raise TurnLost
         return found
 

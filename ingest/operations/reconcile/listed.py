@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.fetch.listed import OrderList
+from ingest.domain.fetch.reading import Reading
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
 from ingest.operations.backends import Backends
-from ingest.operations.list_pages import is_within, pages_from, within
+from ingest.operations.list_pages import is_within, pages_of, persistently, within
 from ingest.operations.reconcile.ledger import LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.scan import Scan, scan_repeatedly
@@ -79,7 +81,7 @@ async def reconcile_list(
         Unavailable: Redis or PostgreSQL cannot be used right now.
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
-    skipped = await _fill(ledger, listing, progress)
+    gaps = await _fill(ledger, listing, progress)
     async with (
         control_client(backends.redis_url) as client,
         Rows.open(backends.postgres_dsn, backends.source) as rows,
@@ -97,7 +99,7 @@ async def reconcile_list(
         queued=ledger.count(Seen.STORED | Seen.ERASED | Seen.QUEUED, Seen.QUEUED),
         dead=ledger.count(somewhere, Seen.DEAD),
         erased=ledger.count(Seen.STORED | Seen.ERASED, Seen.ERASED),
-        skipped=skipped,
+        gaps=gaps,
         unread_amounts=ledger.unread_amounts(),
         missing=ledger.examples(DifferenceKind.MISSING),
         outdated=ledger.examples(DifferenceKind.OUTDATED),
@@ -106,19 +108,18 @@ async def reconcile_list(
     )
 
 
-async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> int:
-    """Read the list into the ledger, and return the number of elements without a usable ID."""
-    skipped, count = 0, 0
-    since, until = listing.since, listing.until
-    async for page in pages_from(listing.listed, since, until, on_wait=progress.on_wait):
-        ledger.add_listed(within(page, since, until), LedgerClaim.ACCEPTED)
+async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> ListGaps:
+    """Read the list into the ledger, and return its gaps."""
+    count, since, until = 0, listing.since, listing.until
+    reading = Reading(listing.listed.shape, since, until)
+    async for _, orders in pages_of(listing.listed, reading, pause_after=persistently(), on_wait=progress.on_wait):
+        ledger.add_listed(within(orders, since, until), LedgerClaim.ACCEPTED)
         # Orders outside the period are not compared, but certainly exist.
-        outside = [order for order in page.orders if not is_within(order, since, until)]
+        outside = [order for order in orders if not is_within(order, since, until)]
         ledger.add_listed(outside, LedgerClaim.UNCONFIRMED)
-        skipped += page.skipped
-        count += len(page.orders)
+        count += len(orders)
         progress.on_listed(count)
-    return skipped
+    return reading.gaps
 
 
 class _ListLookUp:
@@ -141,8 +142,9 @@ async def _find_unexpected(ledger: ListLedger, rows: Rows, listing: Listing, pro
     if not await _unexpected(ledger, rows, listing):
         return
     # An order that has changed since the end of the period is not listed in it any more.
-    async for page in pages_from(listing.listed, listing.until, None, on_wait=progress.on_wait):
-        ledger.add_listed(page.orders, LedgerClaim.UNCONFIRMED)
+    later = Reading(listing.listed.shape, listing.until, None)
+    async for _, orders in pages_of(listing.listed, later, pause_after=persistently(), on_wait=progress.on_wait):
+        ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
     for order_ids in await _unexpected(ledger, rows, listing):
         ledger.add_unexpected(await rows.facts(order_ids))
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from ingest.domain.errors import ConfigError, Fault
+from ingest.domain.fetch.listed import PageRequest
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.settings import Settings
 from ingest.sources.from_settings import source_of
@@ -32,7 +33,7 @@ async def check_list(settings: Settings, environ: Mapping[str, str], within: flo
             return []
         seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
         async with asyncio.timeout(within), HttpOrderList.open(options, seconds) as orders:
-            page = await orders.page(utc_now() - _PERIOD, None, None)
+            page = await orders.page(PageRequest(utc_now() - _PERIOD))
     except ConfigError as error:
         return [_OF.error(str(error), "correct the settings of the source")]
     except Fault as error:
@@ -45,6 +46,8 @@ async def check_list(settings: Settings, environ: Mapping[str, str], within: flo
     if page.skipped:
         return [_OF.error(f"{page.skipped} elements of the list contain no usable order ID", "correct the key `id`")]
     if untimed and options.declared.updated_at:
-        return [_OF.error(f"{untimed} elements of the list contain no usable time", "correct the key `updated_at`")]
-    more = ", and another page follows" if page.next is not None else ""
+        example = f", such as {page.unread_time}" if page.unread_time else ""
+        advice = "correct the key `updated_at`, or set `time` to the format"
+        return [_OF.error(f"{untimed} elements of the list contain no readable time{example}", advice)]
+    more = ", and another page follows" if page.next is not None or page.has_more else ""
     return [_OF.ok(f"the list of orders can be read: {len(page.orders)} orders on the first page of a day{more}")]

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ingest.domain.errors import Fault, Unavailable, UserError
-from ingest.domain.fetch.listed import ListedPage, OrderList
+from ingest.domain.fetch.listed import ListedPage, ListShape, OrderList, PageRequest
 from ingest.domain.operating.polling import PollState, PollTurn
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
@@ -51,14 +51,19 @@ class YieldingList:
         self._controls = controls
         self._quota = quota
 
-    async def page(self, since: datetime, until: datetime | None, cursor: str | None) -> ListedPage:
+    @property
+    def shape(self) -> ListShape:
+        """See `OrderList`."""
+        return self._orders.shape
+
+    async def page(self, request: PageRequest) -> ListedPage:
         """See `OrderList`."""
         left = _LONGEST_YIELD
         while self._pace.is_paused() or (left > 0 and self._quota is not None and self._quota.has_waiting):
             await asyncio.sleep(_YIELD_STEP)
             left -= _YIELD_STEP
         await self._controls.admit_page()
-        return await self._orders.page(since, until, cursor)
+        return await self._orders.page(request)
 
 
 class Poller:
@@ -95,7 +100,8 @@ class Poller:
         self._now = now
         self._draw = draw
         self._position: datetime | None = None
-        self._problem = ""
+        self._problem = self._note = ""
+        self._gaps: list[str] = []
         self._closed = asyncio.Event()
 
     async def run(self) -> None:
@@ -155,16 +161,22 @@ class Poller:
             self._metrics.polls["failed"].inc()
             _log.warning("poll_failed", error=str(error), failures=turn.failures + 1)
         else:
-            self._position = found.began_at
+            self._position = found.position
             self._count(found)
 
     def _count(self, found: Found) -> None:
-        counts = found.counts
+        counts, gaps = found.counts, found.gaps
         self._metrics.polls["done"].inc()
-        for result in ("enqueued", "waiting", "unchanged", "unusable"):
+        for result in ("enqueued", "waiting", "unchanged"):
             self._metrics.polled_orders[result].inc(getattr(counts, result))
-        if counts.unusable or counts.untimed:
-            _log.warning("poll_elements_unusable", without_id=counts.unusable, without_time=counts.untimed)
+        for result in ("unusable", "untimed", "left_out", "unread"):
+            self._metrics.polled_orders[result].inc(getattr(gaps, result))
+        if gaps.sentences and gaps.sentences != self._gaps:
+            _log.warning("poll_incomplete", not_proven=gaps.sentences, unread=gaps.unread)
+        if gaps.note and gaps.note != self._note:
+            self._note = gaps.note
+            _log.info("poll_pages_limited", note=gaps.note)
+        self._gaps = gaps.sentences
         log = _log.info if counts.enqueued else _log.debug
         log("poll_done", listed=counts.listed, enqueued=counts.enqueued, waiting=counts.waiting, pages=counts.pages)
 

@@ -45,8 +45,7 @@ def turns_of(
         producer: of the source's queue.
         now: our clock.
     """
-    step, has_times = most_in_a_step(settings.backlog_limit), bool(options.declared.updated_at)
-    look = Look(connection, settings.source, producer, now, step, has_times=has_times)
+    look = Look(connection, settings.source, producer, now, most_in_a_step(settings.backlog_limit))
     plan = PollPlan(settings.poll or 0.0, options.overlap, options.look_back)
     return Turns(polls, look, plan, now)
 

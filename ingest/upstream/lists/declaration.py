@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from ingest.domain.toml_errors import Keys
 
 LINK, PAGE, OFFSET = "link", "page", "offset"
+HEADER = "header:"
+"""Begins the name of a header in place of a path."""
 
 
 class ListProblem(ValueError):
@@ -24,25 +26,41 @@ class ListProblem(ValueError):
         self.keys: Keys = keys
 
 
+class ListAmount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A total amount in an element, with the conversions of a mapping.
+
+    Attributes:
+        path: of the amount.
+        minor_units: decimal places of an amount in minor units, or `currency` or `stripe` for those of the currency.
+        currency: path of the currency.
+        negate: whether the sign is changed.
+    """
+
+    path: str
+    minor_units: Annotated[int, msgspec.Meta(ge=0, le=18)] | Literal["currency", "stripe"] | None = None
+    currency: str = ""
+    negate: bool = False
+
+
 class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A list of orders in the configuration. A path is names of members, separated by dots.
 
     Attributes:
-        url: template with `{since}`, `{until}` and `{cursor}`.
+        url: template with `{since}`, `{until}`, `{cursor}` and `{size}`.
         method: of the requests.
         body: JSON template of a POST, a text or a table.
         items: path of the array in the body. By default, the body itself or its only array.
         id: path of the order ID in an element.
         updated_at: path of the time of the last change in an element. Empty if there is none.
-        amount: path of the total amount in an element. Empty if there is none.
+        amount: path of the total amount in an element, or a table with conversions. Empty if there is none.
         next: where the next page is: `link`, `page`, `offset`, or a path in the body. Empty for a list of one page.
         more: path of a boolean that is false on the last page.
-        size: elements of a full page. A shorter page is the last one.
-        total: path of the number of elements on all pages.
-        total_pages: path of the number of pages.
+        size: elements of a full page.
+        total: path of the number of elements on all pages, or `header:` and the name of a header.
+        total_pages: path of the number of pages, or a header.
         first_page: number of the first page.
         ascending: whether the list is sorted by the time of the last change, oldest first.
-        time: format of the times in requests.
+        time: format of the times in requests, in which times of elements are read first.
         zone: time zone of times without one.
         overlap: how far a poll reads again before the last one.
         look_back: how far one poll an hour reads again, for orders that become visible late. 0 for never.
@@ -58,7 +76,7 @@ class ListDeclaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     items: str = ""
     id: str = "id"
     updated_at: str = "updated_at"
-    amount: str = ""
+    amount: str | ListAmount = ""
     next: str = ""
     more: str = ""
     size: int = 0

@@ -1,12 +1,17 @@
-"""Finds the next page in `Link` headers (RFC 8288)."""
+"""Finds the next page in `Link` headers (RFC 8288), and recognizes pages by number."""
 
 import re
 from collections.abc import Mapping
+
+from urllib.parse import parse_qsl, urlsplit
 
 from multidict import MultiMapping
 
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;\s*[^\s=;,<>\"]+(?:\s*=\s*(?:\"(?:[^\"\\]|\\.)*\"|[^\s;,\"]*))?)*)")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]*))", re.IGNORECASE)
+
+# A longer one is an ID or a time.
+_LONGEST_NUMBER = 7
 
 
 def next_link(headers: Mapping[str, str]) -> str | None:
@@ -19,3 +24,10 @@ def next_link(headers: Mapping[str, str]) -> str | None:
             if rel is not None and "next" in (rel[1] or rel[2] or "").lower().split():
                 return str(target).strip()
     return None
+
+
+def counts_up(url: str, following: str) -> bool:
+    """Whether two URLs differ only by the number of a page or of an element, such as `page=2`."""
+    before, after = (dict(parse_qsl(urlsplit(each).query)) for each in (url, following))
+    differing = [value for name, value in after.items() if before.get(name) != value]
+    return len(differing) == 1 and len(differing[0]) <= _LONGEST_NUMBER and differing[0].isdigit()

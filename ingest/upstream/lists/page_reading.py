@@ -1,83 +1,92 @@
 """Reads the elements of a page, and where the next page is. Pure functions of the response."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from ingest.domain.errors import ListFault
-from ingest.domain.fetch.listed import ListedOrder
+from ingest.domain.fetch.listed import ListedOrder, ListedPage
 from ingest.domain.orders.order_id import is_order_id
 from ingest.upstream.lists.amounts import UNREADABLE, read_amount
-from ingest.upstream.lists.declaration import LINK, OFFSET, PAGE, ListDeclaration, ListProblem
+from ingest.upstream.lists.declaration import HEADER, LINK, OFFSET, PAGE, ListAmount, ListDeclaration, ListProblem
 from ingest.upstream.lists.links import next_link
 from ingest.upstream.lists.times import ListTimes
+from ingest.upstream.responses import http_date
 
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 _NULL = msgspec.Raw(b"null")
 _LONGEST_CURSOR = 8 * 1024
+# Of an unreadable time in a report.
+_LONGEST_EXAMPLE = 60
+# A shorter cursor of digits is the number of a page or of an element.
+_LONGEST_NUMBER = 7
 _Path = tuple[str, ...]
 
 
-class ReadPage(msgspec.Struct, frozen=True):
-    """The content of a page.
-
-    Attributes:
-        orders: elements with a usable ID.
-        count: of all elements.
-        next: the next cursor, or None for the last page.
-    """
-
-    orders: Sequence[ListedOrder]
-    count: int
-    next: str | None
+Convert = Callable[[Decimal, str | None], Decimal]
+"""Converts an amount, given its currency."""
 
 
 class PageReader:
     """Reads the pages of one list.
 
-    Attributes:
-        first_number: the cursor of the first page, in a list whose cursors are numbers.
+    Args:
+        declared: the description of the list.
+        times: reads the times of its elements.
+        convert: an amount from the conversions that the list declares.
 
     Raises:
         ListProblem: the paths cannot be used.
     """
 
-    def __init__(self, declared: ListDeclaration, times: ListTimes) -> None:
+    def __init__(self, declared: ListDeclaration, times: ListTimes, convert: Convert | None = None) -> None:
         self._declared = declared
-        self.first_number = declared.first_page if declared.next == PAGE else 0
         self._times = times
+        self._convert = convert
         self._items = _path(declared.items, "items")
         self._id = _path(declared.id, "id")
         if not self._id:
             raise ListProblem("must be a path, such as id", "id")
         self._updated_at = _path(declared.updated_at, "updated_at")
-        self._amount = _path(declared.amount, "amount")
+        amount = declared.amount if isinstance(declared.amount, ListAmount) else ListAmount(path=declared.amount)
+        self._amount, self._currency = _path(amount.path, "amount"), _path(amount.currency, "amount")
         self._next = () if declared.next in (LINK, PAGE, OFFSET) else _path(declared.next, "next")
         self._more = _path(declared.more, "more")
-        self._total = _path(declared.total, "total")
-        self._total_pages = _path(declared.total_pages, "total_pages")
-        if self._total and not declared.size and declared.next == PAGE:
-            raise ListProblem("needs `size`, the number of elements of a full page", "total")
+        self._total = _path_or_header(declared.total, "total")
+        self._total_pages = _path_or_header(declared.total_pages, "total_pages")
 
-    def read(self, body: bytes, headers: Mapping[str, str], cursor: str | None) -> ReadPage:
+    def read(self, body: bytes, headers: Mapping[str, str], number: int, *, is_part: bool = False) -> ListedPage:
         """Return the content of a page.
 
         Args:
             body: of the response. Empty if the list contains no order.
             headers: of the response.
-            cursor: of this page.
+            number: of this page, from 0, in a list with numbers.
+            is_part: whether the page is smaller than usual, so that a number of pages means nothing.
 
         Raises:
             ListFault: it is no page of the list.
         """
+        sent_at = http_date(headers.get("Date"))
         if not body:
-            return ReadPage((), 0, None)
+            return ListedPage((), sent_at=sent_at)
         try:
             elements = self._elements(body)
             orders = [order for element in elements if (order := self._order(element)) is not None]
-            return ReadPage(orders, len(elements), self._cursor(body, headers, cursor, len(elements)))
+            following = self._cursor(body, headers)
+            return ListedPage(
+                orders,
+                len(elements),
+                following,
+                None if is_part else self._has_more(body, headers, number),
+                self._number(body, headers, self._total),
+                following is not None and following.isdigit() and len(following) <= _LONGEST_NUMBER,
+                sent_at,
+                len(elements) - len(orders),
+                self._unread_time(elements) if any(order.updated_at is None for order in orders) else "",
+            )
         except _INVALID as error:
             # Errors of msgspec name types and paths. Others may quote the document.
             text = str(error) if isinstance(error, msgspec.DecodeError) else "nested too deeply, or not JSON in UTF-8"
@@ -87,7 +96,7 @@ class PageReader:
         found = _walked(body, self._items) if self._items else _only_list(body)
         if _first(found) == b"[":
             return msgspec.json.decode(found, type=list[msgspec.Raw])
-        if bytes(found) == b"null" and self._total and self._number(body, self._total) == 0:
+        if bytes(found) == b"null" and self._number(body, {}, self._total) == 0:
             return []  # PHP's empty list of some shops
         where = f"at {self._declared.items!r}" if self._items else "in it"
         raise ListFault(f"the response is no page of the list: no array {where}, but {_kind(found)}")
@@ -114,42 +123,52 @@ class PageReader:
         except _INVALID:
             return None
 
+    def _unread_time(self, elements: list[msgspec.Raw]) -> str:
+        """Return an example of a time that cannot be read. Null is none."""
+        for element in elements:
+            if self._updated_at and self._time(element) is None:
+                found = bytes(_walked(element, self._updated_at)).decode(errors="replace")
+                if found != "null":
+                    return found[:_LONGEST_EXAMPLE]
+        return ""
+
     def _amount_of(self, element: msgspec.Raw) -> Decimal | None:
         if not self._amount:
             return None
         try:
-            return read_amount(_walked(element, self._amount))
+            amount = read_amount(_walked(element, self._amount))
+            if self._convert is None or amount is None or amount.is_nan():
+                return amount
+            currency = _value(element, self._currency) if self._currency else None
+            return self._convert(amount, currency if isinstance(currency, str) else None)
         except _INVALID:
             return UNREADABLE
 
-    def _cursor(self, body: bytes, headers: Mapping[str, str], cursor: str | None, count: int) -> str | None:
-        declared = self._declared
-        if self._more and _value(body, self._more) is not True:
-            return None
-        if declared.next == LINK:
+    def _cursor(self, body: bytes, headers: Mapping[str, str]) -> str | None:
+        """Return the shop's own cursor of the next page."""
+        if self._declared.next == LINK:
             return next_link(headers)
-        if self._next:
-            return _text_cursor(_value(body, self._next))
-        return self._number_after(body, cursor, count) if declared.is_numbered else None
+        return _text_cursor(_value(body, self._next)) if self._next else None
 
-    def _number_after(self, body: bytes, cursor: str | None, count: int) -> str | None:
-        declared, first = self._declared, self.first_number
-        number = first if cursor is None else int(cursor)
-        if not count or count < declared.size:
-            return None
-        following = number + (1 if declared.next == PAGE else count)
-        pages = self._number(body, self._total_pages)
-        if pages is not None and declared.next == PAGE and following - first >= pages:
-            return None
-        total = self._number(body, self._total)
-        ended = (following - first) * (declared.size if declared.next == PAGE else 1)
-        return None if total is not None and ended >= total else str(following)
+    def _has_more(self, body: bytes, headers: Mapping[str, str], number: int) -> bool | None:
+        """Return the shop's own word on whether another page follows."""
+        if self._more and (more := _value(body, self._more)) is not None:
+            return more is True
+        pages = self._number(body, headers, self._total_pages)
+        return None if pages is None or self._declared.next != PAGE else number + 1 < pages
 
-    def _number(self, body: bytes, path: _Path) -> int | None:
-        found = _value(body, path) if path else None
+    def _number(self, body: bytes, headers: Mapping[str, str], path: _Path | str) -> int | None:
+        if not path:
+            return None
+        found = headers.get(path) if isinstance(path, str) else _value(body, path)
         if isinstance(found, str) and found.isascii() and found.isdigit():
             return int(found[:18])
-        return found if isinstance(found, int) else None
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _path_or_header(text: str, key: str) -> _Path | str:
+    """Return a path, or the name of a header."""
+    return text.removeprefix(HEADER) if text.startswith(HEADER) else _path(text, key)
 
 
 def _path(text: str, key: str) -> _Path:
@@ -169,7 +188,7 @@ def _walked(value: bytes | msgspec.Raw, path: _Path) -> msgspec.Raw:
     return found
 
 
-def _value(body: bytes, path: _Path) -> Any:
+def _value(body: bytes | msgspec.Raw, path: _Path) -> Any:
     found = _walked(body, path)
     return None if _first(found) in (b"{", b"[") else msgspec.json.decode(found)
 

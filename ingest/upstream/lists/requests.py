@@ -19,7 +19,7 @@ _ANY = re.compile(r"\{[A-Za-z_]+\}")
 # As in redirects, with `%`, so that nothing is quoted twice.
 _ALLOWED = "-._~:/?#[]@!$&'()*+,;=%"
 _EXAMPLE = "https://shop.example/orders?changed_since={since}"
-SINCE, UNTIL, CURSOR = LIST_PLACEHOLDERS
+SINCE, UNTIL, CURSOR, SIZE = LIST_PLACEHOLDERS
 
 
 class ListRequests:
@@ -29,6 +29,7 @@ class ListRequests:
         url: the URL without values, to which targets of pages are relative.
         method: of the requests.
         has_cursor: whether the requests contain a cursor.
+        has_size: whether they contain the number of elements of a page.
 
     Raises:
         ListProblem: the templates cannot be used.
@@ -42,10 +43,14 @@ class ListRequests:
         self.url = urlunsplit(parts._replace(path=_PLACEHOLDER.sub("", parts.path), query="", fragment=""))
         self._beginning = urlunsplit(parts._replace(query="", fragment=""))
         self._parameters = parts.query.split("&") if parts.query else []
-        self._numbers = {SINCE, UNTIL} if declared.time in ("unix", "unix_ms") else set()
+        self._numbers = {SIZE, SINCE, UNTIL} if declared.time in ("unix", "unix_ms") else {SIZE}
         if declared.is_numbered:
             self._numbers.add(CURSOR)
-        self.has_cursor = CURSOR in declared.url or CURSOR in json.dumps(self._body)
+        self.has_cursor, self.has_size = (
+            name in declared.url or name in json.dumps(self._body) for name in (CURSOR, SIZE)
+        )
+        if self.has_size and not declared.size:
+            raise ListProblem(f"is needed for {SIZE}", "size")
 
     def url_of(self, values: Values) -> str:
         """Return the URL of a page, percent-encoded."""
@@ -67,7 +72,8 @@ class ListRequests:
         if value in values:
             given = values[value]
             return int(given) if given is not None and value in self._numbers else given
-        return _PLACEHOLDER.sub(lambda found: values[found[0]] or "", value)
+        # In a query of GraphQL, `{size}` selects a field.
+        return _PLACEHOLDER.sub(lambda found: SIZE if found[0] == SIZE else values[found[0]] or "", value)
 
 
 def _body(declared: ListDeclaration) -> Any:

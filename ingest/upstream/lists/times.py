@@ -9,10 +9,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ingest.upstream.lists.declaration import ListProblem
 
 _SECOND = timedelta(seconds=1)
-_DIRECTIVES = frozenset("YmdHMSz%")
 _NUMBER = re.compile(r"-?[0-9]{1,16}(\.[0-9]{1,9})?", re.ASCII)
-# Unix times in milliseconds are larger, and in seconds they are smaller until the year 5138.
-_MILLISECONDS_FROM = 1e11
+_UNIX: Mapping[str, float] = {"unix": 1.0, "unix_ms": 1_000.0}
+_EARLIEST, _LATEST = 1e9, 1e10
+_RFC_2822 = re.compile(
+    r"\s*([A-Za-z]{3},\s*)?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9]{1,2}:[0-9]{2}(:[0-9]{2})?( ([+-][0-9]{4}|(?![AP]M)[A-Z]{1,3}))?\s*",
+    re.ASCII,
+)
+# From the finest directive of a format to the unit of time that it leaves out.
+_UNITS = (("S", _SECOND), ("M", timedelta(minutes=1)), ("H", timedelta(hours=1)), ("I", timedelta(hours=1)))
+
+Parse = Callable[[str], datetime]
 
 
 class ListTimes:
@@ -24,17 +31,25 @@ class ListTimes:
     Args:
         time: `iso`, `iso_without_zone`, `unix`, `unix_ms`, `rfc2822`, or a format such as `%Y-%m-%d %H:%M:%S`.
         zone: time zone of times without one.
+        parse: reads a time in such a format.
+
+    Attributes:
+        unit: how exactly times are written.
 
     Raises:
         ListProblem: one of them is unknown.
     """
 
-    def __init__(self, time: str, zone: str) -> None:
+    def __init__(self, time: str, zone: str, parse: Parse | None = None) -> None:
         try:
             self._zone = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise ListProblem(f"unknown time zone {zone!r}: write a name such as Europe/Berlin", "zone") from None
         self._write = _writer(time)
+        self._time, self._parse = time, parse
+        self.unit = next(
+            (unit for directive, unit in _UNITS if "%" not in time or f"%{directive}" in time), timedelta(days=1)
+        )
 
     def start(self, moment: datetime) -> str:
         """Return the start of a period for a request."""
@@ -42,26 +57,42 @@ class ListTimes:
 
     def end(self, moment: datetime) -> str:
         """Return the end of a period for a request."""
-        return self._write(self._unambiguous(_whole(moment) + 2 * _SECOND, 1))
+        return self._write(self._unambiguous(_whole(moment) + _SECOND + self.unit, 1))
 
     def read(self, value: object) -> datetime | None:
-        """Return the time in an element, or None if it is none."""
-        try:
-            if isinstance(value, str) and not _NUMBER.fullmatch(value):
-                return self._read_text(value)
-            if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-                number = float(value)
-                seconds = number / 1_000 if abs(number) >= _MILLISECONDS_FROM else number
-                return datetime.fromtimestamp(seconds, UTC)
-        except (ValueError, OverflowError, OSError):
-            pass
+        """Return the time in an element, or None if it is none. The format of the list is tried first."""
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            return None
+        for read in (self._read_own, self._read_number, self._read_text):
+            try:
+                if (moment := read(value)) is not None:
+                    return self._in_utc(moment)
+            except (ValueError, TypeError, OverflowError, OSError):
+                continue
         return None
 
-    def _read_text(self, text: str) -> datetime:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            moment = parsedate_to_datetime(text)
+    def _read_own(self, value: float | str) -> datetime | None:
+        if self._parse is not None:
+            return self._parse(value) if isinstance(value, str) else None
+        unit = _UNIX.get(self._time)
+        return None if unit is None else datetime.fromtimestamp(float(value) / unit, UTC)
+
+    def _read_number(self, value: float | str) -> datetime | None:
+        """Return a Unix time in seconds or milliseconds from 2001 to 2286. Other numbers are no times, such as 20261128140500."""
+        if isinstance(value, str) and not _NUMBER.fullmatch(value):
+            return None
+        number = float(value)
+        units = (unit for unit in _UNIX.values() if _EARLIEST <= number / unit < _LATEST)
+        return next((datetime.fromtimestamp(number / unit, UTC) for unit in units), None)
+
+    def _read_text(self, value: float | str) -> datetime | None:
+        if not isinstance(value, str):
+            return None
+        if _RFC_2822.fullmatch(value):
+            return parsedate_to_datetime(value)
+        return datetime.fromisoformat(value)
+
+    def _in_utc(self, moment: datetime) -> datetime:
         if moment.tzinfo is None:
             # In the hour that is repeated when summer time ends, the later one: an order counts as changed rather than as unchanged.
             moment = moment.replace(tzinfo=self._zone, fold=1)
@@ -82,8 +113,6 @@ def _whole(moment: datetime) -> datetime:
 
 def _writer(time: str) -> Callable[[datetime], str]:
     if "%" in time:
-        if not set(re.findall(r"%(.?)", time)) <= _DIRECTIVES:
-            raise ListProblem(f"supports %Y %m %d %H %M %S %z only (got {time!r})", "time")
         return lambda moment: moment.strftime(time)
     if time not in _FORMATS:
         raise ListProblem(f"write one of {', '.join(_FORMATS)}, or a format such as %Y-%m-%d (got {time!r})", "time")

@@ -1,0 +1,78 @@
+"""Divides a page that cannot be fetched, until the element that breaks it is alone. Pure."""
+
+import msgspec
+
+from ingest.domain.fetch.listed import ListShape
+
+# Sizes of the parts. A page with one such element takes about 15 requests.
+_SIZES = (25, 5, 1)
+# If so many parts fail one after another, the shop fails, and not an element.
+_MOST_FAILURES = 12
+
+
+class Division(msgspec.Struct):
+    """The parts of one page.
+
+    Attributes:
+        at: index of the next element.
+        end: index after the page.
+        size: elements of the next part.
+        largest: elements of the first part.
+        counts_elements: whether the list numbers elements, and not pages.
+        unread: indexes of elements that cannot be fetched, each with the ID of the order before it.
+        failures: parts that have failed one after another.
+        last_id: of the order before the next part. Empty if unknown.
+    """
+
+    at: int
+    end: int
+    size: int
+    largest: int
+    counts_elements: bool
+    unread: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    failures: int = 0
+    last_id: str = ""
+
+    @property
+    def number(self) -> int:
+        """The number of the next part, as the list counts."""
+        return self.at if self.counts_elements else self.at // self.size
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all parts were read or left out."""
+        return self.at >= self.end
+
+    def advance(self) -> None:
+        """Continue after a part that was read."""
+        self.at = self.at + self.size if self.counts_elements else (self.at // self.size + 1) * self.size
+        self.failures = 0
+        self.size = max(size for size in _SIZES if size <= self.size or (size <= self.largest and self.at % size == 0))
+
+    def fail(self) -> bool:
+        """Divide a part that cannot be fetched, or leave out an element. Return False if the shop fails."""
+        self.failures += 1
+        if self.size == 1:
+            self.unread.append((self.at, self.last_id))
+            self.at += 1
+        else:
+            self.size = max(size for size in _SIZES if size < self.size)
+        return self.failures < _MOST_FAILURES
+
+
+def division_of(shape: ListShape, number: int, most: int) -> Division | None:
+    """Return the parts of a page, or None if the list has no smaller pages.
+
+    Args:
+        shape: of the list.
+        number: of the page, or of its first element.
+        most: elements of the largest page so far. 0 before the first one.
+    """
+    sizes = [size for size in _SIZES if size < shape.size]
+    if not (shape.is_divisible and shape.is_numbered and sizes):
+        return None
+    if shape.counts_elements:
+        return Division(number, number + (most or shape.size), sizes[0], sizes[0], counts_elements=True)
+    # The shop may serve smaller pages than requested, or leave orders out of them.
+    begin = number * min(most or shape.size, shape.size)
+    return Division(begin, (number + 1) * shape.size, sizes[0], sizes[0], counts_elements=False)

@@ -1,0 +1,73 @@
+"""The parts of a shop's list that a reading could not read or prove. They are reported, and never counted as clean."""
+
+from typing import Any
+
+import msgspec
+
+_MOST_PLACES = 10
+
+
+class ListGaps(msgspec.Struct):
+    """The gaps of one reading.
+
+    Attributes:
+        unusable: elements without a usable order ID.
+        untimed: orders without a readable time of their last change, although the list should contain it.
+        time_example: a time that cannot be read.
+        left_out: orders that the shop has left out of pages.
+        unread: elements that break each page that contains them.
+        places: where some of these are.
+        unproven: reasons why orders may have been on no page.
+        short_pages: elements of the largest page, if the shop limits pages to fewer than requested. 0 if it doesn't. No order is missing.
+    """
+
+    unusable: int = 0
+    untimed: int = 0
+    time_example: str = ""
+    left_out: int = 0
+    unread: int = 0
+    places: list[str] = msgspec.field(default_factory=list)
+    unproven: list[str] = msgspec.field(default_factory=list)
+    short_pages: int = 0
+
+    def add_unread(self, place: str) -> None:
+        """Count an element that breaks its page."""
+        self.unread += 1
+        if len(self.places) < _MOST_PLACES:
+            self.places.append(place)
+
+    @property
+    def sentences(self) -> list[str]:
+        """The gaps in words, without those that cost no order."""
+        example = f", such as {self.time_example}" if self.time_example else ""
+        more = " …" if self.unread > len(self.places) else ""
+        counted = (
+            (self.unusable, "without a usable ID"),
+            (self.untimed, f"without a readable time{example}"),
+            (self.left_out, "left out of pages by the shop"),
+            (
+                self.unread,
+                f"could not be read, because each page with one of them fails: {'; '.join(self.places)}{more}",
+            ),
+        )
+        return [f"{count:,} {_elements(count)} {text}" for count, text in counted if count] + self.unproven
+
+    @property
+    def note(self) -> str:
+        """A fact about the list that costs requests, but no order. Empty without one."""
+        return f"the shop limits pages to {self.short_pages} orders" if self.short_pages else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the gaps for JSON."""
+        return {
+            "unusable": self.unusable,
+            "untimed": self.untimed,
+            "left_out": self.left_out,
+            "unread": self.unread,
+            "short_pages": self.short_pages,
+            "not_proven": self.sentences,
+        }
+
+
+def _elements(count: int) -> str:
+    return "element" if count == 1 else "elements"
