@@ -9,11 +9,12 @@ import typer
 import uvloop
 
 from ingest.domain.errors import ConfigError
+from ingest.lab.shops.shop_modes import parsed_modes
 from ingest.lab.upstream import Behaviour
 from ingest.lab.upstream.tls import server_tls
 from ingest.process.lifecycle import stop_on_signals
 
-ONLY_SHOPS = frozenset({"shopify-rest", "bigcommerce", "magento"})
+ONLY_SHOPS = frozenset({"shopify-rest", "bigcommerce", "magento", "plain"})
 """Kinds that exist only as whole shops."""
 
 _CHOSEN = frozenset({"shape", "currency"})  # a shop takes these, but cannot change them while it runs
@@ -38,13 +39,14 @@ def serve_shop(options: Mapping[str, Any]) -> None:
     for unused in Behaviour.__struct_fields__:
         if unused not in fields and unused not in _CHOSEN and options[unused] != getattr(default, unused):
             raise ConfigError(f"--{unused.replace('_', '-')} does not apply to a whole shop")
-    changes = {
+    changes: dict[str, object] = {
         field: options[field]
         for field in fields
         if field in options and options[field] != getattr(default, field, None)
     }
     secret_file = options["webhook_secret_file"]
     try:
+        changes.update(parsed_modes(options["mode"] or ()))
         if secret_file is not None:
             changes["webhook_secret"] = secret_file.read_text(encoding="utf-8").strip()
         shop = SimulatedShop(

@@ -12,6 +12,7 @@ import uvloop
 from ingest.cli.options import option
 from ingest.cli.trial.shop import ONLY_SHOPS, serve_shop
 from ingest.domain.errors import ConfigError
+from ingest.lab.shops.shop_modes import described_modes
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import changed
 from ingest.lab.upstream.tls import server_tls
@@ -148,6 +149,16 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         int | None, option(_SHOPS, "With --shape: serve a whole shop with this number of orders.", metavar="N", min=0)
     ] = None,
     changes_per_second: Annotated[float, option(_SHOPS, "Orders that change by themselves.", min=0)] = 0.0,
+    mode: Annotated[
+        list[str] | None,
+        option(
+            _SHOPS,
+            "How the shop deviates. Repeat for several. "
+            + ". ".join(f"{name}: {effect}" for name, effect in described_modes().items())
+            + ".",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
     webhooks: Annotated[str | None, option(_SHOPS, "Send the changes to this URL.", metavar="URL")] = None,
     webhook_share: Annotated[float, option(_SHOPS, "Share of the changes that are sent.", min=0, max=1)] = 1.0,
     webhook_secret_file: Annotated[Path | None, option(_SHOPS, "Secret that signs webhooks.", metavar="FILE")] = None,
@@ -160,7 +171,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     in its lists. PUT /orders/{id} then takes documents of that shape.
 
     With --shape and --orders, it serves a whole shop, with login, lists, limits and changes. Its kinds are shopify, shopify-rest,
-    woocommerce, amazon, bigcommerce and magento. Of the other options, a shop takes those for the address, --latency, --seed,
+    woocommerce, amazon, bigcommerce, magento and plain. Of the other options, a shop takes those for the address, --latency, --seed,
     --rate-limit, --rate-burst, --token, --client, --token-lifetime, --currency and certificates.
 
     Prints the URL template for INGEST_UPSTREAM_URL when it is ready, or the URL of the shop, and runs until SIGTERM or Ctrl-C.
@@ -189,7 +200,13 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     `curl -X PATCH localhost:8081/behaviour -d '{"down": null}'` ends it.
     """
     options = locals()
-    if orders is not None or webhooks is not None or changes_per_second or (shape is not None and shape in ONLY_SHOPS):
+    if (
+        orders is not None
+        or webhooks is not None
+        or changes_per_second
+        or mode
+        or (shape is not None and shape in ONLY_SHOPS)
+    ):
         serve_shop(options)
         return
     fields = {name: options[name] for name in Behaviour.__struct_fields__}

@@ -107,6 +107,7 @@ class ShopOrder:
         refunds: from the oldest to the latest.
         revision: counts the changes, from 1.
         visible_at: time from which lists contain the order.
+        indexed_at: time of its entry in an index that is behind, or None.
     """
 
     number: int
@@ -127,6 +128,12 @@ class ShopOrder:
     refunds: Sequence[Refund] = field(default_factory=tuple)
     revision: int = 1
     visible_at: datetime | None = None
+    indexed_at: datetime | None = None
+
+    @property
+    def listed_at(self) -> datetime:
+        """The time of the last change by which lists select and sort the order."""
+        return self.updated_at if self.indexed_at is None else self.indexed_at
 
     def amount(self, price: Decimal) -> Amount:
         """Divide a price of this order into the part without tax and the tax."""

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import msgspec
 
+from ingest.lab.shops.shop_modes import ShopModes
 from ingest.lab.upstream.behaviour import Share, parse_latency
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class ShopBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the shop behaves.
+class ShopBehaviour(ShopModes, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the shop behaves, in addition to its modes.
 
     Attributes:
         latency: seconds until a response, as `0.1`, `0.1-0.2` or `lognormal:MEDIAN,SIGMA`.

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Sequence
+from random import Random
 
 from ingest.lab.shops.bucket import Bucket
 from ingest.lab.shops.orders import ShopOrder
@@ -16,13 +17,15 @@ class ShopSite:
     Attributes:
         state: the orders.
         behaviour: the current settings.
+        random: selects what happens to single requests.
         base_url: scheme, host and port, set when the shop listens.
         buckets: the limits in use, by name.
     """
 
-    def __init__(self, state: ShopState, behaviour: ShopBehaviour) -> None:
+    def __init__(self, state: ShopState, behaviour: ShopBehaviour, random: Random) -> None:
         self.state = state
         self.behaviour = behaviour
+        self.random = random
         self.base_url = ""
         self.buckets: dict[str, Bucket] = {}
         self._tokens: dict[str, float] = {}
@@ -34,6 +37,7 @@ class ShopSite:
             ValueError: a field is unknown, or a value is invalid.
         """
         before, self.behaviour = self.behaviour, changed(self.behaviour, changes)
+        self.state.modes = self.behaviour
         if (before.rate_limit, before.rate_burst) != (self.behaviour.rate_limit, self.behaviour.rate_burst):
             self.buckets.clear()
 

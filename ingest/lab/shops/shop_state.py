@@ -9,8 +9,11 @@ from typing import Literal
 
 from ingest.lab.shops.making import OrderMaker
 from ingest.lab.shops.orders import Refund, ShopOrder
+from ingest.lab.shops.shop_history import ShopHistory
+from ingest.lab.shops.shop_modes import ShopModes
 
 Event = Literal["created", "updated", "deleted"]
+_NO_MODES = ShopModes()
 
 
 class ShopState:
@@ -20,17 +23,30 @@ class ShopState:
         maker: makes the orders.
         count: number of initial orders.
         random: selects orders and changes.
-        clock: returns the current time, with time zone.
+        clock: returns the current time of the web server, with time zone.
+        modes: see `ShopModes`.
 
     Attributes:
+        clock: see above.
+        modes: the current ones, of which `time_step` and `database_behind` decide about the times of changes.
         fetches: requests for each order by its number.
         counts: other events by name, such as `list_requests`, `tokens` or `throttled`.
         on_event: called after each visible change, unless the change is quiet.
     """
 
-    def __init__(self, maker: OrderMaker, count: int, random: Random, clock: Callable[[], datetime]) -> None:
-        self._maker, self._random, self._clock = maker, random, clock
+    def __init__(
+        self,
+        maker: OrderMaker,
+        count: int,
+        random: Random,
+        clock: Callable[[], datetime],
+        modes: ShopModes = _NO_MODES,
+    ) -> None:
+        self._maker, self._random, self.clock, self.modes = maker, random, clock, modes
         self._orders = {order.number: order for order in maker.initial(count, self.now())}
+        for order in self._orders.values():
+            order.updated_at = self._cut(order.updated_at)
+        self._history = ShopHistory()
         self._last = count
         self._refunds = 0
         self.fetches: Counter[int] = Counter()
@@ -38,8 +54,11 @@ class ShopState:
         self.on_event: Callable[[Event, ShopOrder], None] = lambda _event, _order: None
 
     def now(self) -> datetime:
-        """The current time in whole seconds, as shops write it."""
-        return self._clock().replace(microsecond=0)
+        """The current time of the database in whole seconds, as shops write it."""
+        return self._cut(self.clock() - timedelta(seconds=self.modes.database_behind))
+
+    def _cut(self, moment: datetime) -> datetime:
+        return moment - timedelta(seconds=moment.timestamp() % self.modes.time_step)
 
     @property
     def last(self) -> int:
@@ -53,20 +72,21 @@ class ShopState:
         """Return an order that exists."""
         return None if number is None else self._orders.get(number)
 
-    def fetch(self, number: int | None) -> ShopOrder | None:
-        """Return an order that exists, and count the request."""
-        order = self.get(number)
-        if order is not None:
-            self.fetches[order.number] += 1
-        return order
+    def at(self, number: int, moment: datetime | None) -> ShopOrder | None:
+        """Return an order as it was at a time, or as it is now for None."""
+        current = self._orders.get(number)
+        return current if moment is None else self._history.at(number, moment, current)
 
-    def all_orders(self) -> list[ShopOrder]:
-        """Return all orders, including those that lists contain only later."""
-        return list(self._orders.values())
+    def all_orders(self, moment: datetime | None = None) -> list[ShopOrder]:
+        """Return all orders as they were at a time, or as they are now for None, even if no list contains them yet."""
+        if moment is None:
+            return list(self._orders.values())
+        numbers = {*self._orders, *self._history.numbers()}
+        return [order for number in sorted(numbers) if (order := self.at(number, moment)) is not None]
 
     def listed(self, since: datetime | None, until: datetime | None = None) -> list[ShopOrder]:
         """Return the visible orders that changed in a period, both ends inclusive, from the oldest change."""
-        now = self._clock()
+        now = self.clock()
         found = [
             order
             for order in self._orders.values()
@@ -81,6 +101,7 @@ class ShopState:
         self._last += 1
         order = self._maker.order(self._last, self.now())
         self._orders[order.number] = order
+        self._history.note(order.number, None, self.clock())
         self._happened("created", order, late, quiet=quiet)
         return order
 
@@ -92,6 +113,7 @@ class ShopState:
             late: seconds until lists contain the order again, with the time of the change.
             quiet: whether no webhook is sent.
         """
+        self._history.note(order.number, order, self.clock())
         match self._random.randrange(4):
             case 0 if order.status != "cancelled":
                 self._refund(order)
@@ -110,6 +132,7 @@ class ShopState:
     def delete(self, order: ShopOrder, *, quiet: bool = False) -> None:
         """Remove an order."""
         del self._orders[order.number]
+        self._history.note(order.number, order, self.clock())
         self._happened("deleted", order, 0.0, quiet=quiet)
 
     def random_orders(self, count: int) -> Sequence[ShopOrder]:
@@ -132,7 +155,7 @@ class ShopState:
         order.refunds = (*order.refunds, Refund(self._refunds, index, quantity, amount, self.now()))
 
     def _happened(self, event: Event, order: ShopOrder, late: float, *, quiet: bool) -> None:
-        order.visible_at = self._clock() + timedelta(seconds=late) if late else None
+        order.visible_at = self.clock() + timedelta(seconds=late) if late else None
         self.counts[event] += 1
         if not quiet:
             self.on_event(event, order)

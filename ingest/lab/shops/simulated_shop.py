@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from random import Random
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -18,6 +19,7 @@ from ingest.lab.shops.kinds.amazon import Amazon
 from ingest.lab.shops.kinds.bigcommerce import BigCommerce
 from ingest.lab.shops.kinds.kind import Kind
 from ingest.lab.shops.kinds.magento import Magento
+from ingest.lab.shops.kinds.plain import Plain
 from ingest.lab.shops.kinds.shopify.graphql_shop import Shopify
 from ingest.lab.shops.kinds.shopify.rest_shop import ShopifyRest
 from ingest.lab.shops.kinds.woocommerce import WooCommerce
@@ -26,6 +28,7 @@ from ingest.lab.shops.shop_behaviour import ShopBehaviour, changed
 from ingest.lab.shops.shop_control import CONTROL_PATHS, ShopControl
 from ingest.lab.shops.shop_site import ShopSite
 from ingest.lab.shops.shop_state import ShopState
+from ingest.lab.shops.shop_views import BrokenPage
 from ingest.lab.shops.webhook_sender import WebhookSender
 from ingest.lab.upstream.behaviour import parse_latency
 
@@ -37,6 +40,7 @@ KINDS: Mapping[str, type[Kind]] = MappingProxyType(
         "amazon": Amazon,
         "bigcommerce": BigCommerce,
         "magento": Magento,
+        "plain": Plain,
     }
 )
 """The kinds of shops by the value of `--shape`."""
@@ -89,9 +93,10 @@ class SimulatedShop:
         self.seed = secrets.randbits(32) if seed is None else seed
         self._random = Random(self.seed)
         maker = OrderMaker(self.seed, currency, kind.traits)
-        self.state = ShopState(maker, orders, Random(self.seed), clock)
         usual = ShopBehaviour(token=kind.token, client=kind.client, token_lifetime=kind.token_lifetime)
-        self.site = ShopSite(self.state, changed(usual, changes))
+        behaviour = changed(usual, changes)
+        self.state = ShopState(maker, orders, Random(self.seed), clock, behaviour)
+        self.site = ShopSite(self.state, behaviour, Random(self.seed))
         self.kind = kind(self.site)
         self._control = ShopControl(self.site, self.kind, name)
         self._sender = WebhookSender(self.site, self.kind, self._random)
@@ -105,7 +110,7 @@ class SimulatedShop:
             UserError: the shop cannot listen on the address.
         """
         application = web.Application(middlewares=[self._behave])
-        application.add_routes([*self._control.routes(), *self.kind.routes()])
+        application.add_routes(self.routes())
         async with AsyncExitStack() as starting:
             runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
             await runner.setup()
@@ -123,6 +128,10 @@ class SimulatedShop:
             starting.push_async_callback(self._stop_tasks)
             self._running = starting.pop_all()
         return self
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes, with those that control the shop."""
+        return [*self._control.routes(), *self.kind.routes()]
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -164,9 +173,17 @@ class SimulatedShop:
         draw = parse_latency(behaviour.latency)
         if draw is not None:
             await asyncio.sleep(draw(self._random))
-        if behaviour.down:
+        response = await self.respond(request, handler)
+        response.headers.setdefault("Date", format_datetime(self.state.clock(), usegmt=True))
+        return response
+
+    async def respond(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Respond to a request for orders, without a delay."""
+        if self.site.behaviour.down:
             return web.Response(status=503, text="Service Unavailable")
         try:
             return await handler(request)
+        except BrokenPage:
+            return web.Response(status=500, text="Internal Server Error")
         except ValueError:
             return web.Response(status=400, text="Bad Request")

@@ -86,7 +86,7 @@ class Amazon(Kind):
     async def _one(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request, _GET)) is not None:
             return refused
-        order = self._state.fetch(self.number(request.match_info["id"]))
+        order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             return self._missing(_GET)
         return self._stamped(_GET, json_response({"order": order_2026(order, _included(request))}))
@@ -98,7 +98,7 @@ class Amazon(Kind):
         names = ("createdAfter", "createdBefore", "lastUpdatedAfter", "lastUpdatedBefore")
         try:
             found = self._listed(query, *names)
-            shown, token = _page(found, query.get("paginationToken"), query.get("maxResultsPerPage"))
+            shown, token = self._page(found, query.get("paginationToken"), query.get("maxResultsPerPage"))
         except ValueError as error:
             return self._stamped(_SEARCH, _error(400, "InvalidInput", str(error)))
         body: Document = {"orders": [order_2026(order, included) for order in shown]}
@@ -111,7 +111,7 @@ class Amazon(Kind):
     async def _one_v0(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request, _GET_V0)) is not None:
             return refused
-        order = self._state.fetch(self.number(request.match_info["id"]))
+        order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             return self._missing(_GET_V0)
         return self._stamped(_GET_V0, json_response({"payload": order_v0(order)}))
@@ -119,7 +119,7 @@ class Amazon(Kind):
     async def _items_v0(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request, _GET_ITEMS)) is not None:
             return refused
-        order = self._state.get(self.number(request.match_info["id"]))
+        order = self._views.read(self.number(request.match_info["id"]))
         if order is None:
             return self._missing(_GET_ITEMS)
         items = order_items_v0(order)
@@ -136,13 +136,13 @@ class Amazon(Kind):
         if not query.get("MarketplaceIds"):
             return self._stamped(_GET_ORDERS, _error(400, "InvalidInput", "Missing required 'MarketplaceIds'."))
         if "AmazonOrderIds" in query:
-            fetched = [self._state.fetch(self.number(one)) for one in query["AmazonOrderIds"].split(",")]
+            fetched = [self._views.fetch(self.number(one)) for one in query["AmazonOrderIds"].split(",")]
             orders = [order_v0(order) for order in fetched if order is not None]
             return self._stamped(_GET_ORDERS, json_response({"payload": {"Orders": orders}}))
         names = ("CreatedAfter", "CreatedBefore", "LastUpdatedAfter", "LastUpdatedBefore")
         try:
             found = self._listed(query, *names)
-            shown, token = _page(found, query.get("NextToken"), query.get("MaxResultsPerPage"))
+            shown, token = self._page(found, query.get("NextToken"), query.get("MaxResultsPerPage"))
         except ValueError as error:
             return self._stamped(_GET_ORDERS, _error(400, "InvalidInput", str(error)))
         payload: Document = {"Orders": [order_v0(order) for order in shown]}
@@ -165,7 +165,7 @@ class Amazon(Kind):
             if (moment := moments[name]) is not None and moment > latest:
                 raise ValueError(f"{name} must be no later than two minutes before the time of the request.")
         return self._in(moments[created_after], moments[created_before], lambda order: order.placed_at) or self._in(
-            moments[updated_after], moments[updated_before], lambda order: order.updated_at
+            moments[updated_after], moments[updated_before], lambda order: order.listed_at
         )
 
     def _latest(self) -> datetime:
@@ -179,7 +179,23 @@ class Amazon(Kind):
             return []
         # Without an end, the period ends two minutes ago.
         end = until or self._latest()
-        return [order for order in self._state.listed(None) if since <= moment(order) <= end]
+        return [order for order in self._views.listed(None) if since <= moment(order) <= end]
+
+    def _page(
+        self, found: Sequence[ShopOrder], token: str | None, size: str | None
+    ) -> tuple[Sequence[ShopOrder], str | None]:
+        """Return a page after the order in the token, and the token of the next page."""
+        limit = self._views.size(page_number(size, 100, 100))
+        after = 0
+        if token:
+            at, number, *_ = token.split("_")
+            position = (int(at), int(number))
+            after = sum((int(order.listed_at.timestamp()), order.number) <= position for order in found)
+        page = self._views.page(found, after, limit)
+        if not page.has_more or not page.selected:
+            return page.shown, None
+        last = page.selected[-1]
+        return page.shown, f"{int(last.listed_at.timestamp())}_{last.number}_{self._views.new_cursor()}"
 
     def _refusal(self, request: web.Request, operation: _Operation) -> web.Response | None:
         if not self._site.is_issued(request.headers.get("x-amz-access-token", "")):
@@ -197,20 +213,6 @@ class Amazon(Kind):
         response.headers["x-amzn-RateLimit-Limit"] = f"{self._site.bucket(*operation).rate:g}"
         response.headers["x-amzn-RequestId"] = f"{self._state.counts['requests']:032x}"
         return response
-
-
-def _page(found: Sequence[ShopOrder], token: str | None, size: str | None) -> tuple[Sequence[ShopOrder], str | None]:
-    """Return a page after the order in the token, and the token of the next page."""
-    limit = page_number(size, 100, 100)
-    after = 0
-    if token:
-        at, _, number = token.partition("_")
-        position = (int(at), int(number))
-        after = sum((int(order.updated_at.timestamp()), order.number) <= position for order in found)
-    shown = found[after : after + limit]
-    if after + limit >= len(found):
-        return shown, None
-    return shown, f"{int(shown[-1].updated_at.timestamp())}_{shown[-1].number}"
 
 
 def _included(request: web.Request) -> frozenset[str]:

@@ -77,7 +77,7 @@ class BigCommerce(Kind):
     async def _one(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
             return refused
-        order = self._state.fetch(self.number(request.match_info["id"]))
+        order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             return self._missing()
         return self._stamped(
@@ -87,7 +87,7 @@ class BigCommerce(Kind):
     async def _products(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
             return refused
-        order = self._state.get(self.number(request.match_info["id"]))
+        order = self._views.read(self.number(request.match_info["id"]))
         if order is None:
             return self._missing()
         return self._page(
@@ -97,7 +97,7 @@ class BigCommerce(Kind):
     async def _addresses(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
             return refused
-        order = self._state.get(self.number(request.match_info["id"]))
+        order = self._views.read(self.number(request.match_info["id"]))
         if order is None:
             return self._missing()
         address = {"id": order.number, "order_id": FIRST_ID + order.number, "country_iso2": order.country}
@@ -112,7 +112,8 @@ class BigCommerce(Kind):
         except ValueError:
             return self._stamped(_error(400, "The field is invalid."))
         with_fees = _includes_fees(query)
-        shown = _slice(found, query)
+        size, page = self._views.size(_size(query)), page_number(query.get("page"), 1)
+        shown = self._views.page(found, (page - 1) * size, size).shown
         documents = [bigcommerce_order(order, self._site.base_url, with_fees=with_fees) for order in shown]
         self._site.page_served(shown)
         return self._stamped(json_response(documents) if documents else web.Response(status=204))
@@ -131,7 +132,7 @@ class BigCommerce(Kind):
         return self._stamped(json_response(shown) if shown else web.Response(status=204))
 
     def _listed(self, query: Mapping[str, str]) -> list[ShopOrder]:
-        found = self._state.listed(_moment(query, "min_date_modified"), _moment(query, "max_date_modified"))
+        found = self._views.listed(_moment(query, "min_date_modified"), _moment(query, "max_date_modified"))
         since, until = _moment(query, "min_date_created"), _moment(query, "max_date_created")
         found = [order for order in found if since is None or order.placed_at >= since]
         found = [order for order in found if until is None or order.placed_at <= until]
@@ -173,8 +174,12 @@ def _moment(query: Mapping[str, str], name: str) -> datetime | None:
 
 
 def _slice(found: Sequence[Any], query: Mapping[str, str]) -> list[Any]:
-    size, page = page_number(query.get("limit"), 50, 250), page_number(query.get("page"), 1)
+    size, page = _size(query), page_number(query.get("page"), 1)
     return list(found[(page - 1) * size : page * size])
+
+
+def _size(query: Mapping[str, str]) -> int:
+    return page_number(query.get("limit"), 50, 250)
 
 
 def _includes_fees(query: Mapping[str, str]) -> bool:

@@ -16,6 +16,7 @@ from ingest.lab.shops.making import Traits
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_site import ShopSite
 from ingest.lab.shops.shop_state import Event
+from ingest.lab.shops.shop_views import ShopViews
 
 Document = dict[str, Any]
 
@@ -51,6 +52,7 @@ class Kind(ABC):
     def __init__(self, site: ShopSite) -> None:
         self._site = site
         self._state = site.state
+        self._views = ShopViews(site.state, lambda: site.behaviour, self.number, site.random)
 
     @abstractmethod
     def order_id(self, number: int) -> str:

@@ -56,7 +56,7 @@ class Magento(Kind):
     async def _one(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
             return refused
-        order = self._state.fetch(self.number(request.match_info["id"]))
+        order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             text = "The entity that was requested doesn't exist. Verify the entity and try again."
             return json_response({"message": text}, 404)
@@ -68,15 +68,15 @@ class Magento(Kind):
         query = request.query
         try:
             found = self._found(query)
-            size = page_number(_parameter(query, "pageSize", "page_size"), max(1, len(found)))
+            size = self._views.size(page_number(_parameter(query, "pageSize", "page_size"), max(1, len(found))))
             page = page_number(_parameter(query, "currentPage", "current_page"), 1)
         except (ValueError, KeyError):
             return json_response({"message": "Invalid search criteria."}, 400)
         # Beyond the last page, Magento repeats the last one.
         page = min(page, max(1, -(-len(found) // size)))
-        shown = found[(page - 1) * size : page * size]
+        shown = self._views.page(found, (page - 1) * size, size).shown
         if any(value == "entity_id" for name, value in query.items() if _FILTER.fullmatch(name)):
-            shown = [order for order in shown if self._state.fetch(order.number)]
+            shown = [order for order in shown if self._views.fetch(order.number)]
         criteria = {"filter_groups": [], "page_size": size, "current_page": page}
         items = [magento_order(order) for order in shown]
         self._site.page_served(shown)
@@ -94,7 +94,7 @@ class Magento(Kind):
         is_by_id = any(one.get("field") == "entity_id" for group in groups.values() for one in group.values())
         found = [
             order
-            for order in (self._state.all_orders() if is_by_id else self._state.listed(None))
+            for order in (self._views.all_orders() if is_by_id else self._views.listed(None))
             if all(any(self._fits(order, one) for one in group.values()) for group in groups.values())
         ]
         if not sorts:
@@ -132,7 +132,7 @@ def _value(order: ShopOrder, field: str) -> str | int:
         case "entity_id":
             return order.number
         case "updated_at":
-            return magento_time(order.updated_at)
+            return magento_time(order.listed_at)
         case "created_at":
             return magento_time(order.placed_at)
         case "status":

@@ -62,7 +62,7 @@ class WooCommerce(Kind):
     async def _one(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
             return refused
-        order = self._state.fetch(self.number(request.match_info["id"]))
+        order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             return _error("woocommerce_rest_shop_order_invalid_id", "Invalid ID.", 404)
         return json_response(woocommerce_order(order, self._site.base_url))
@@ -72,16 +72,19 @@ class WooCommerce(Kind):
             return refused
         query = request.query
         try:
-            page, size = page_number(query.get("page"), 1), page_number(query.get("per_page"), 10, 100)
+            page, size = (
+                page_number(query.get("page"), 1),
+                self._views.size(page_number(query.get("per_page"), 10, 100)),
+            )
             found = self._listed(query)
         except ValueError:
             return _error("rest_invalid_param", "Invalid parameter(s)", 400)
         if query.get("order", "desc") == "desc":
             found.reverse()
         offset = int(query.get("offset", (page - 1) * size))
-        shown, pages = found[offset : offset + size], -(-len(found) // size)
+        shown, pages = self._views.page(found, offset, size).shown, -(-len(found) // size)
         if "include" in query:
-            shown = [order for order in shown if self._state.fetch(order.number)]
+            shown = [order for order in shown if self._views.fetch(order.number)]
         response = json_response([woocommerce_order(order, self._site.base_url) for order in shown])
         response.headers["X-WP-Total"], response.headers["X-WP-TotalPages"] = str(len(found)), str(pages)
         links = [
@@ -97,7 +100,7 @@ class WooCommerce(Kind):
     def _listed(self, query: Mapping[str, str]) -> list[ShopOrder]:
         if "include" in query:
             numbers = {self.number(order_id) for order_id in query["include"].split(",")}
-            return [order for order in self._state.all_orders() if order.number in numbers]
+            return [order for order in self._views.all_orders() if order.number in numbers]
         is_gmt = query.get("dates_are_gmt") in {"true", "1"}
 
         def moment(name: str) -> datetime | None:
@@ -107,7 +110,7 @@ class WooCommerce(Kind):
 
         # Both bounds of WooCommerce are exclusive.
         since, until = moment("modified_after"), moment("modified_before")
-        listed = [order for order in self._state.listed(since, until) if order.updated_at not in {since, until}]
+        listed = [order for order in self._views.listed(since, until) if order.listed_at not in {since, until}]
         after, before = moment("after"), moment("before")
         listed = [
             order

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.lab.shops.kinds.shopify.graphql_query import Arguments, Field, QueryError
+from ingest.lab.shops.list_page import ListPage, plain_page
 
 Resolver = Callable[[Arguments], Any]
 """A value in a tree that depends on arguments."""
@@ -25,12 +26,14 @@ class Connection:
         cursor: the position of an item, which stays valid when the list changes.
         after: the items after a position.
         render: makes the tree of an item, once it is on a page.
+        page: cuts a page from the items, given the place of its first item and its size.
     """
 
     items: Sequence[Any]
     cursor: Callable[[int, Any], str] = lambda index, _item: str(index)
     after: Callable[[Sequence[Any], str], Sequence[Any]] = lambda items, cursor: items[int(cursor) + 1 :]
     render: Callable[[Any], Any] = lambda item: item
+    page: Callable[[Sequence[Any], int, int], ListPage[Any]] = plain_page
 
 
 @dataclass(slots=True)
@@ -98,21 +101,22 @@ def _page(selected: Field, connection: Connection) -> tuple[dict[str, Any], floa
         rest = connection.items if cursor is None else connection.after(connection.items, cursor)
     except ValueError:
         raise QueryError("Invalid cursor for current pagination sort.", "BAD_REQUEST") from None
-    before, shown = len(connection.items) - len(rest), rest[:first]
-    cursors = [connection.cursor(before + index, item) for index, item in enumerate(shown)]
-    nodes = [connection.render(item) for item in shown]
+    cut = connection.page(connection.items, len(connection.items) - len(rest), first)
+    cursors = [connection.cursor(cut.start + index, item) for index, item in enumerate(cut.shown)]
+    nodes = [connection.render(item) for item in cut.shown]
+    last = connection.cursor(cut.start + len(cut.selected) - 1, cut.selected[-1]) if cut.selected else None
     page = {
         "nodes": nodes,
         "edges": [{"node": node, "cursor": cursor} for node, cursor in zip(nodes, cursors, strict=True)],
         "pageInfo": {
-            "hasNextPage": len(rest) > first,
-            "hasPreviousPage": before > 0,
+            "hasNextPage": cut.has_more,
+            "hasPreviousPage": cut.start > 0,
             "startCursor": cursors[0] if cursors else None,
-            "endCursor": cursors[-1] if cursors else None,
+            "endCursor": last,
         },
     }
     data = execute(selected.fields, page, "Connection").data
-    return data, _cost(selected, len(shown))
+    return data, _cost(selected, len(cut.shown))
 
 
 def _cost(selected: Field, count: int) -> float:

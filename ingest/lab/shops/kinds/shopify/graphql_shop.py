@@ -15,6 +15,7 @@ from ingest.lab.shops.kinds.shopify.graphql import Connection, execute, requeste
 from ingest.lab.shops.kinds.shopify.graphql_query import Arguments, Field, QueryError, parse
 from ingest.lab.shops.kinds.shopify.order_tree import order_tree
 from ingest.lab.shops.kinds.shopify.shopify_access import UNAUTHORIZED, ShopifyShop
+from ingest.lab.shops.list_page import ListPage
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_site import ShopSite
 
@@ -25,7 +26,7 @@ _GID = "gid://shopify/Order/"
 _TERM = re.compile(r"""(\w+):(>=|<=|>|<|)(?:"([^"]*)"|'([^']*)'|(\S+))""")
 
 _SORT_KEYS: dict[str, Callable[[ShopOrder], datetime]] = {
-    "UPDATED_AT": lambda order: order.updated_at,
+    "UPDATED_AT": lambda order: order.listed_at,
     "CREATED_AT": lambda order: order.placed_at,
     "PROCESSED_AT": lambda order: order.placed_at,
 }
@@ -101,7 +102,7 @@ class Shopify(ShopifyShop):
     def _one(self, gid: Any) -> Document | None:
         if not isinstance(gid, str) or not gid.startswith("gid://shopify/"):
             raise QueryError(f"Invalid global id '{gid}'", "argumentLiteralsIncompatible")
-        order = self._state.fetch(self.number(gid.removeprefix(_GID))) if gid.startswith(_GID) else None
+        order = self._views.fetch(self.number(gid.removeprefix(_GID))) if gid.startswith(_GID) else None
         return None if order is None else order_tree(order)
 
     def _orders(self, arguments: Arguments) -> Connection:
@@ -112,20 +113,25 @@ class Shopify(ShopifyShop):
             return key(order).isoformat(), order.number
 
         def after(orders: Sequence[ShopOrder], cursor: str) -> Sequence[ShopOrder]:
-            at = msgspec.json.decode(urlsafe_b64decode(cursor), type=tuple[str, int])
-            return [order for order in orders if (position(order) < at if is_reversed else position(order) > at)]
+            *at, _ = msgspec.json.decode(urlsafe_b64decode(cursor), type=tuple[str, int, str])
+            return [
+                order for order in orders if (position(order) < (*at,) if is_reversed else position(order) > (*at,))
+            ]
 
         def write_cursor(_index: int, order: ShopOrder) -> str:
-            return urlsafe_b64encode(msgspec.json.encode(position(order))).decode()
+            return urlsafe_b64encode(msgspec.json.encode((*position(order), self._views.new_cursor()))).decode()
 
         def render(order: ShopOrder) -> Document:
             self._shown.append(order)
             return order_tree(order)
 
-        return Connection(found, write_cursor, after, render)
+        def page(orders: Sequence[ShopOrder], start: int, size: int) -> ListPage[ShopOrder]:
+            return self._views.page(orders, start, self._views.size(size))
+
+        return Connection(found, write_cursor, after, render, page)
 
     def _found(self, arguments: Arguments) -> list[ShopOrder]:
-        orders = self._state.listed(None)
+        orders = self._views.listed(None)
         try:
             for name, sign, *values in _TERM.findall(arguments.get("query") or ""):
                 # As in Shopify, terms that it does not know change nothing.

@@ -22,10 +22,12 @@ class _Cursor(msgspec.Struct):
     Attributes:
         after: time and number of the last order on the page before.
         query: the filters of the first page.
+        nonce: makes the cursor differ from others.
     """
 
     after: tuple[str, int]
     query: dict[str, str]
+    nonce: str
 
 
 class ShopifyRest(ShopifyShop):
@@ -41,7 +43,7 @@ class ShopifyRest(ShopifyShop):
     async def _one(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
             return refused
-        order = self._state.fetch(self.number(request.match_info["id"]))
+        order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             return self._stamped(json_response({"errors": "Not Found"}, 404))
         return self._stamped(json_response({"order": rest_order(order)}))
@@ -59,21 +61,24 @@ class ShopifyRest(ShopifyShop):
         if (refused := self._refusal(request)) is not None:
             return refused
         try:
-            size = page_number(request.query.get("limit"), 50, 250)
+            size = self._views.size(page_number(request.query.get("limit"), 50, 250))
             cursor = _read_cursor(request.query.get("page_info"))
             query = dict(request.query) if cursor is None else cursor.query
             found = self._listed(query)
         except ValueError:
             return self._stamped(json_response({"errors": {"order": "Invalid parameter"}}, 400))
+        start = 0
         if cursor is not None:
             if not request.query.keys() <= {"page_info", "limit", "fields"}:
                 return self._stamped(json_response({"errors": {"page_info": "cannot be combined with filters"}}, 400))
-            found = [order for order in found if _position(order) > (read_time(cursor.after[0]), cursor.after[1])]
-        shown = found[:size]
+            start = sum(_position(order) <= (read_time(cursor.after[0]), cursor.after[1]) for order in found)
+        page = self._views.page(found, start, size)
+        shown = page.shown
         response = json_response({"orders": [rest_order(order) for order in shown]})
-        if len(found) > size:
-            last = shown[-1]
-            page_info = _write_cursor(_Cursor((last.updated_at.isoformat(), last.number), query))
+        if page.has_more and page.selected:
+            last = page.selected[-1]
+            after = (last.listed_at.isoformat(), last.number)
+            page_info = _write_cursor(_Cursor(after, query, self._views.new_cursor()))
             parameters = urlencode({"limit": size, "page_info": page_info})
             response.headers["Link"] = f'<{self._site.base_url}{request.path}?{parameters}>; rel="next"'
         self._site.page_served(shown)
@@ -82,9 +87,9 @@ class ShopifyRest(ShopifyShop):
     def _listed(self, query: Mapping[str, str]) -> list[ShopOrder]:
         if "ids" in query:
             numbers = {self.number(order_id) for order_id in query["ids"].split(",")}
-            found = [order for order in self._state.all_orders() if order.number in numbers]
-            return [order for order in found if self._state.fetch(order.number)]
-        found = self._state.listed(read_time(query.get("updated_at_min")), read_time(query.get("updated_at_max")))
+            found = [order for order in self._views.all_orders() if order.number in numbers]
+            return [order for order in found if self._views.fetch(order.number)]
+        found = self._views.listed(read_time(query.get("updated_at_min")), read_time(query.get("updated_at_max")))
         placed, until = read_time(query.get("created_at_min")), read_time(query.get("created_at_max"))
         found = [order for order in found if placed is None or order.placed_at >= placed]
         found = [order for order in found if until is None or order.placed_at <= until]
@@ -109,7 +114,7 @@ class ShopifyRest(ShopifyShop):
 
 
 def _position(order: ShopOrder) -> tuple[object, int]:
-    return order.updated_at, order.number
+    return order.listed_at, order.number
 
 
 def _write_cursor(cursor: _Cursor) -> str:
