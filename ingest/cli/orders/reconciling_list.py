@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.reconcile.enqueueing import enqueue_differing
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.list_metrics import metrics_of
-from ingest.operations.reconcile.listed import Listing, Progress, open_list_ledger, reconcile_list
+from ingest.operations.reconcile.listed import Listing, Progress, open_list_ledger, open_places, reconcile_list
 from ingest.sources.list_opening import open_order_list
 
 if TYPE_CHECKING:
@@ -131,9 +132,8 @@ async def _with_progress(listing: Listing, servers: Backends, ledger: ListLedger
                 scanning = display = stack.enter_context(ProgressDisplay("searching"))
             scanning.update(done, total)
 
-        return await reconcile_list(
-            listing, servers, ledger, Progress(display.update, on_scan, lambda why: display.say(f"waiting: {why}"))
-        )
+        progress = Progress(display.update, on_scan, lambda why: display.say(f"waiting: {why}"))
+        return await reconcile_list(listing, partial(open_places, servers), ledger, progress)
 
 
 async def _enqueue(servers: Backends, ledger: ListLedger, report: ListReconciliation) -> int:

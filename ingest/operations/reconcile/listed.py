@@ -5,8 +5,8 @@
 It may run concurrently with workers: see `ingest.operations.reconcile`. It is read-only and leaves no trace if the process dies.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -71,10 +71,42 @@ def open_list_ledger() -> Iterator[ListLedger]:
         yield ledger
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places where an order can be.
+
+    Attributes:
+        scanner: of the queue.
+        rows: the stored orders.
+    """
+
+    scanner: PartitionedScanner
+    rows: Rows
+
+
+@asynccontextmanager
+async def open_places(backends: Backends) -> AsyncIterator[Places]:
+    """Open the queue and the stored orders of a source."""
+    async with (
+        control_client(backends.redis_url) as client,
+        Rows.open(backends.postgres_dsn, backends.source) as rows,
+    ):
+        yield Places(PartitionedScanner(client, layout_reader(client, backends.stream), backends.group), rows)
+
+
 async def reconcile_list(
-    listing: Listing, backends: Backends, ledger: ListLedger, progress: Progress
+    listing: Listing,
+    opened: Callable[[], AbstractAsyncContextManager[Places]],
+    ledger: ListLedger,
+    progress: Progress,
 ) -> ListReconciliation:
     """Compare the list with the queue and the stored orders. The ledger has the details.
+
+    Args:
+        listing: the list.
+        opened: opens the places to search, once the list is read.
+        ledger: an empty one.
+        progress: the callbacks.
 
     Raises:
         Fault: the list cannot be read.
@@ -82,14 +114,11 @@ async def reconcile_list(
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
     gaps = await _fill(ledger, listing, progress)
-    async with (
-        control_client(backends.redis_url) as client,
-        Rows.open(backends.postgres_dsn, backends.source) as rows,
-    ):
-        scanner = PartitionedScanner(client, layout_reader(client, backends.stream), backends.group)
-        await scan_repeatedly(ledger, Scan(ledger, scanner, _ListLookUp(ledger, rows), progress.on_scan))
+    async with opened() as places:
+        look_up = _ListLookUp(ledger, places.rows)
+        await scan_repeatedly(ledger, Scan(ledger, places.scanner, look_up, progress.on_scan))
         if listing.is_complete:
-            await _find_unexpected(ledger, rows, listing, progress)
+            await _find_unexpected(ledger, places.rows, listing, progress)
     somewhere = Seen.STORED | Seen.ERASED | Seen.DEAD | Seen.QUEUED
     return ListReconciliation(
         since=listing.since,
