@@ -130,11 +130,11 @@ class KindShop:
             raise AssertionError(f"{self.name}: {len(still)} of {len(wanted)} are not stored: {still}") from None
 
     async def plant_differences(self) -> dict[str, str]:
-        """Make 50 orders differ between the shop and the database, and return how by ID."""
+        """Let 50 orders be missing in the database, and 50 differ from the shop. Return how, by ID."""
         state, order_id = self.shop.state, self.shop.kind.order_id
         # Amazon's pending orders come without a total.
-        drawn = sorted(state.random_orders(50), key=lambda order: order.status != "pending")
-        outdated, deleted, missing, total = drawn[:15], drawn[15:25], drawn[25:45], drawn[45:]
+        drawn = sorted(state.random_orders(100), key=lambda order: order.status != "pending")
+        missing, outdated, deleted, total = drawn[:50], drawn[50:80], drawn[80:90], drawn[90:]
         by_list, by_lines = total[:3], total[3:]
         for order in outdated:
             state.change(order, quiet=True)

@@ -1,6 +1,6 @@
 """A simulated shop without a server, which implements `Transport`: its handlers are called with requests that no socket has carried."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,7 +27,7 @@ class ShopTransport:
         self._router.add_routes(shop.routes())
         shop.site.base_url = shop.base_url = "http://shop.test"
         self.requests = 0
-        self.before: Callable[[], None] = lambda: None
+        self.before: Callable[[], Awaitable[None]] = _nothing
 
     async def send(
         self,
@@ -39,7 +39,7 @@ class ShopTransport:
     ) -> bytes:
         """See `Transport`."""
         self.requests += 1
-        self.before()
+        await self.before()
         response = await self._response(URL(url, encoded=True), CIMultiDict(headers), method, body or b"")
         content = bytes(response.body or b"")  # type: ignore[arg-type]  # handlers respond with bytes
         response.headers.setdefault("Date", format_datetime(self._shop.state.clock(), usegmt=True))
@@ -48,6 +48,10 @@ class ShopTransport:
         if on_head is not None:
             on_head(response.status, response.headers)
         return content
+
+    async def replace(self, send: object, bug: Exception) -> None:
+        """See `ReplaceableTransport`. A bug of the test is not hidden as one of the transport."""
+        raise AssertionError(send) from bug
 
     async def _response(self, url: URL, headers: CIMultiDict[str], method: str, body: bytes) -> web.Response:
         async def read() -> bytes:
@@ -63,3 +67,7 @@ class ShopTransport:
         request.content_type = content_type
         request.match_info = found = await self._router.resolve(request)
         return cast("web.Response", await self._shop.respond(request, found.handler))
+
+
+async def _nothing() -> None:
+    pass

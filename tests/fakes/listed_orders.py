@@ -1,0 +1,181 @@
+# ruff: noqa: ARG002  the arguments are those of the real parts
+"""The parts that readings of a list use, in memory: stored orders, the queue, positions, and the record of a backfill.
+
+`tests/contract/ports/test_list_ports.py` runs the same suite on these and on the real ones.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.fetch.listed import ListedOrder
+from ingest.domain.operating.backfill import Backfill, BackfillProgress, JobState
+from ingest.domain.operating.polling import PollTurn
+from ingest.operations.backfill.lane import Lane
+from ingest.operations.list_pages import announced
+from ingest.store.orders import listed_changes
+from ingest.store.orders.rows import StoredFacts
+
+
+class MemoryRow(msgspec.Struct, frozen=True):
+    """A stored order.
+
+    Attributes:
+        updated_at: the version.
+        fetched_at: when the request for its document began.
+        content: anything that differs after a visible change.
+    """
+
+    updated_at: datetime
+    fetched_at: datetime
+    content: bytes
+
+    @property
+    def age(self) -> tuple[datetime, datetime]:
+        """The sort key of rows of the same order. The greater is the newer."""
+        return self.updated_at, self.fetched_at
+
+
+class MemoryOrders:
+    """The stored orders of one source, which implements `Fetches` for `changed_orders`, and `Rows` for reconciliations."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, MemoryRow] = {}
+
+    def store(self, order_id: str, row: MemoryRow) -> None:
+        """Store a row, unless the stored one is at least as new."""
+        stored = self.rows.get(order_id)
+        if stored is None or stored.age < row.age:
+            self.rows[order_id] = row
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        """Run the statement of `changed_orders`."""
+        assert statement == listed_changes._CHANGED
+        _source, ids, times, _ahead = arguments
+        return [*self._changed(ids, times)]
+
+    def _changed(self, ids: Sequence[str], times: Sequence[datetime | None]) -> Iterator[dict[str, Any]]:
+        for order_id, at in zip(ids, times, strict=True):
+            row = self.rows.get(order_id)
+            if row is None or at is None or at > row.updated_at:
+                yield {"order_id": order_id, "is_missing": row is None}
+
+    async def facts(self, order_ids: Sequence[str]) -> list[StoredFacts]:
+        """See `Rows`."""
+        found = ((name, self.rows[name]) for name in order_ids if name in self.rows)
+        return [StoredFacts(name, row.updated_at, "", Decimal(0)) for name, row in found]
+
+    async def erased(self, order_ids: Sequence[str]) -> set[str]:
+        """See `Rows`."""
+        return set()
+
+    async def changed_ids(self, since: datetime, until: datetime) -> AsyncIterator[list[str]]:
+        """See `Rows`."""
+        yield sorted(name for name, row in self.rows.items() if since <= row.updated_at <= until)
+
+
+class MemoryQueue(Lane):
+    """Announced orders that wait, which implements what readings need of `Producer`, `Lane` and `PartitionedScanner`.
+
+    Args:
+        now: our clock.
+
+    Attributes:
+        waiting: with the time of their announcement.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self.waiting: list[tuple[Announcement, datetime]] = []
+
+    async def try_announce(self, orders: Sequence[Announcement], *, coalesce: float = 0.0) -> Accepted:
+        """See `Producer`."""
+        known = {one.order_id for one, _ in self.waiting if one.document is None} if coalesce else set()
+        new = [one for one in orders if one.document is not None or one.order_id not in known]
+        self.waiting += [(one, self._now()) for one in new]
+        return Accepted(len(new), len(orders) - len(new))
+
+    async def occupied(self) -> int:
+        """See `Lane`. Workers are fast."""
+        return 0
+
+    async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
+        """See `Lane`."""
+        await self.try_announce([announced(order, "backfill") for order in orders], coalesce=600.0)
+
+    async def queued(self) -> AsyncIterator[list[Any]]:
+        """See `PartitionedScanner`. Called when no order waits."""
+        assert not self.waiting
+        for page in list[list[Any]]():
+            yield page
+
+    dead = queued
+
+
+class MemoryPolls:
+    """The turn and the position of one source, which implements `Polls`."""
+
+    def __init__(self) -> None:
+        self.position: datetime | None = None
+        self.failures = 0
+        self.error: str | None = None
+        self._fence = 0
+        self._looked_back_at: datetime | None = None
+
+    async def take(self, start: datetime, *, is_due: bool = False) -> PollTurn | None:
+        """See `Polls`. No other process has the turn."""
+        self._fence += 1
+        self.position = self.position or start
+        return PollTurn(self.position, self._fence, self.failures, self._looked_back_at)
+
+    async def renew(self, turn: PollTurn, position: datetime) -> bool:
+        """See `Polls`."""
+        return self._moved(turn, position)
+
+    async def advance(self, turn: PollTurn, position: datetime, pause: float, *, looked_back: bool = False) -> bool:
+        """See `Polls`."""
+        return self._moved(turn, position) and self._counted(0, None)
+
+    async def fail(self, turn: PollTurn, position: datetime, error: str, pause: float) -> bool:
+        """See `Polls`."""
+        return self._moved(turn, position) and self._counted(self.failures + 1, error)
+
+    async def release(self, turn: PollTurn, position: datetime) -> bool:
+        """See `Polls`."""
+        return self._moved(turn, position)
+
+    def _counted(self, failures: int, error: str | None) -> bool:
+        self.failures, self.error = failures, error
+        return True
+
+    def _moved(self, turn: PollTurn, position: datetime) -> bool:
+        if turn.fence != self._fence:
+            return False
+        self.position = position
+        return True
+
+
+class MemoryBackfills:
+    """The record of one backfill, which implements the part of `Backfills` for its run."""
+
+    def __init__(self) -> None:
+        self.progress = BackfillProgress()
+        self.state = JobState.RUNNING
+        self.error: str | None = None
+
+    async def renew(self, held: Backfill, problem: str | None = None) -> None:
+        """See `Backfills`."""
+        self.error = problem
+
+    async def record(self, held: Backfill, progress: BackfillProgress) -> None:
+        """See `Backfills`."""
+        self.progress = progress
+
+    async def end(self, held: Backfill, state: JobState, progress: BackfillProgress, error: str | None = None) -> None:
+        """See `Backfills`."""
+        self.progress, self.state, self.error = progress, state, error

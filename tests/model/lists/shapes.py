@@ -1,0 +1,105 @@
+"""The lists that are read: those of the known kinds, and of an API without a kind with each form of paging. Pages are small."""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ingest.lab.shops.kinds.amazon_documents import order_2026
+from ingest.lab.shops.kinds.magento_documents import magento_order
+from ingest.lab.shops.kinds.shopify.rest_documents import rest_order
+from ingest.lab.shops.kinds.woocommerce_documents import woocommerce_order
+from ingest.lab.shops.orders import ShopOrder
+from ingest.upstream.lists.declaration import ListDeclaration
+
+URL = "http://shop.test"
+_VALUES = {
+    "base_url": URL,
+    "version": "2026-07",
+    "store_hash": "simulated",
+    "marketplaces": "A1PA6795UKMFR9",
+    "included_data": "PROCEEDS",
+}
+_BEARER = {"Authorization": "Bearer simulated-token"}
+
+
+class Shape(NamedTuple):
+    """A list, and the shop that has it.
+
+    Attributes:
+        kind: of the simulated shop.
+        headers: with the credential.
+        source: the file of the known kind, or empty.
+        table: the description of the list of an API without a kind.
+        render: the document in the list, if the list contains whole ones.
+    """
+
+    kind: str
+    headers: Mapping[str, str]
+    source: str = ""
+    table: Mapping[str, object] = {}
+    render: Callable[[ShopOrder], Any] | None = None
+
+
+_PLAIN = f"{URL}/orders?since={{since}}&until={{until}}&limit={{size}}"
+
+SHAPES = {
+    "plain by cursor": Shape("plain", _BEARER, table={"url": _PLAIN + "&cursor={cursor}", "next": "next"}),
+    "plain by cursor, sorted": Shape(
+        "plain", _BEARER, table={"url": _PLAIN + "&cursor={cursor}", "next": "next", "ascending": True}
+    ),
+    "plain by link": Shape("plain", _BEARER, table={"url": _PLAIN, "next": "link"}),
+    "plain by page": Shape(
+        "plain", _BEARER, table={"url": _PLAIN + "&page={cursor}", "next": "page", "ascending": True}
+    ),
+    "plain by page with total": Shape(
+        "plain",
+        _BEARER,
+        table={"url": _PLAIN + "&page={cursor}", "next": "page", "ascending": True, "total": "total"},
+    ),
+    "plain by offset": Shape(
+        "plain", _BEARER, table={"url": _PLAIN + "&offset={cursor}", "next": "offset", "ascending": True}
+    ),
+    "shopify": Shape("shopify", {"X-Shopify-Access-Token": "shpat_simulated"}, "shopify"),
+    "shopify-rest": Shape(
+        "shopify-rest", {"X-Shopify-Access-Token": "shpat_simulated"}, "shopify-rest", render=rest_order
+    ),
+    "woocommerce": Shape(
+        "woocommerce",
+        {"Authorization": "Basic Y2tfc2ltdWxhdGVkOmNzX3NpbXVsYXRlZA=="},
+        "woocommerce",
+        render=lambda order: woocommerce_order(order, URL),
+    ),
+    "bigcommerce": Shape("bigcommerce", {"X-Auth-Token": "simulated-token"}, "bigcommerce"),
+    "magento": Shape("magento", _BEARER, "magento", render=magento_order),
+    "amazon": Shape("amazon", {}, "amazon", render=lambda order: order_2026(order, frozenset({"PROCEEDS"}))),
+}
+_SIZES = ("per_page=100", "limit=250", "first: 100", "[pageSize]=100", "maxResultsPerPage=100")
+
+
+@cache
+def declared(name: str, size: int, time: str) -> ListDeclaration:
+    """Return the description of a list with pages of this size.
+
+    Args:
+        name: of the shape.
+        size: elements of a page.
+        time: format of times in the lists of an API without a kind. Empty for ISO 8601.
+    """
+    shape = SHAPES[name]
+    if not shape.source:
+        table = {**shape.table, "url": str(shape.table["url"]).replace("{size}", str(size)), "items": "orders"}
+        return msgspec.convert({**table, "size": size, "time": time or "iso"}, ListDeclaration)
+    text = files("ingest.sources").joinpath("kinds", f"{shape.source}.toml").read_text("utf-8")
+    found = msgspec.json.encode(tomllib.loads(text)["source"]["list"]).decode()
+    for key, value in _VALUES.items():
+        found = found.replace("{" + key + "}", value)
+    for usual in _SIZES:
+        found = found.replace(usual, usual.rstrip("0123456789") + str(size))
+    table = msgspec.json.decode(found, type=dict[str, Any])
+    table |= {"size": size} if "size" in table else {}
+    # Totals are compared for orders of the same version only, whose amounts the rows of this test do not have.
+    return msgspec.convert({**table, "rate": 0.0, "amount": ""}, ListDeclaration)

@@ -1,0 +1,264 @@
+"""A simulated shop, the real reader of its list, and the real operations, over a store, a queue and positions in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, Literal, cast
+
+import msgspec
+from fakes.listed_orders import MemoryBackfills, MemoryOrders, MemoryPolls, MemoryQueue, MemoryRow
+from fakes.shop_transport import ShopTransport
+from model.lists.shapes import SHAPES, URL, declared
+from model.lists.story import Story, defaults
+
+from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.errors import Fault
+from ingest.domain.fetch.listed import OrderList
+from ingest.domain.operating.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
+from ingest.lab.shops.orders import ShopOrder
+from ingest.lab.shops.simulated_shop import SimulatedShop
+from ingest.operations.backfill.run import BackfillParts, BackfillRun
+from ingest.operations.poll.look import Look
+from ingest.operations.poll.turns import PollPlan, Turns
+from ingest.operations.reconcile.listed import Listing, Places, Progress, open_list_ledger, reconcile_list
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.upstream.access.endpoint import HEADERS, Endpoint, FixedCredential
+from ingest.upstream.lists.declaration import ListDeclaration
+from ingest.upstream.session import ApiSession
+
+BEGINNING = datetime(2026, 11, 2, 9, 30, tzinfo=UTC)
+# Longer than all pauses of a reading that only waits.
+_LONGEST = 3600.0
+_METRICS = WorkerMetrics.on(worker_shared_metrics(1), 0)
+
+Verdict = Literal["clean", "reported", "failed"]
+"""An operation claims that all is read and compared, names what it could not read, or fails and will be repeated."""
+
+MakeList = Callable[[ApiSession, ListDeclaration], OrderList]
+
+
+class Endless(Exception):
+    """A reading sends far more requests than the list has pages."""
+
+
+class World:
+    """Everything of one story.
+
+    Args:
+        story: to play.
+        make_list: makes the reader of the list.
+
+    Attributes:
+        log: what was done, for a failing story.
+    """
+
+    def __init__(self, story: Story, make_list: MakeList) -> None:
+        self.story = story
+        self._loop = asyncio.get_running_loop()
+        self._started_at = self._loop.time()
+        self._random = Random(story.seed)
+        self._shape = shape = SHAPES[story.shape]
+        limits: dict[str, object] = {"rate_limit": 1e6, "rate_burst": 1_000_000, "list_lag": 0.0}
+        self.shop = SimulatedShop(
+            shape.kind, orders=story.orders, changes={**limits, **story.modes}, seed=story.seed, clock=self.now
+        )
+        self.shop.site.behave(**self._named(story.faults))
+        self._declared = declared(story.shape, story.size, str(story.modes.get("time_format", "")))
+        self._transport = ShopTransport(self.shop)
+        self._transport.before = self._before_request
+        headers = dict(shape.headers)
+        if shape.kind == "amazon":
+            headers["x-amz-access-token"] = self.shop.site.issue_token("Atza|")
+        session = ApiSession(
+            cast("Any", self._transport),
+            Endpoint(URL, method=self._declared.method or ("GET" if self._declared.body is None else "POST")),
+            1 << 25,
+            _METRICS.upstream_request,
+            credential=FixedCredential(lambda: {**HEADERS, **headers, "Content-Type": "application/json"}),
+            now=self.now,
+        )
+        self._list = make_list(session, self._declared)
+        self.orders, self.queue, self.polls = MemoryOrders(), MemoryQueue(self.now), MemoryPolls()
+        if story.is_stored:
+            for order in self.shop.state.all_orders():
+                self._store(order, BEGINNING)
+        self.log: list[str] = []
+        self._most_requests, self._changes_left, self._is_endless, self._is_calm = 0, 0, False, False
+
+    def now(self) -> datetime:
+        """The time by every clock."""
+        return BEGINNING + timedelta(seconds=self._loop.time() - self._started_at)
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    async def poll(self) -> Verdict:
+        """Read the list for changes, as `ingest poll` does."""
+        look = Look(
+            cast("Any", self.orders),
+            "",
+            cast("Any", self.queue),
+            self.now,
+            1000,
+            has_times=bool(self._declared.updated_at),
+        )
+        turns = Turns(
+            cast("Any", self.polls),
+            look,
+            PollPlan(60.0, timedelta(seconds=self.story.overlap), timedelta()),
+            self.now,
+            lambda _, high: high,
+        )
+        turn = await turns.take(is_due=True)
+        assert turn is not None
+        try:
+            async with self._bounded():
+                found = await turns.run(turn, self._list)
+        except (Fault, TimeoutError) as error:
+            return self._note("poll", "failed", str(error) or "waited")
+        counts = found.counts
+        is_certain = not (counts.unusable or counts.untimed)
+        return self._note("poll", "clean" if is_certain else "reported", str(counts))
+
+    async def backfill(self) -> Verdict:
+        """Enqueue all orders that are missing or outdated."""
+        backfills, request = MemoryBackfills(), BackfillRequest(BEGINNING - timedelta(days=60), self.now())
+        held = Backfill(
+            id=1,
+            request=request,
+            requested_by="test",
+            requested_at=self.now(),
+            state=JobState.RUNNING,
+            progress=BackfillProgress(),
+        )
+        parts = BackfillParts(self._list, cast("Any", self.orders), self.queue, cast("Any", backfills))
+        try:
+            async with self._bounded():
+                state = await BackfillRun(held, parts).run()
+        except TimeoutError:
+            return self._note("backfill", "failed", "waited")
+        is_certain = state is JobState.DONE and not backfills.error
+        return self._note(
+            "backfill", "clean" if is_certain else "reported", f"{state} {backfills.progress} {backfills.error}"
+        )
+
+    async def reconcile(self) -> Verdict:
+        """Compare the list with the stored orders."""
+        listing = Listing(self._list, BEGINNING - timedelta(days=60), self.now(), is_complete=False)
+
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Places]:
+            # A queued order is not missing, but is not stored either.
+            self.work()
+            yield Places(cast("Any", self.queue), cast("Any", self.orders))
+
+        try:
+            async with self._bounded():
+                with open_list_ledger() as ledger:
+                    report = await reconcile_list(listing, opened, ledger, Progress())
+        except (Fault, TimeoutError) as error:
+            return self._note("reconcile", "failed", str(error) or "waited")
+        is_certain = report.is_clean and not report.skipped
+        return self._note(
+            "reconcile", "clean" if is_certain else "reported", f"{report.listed} listed, {report.differences}"
+        )
+
+    def change(self, count: int) -> None:
+        """Change some orders, and create some."""
+        state = self.shop.state
+        for _ in range(count):
+            if self._random.random() < 0.3 or not len(state):
+                state.create(quiet=True)
+            else:
+                state.change(state.random_orders(1)[0], quiet=True)
+
+    def work(self) -> None:
+        """Fetch and store the queued orders, as workers do."""
+        waiting, self.queue.waiting = self.queue.waiting, []
+        for announcement, at in waiting:
+            self._take(announcement, at)
+
+    def calm(self) -> None:
+        """Let the shop behave well and change nothing from now on."""
+        self._is_calm = True
+        self.shop.site.behave(**defaults(self.story.faults))
+
+    def lacking(self, since: datetime, until: datetime) -> list[str]:
+        """Return the orders whose last change is within a period, and that are not stored like that."""
+        return [*self._lacking(since, until)]
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _lacking(self, since: datetime, until: datetime) -> Iterator[str]:
+        behaviour = self.shop.site.behaviour
+        behind = timedelta(seconds=behaviour.database_behind)
+        for order in self.shop.state.all_orders():
+            if (
+                behaviour.left_out and not order.number % behaviour.left_out
+            ) or not since <= order.updated_at + behind < until:
+                continue
+            order_id = self.shop.kind.order_id(order.number)
+            row = self.orders.rows.get(order_id)
+            if row is None:
+                yield f"{order_id} missing ({order.updated_at:%H:%M:%S})"
+            elif row.content != self._content(order):
+                stored = f"stored {row.updated_at:%H:%M:%S}, fetched {row.fetched_at:%H:%M:%S.%f}"
+                yield f"{order_id} outdated ({stored}, is {order.updated_at:%H:%M:%S})"
+
+    def _named(self, modes: Any) -> dict[str, object]:
+        return {
+            name: self.shop.kind.order_id(value) if name == "breaking_id" else value for name, value in modes.items()
+        }
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """Let a reading wait for long, but not send requests without an end."""
+        self._most_requests = self._transport.requests + 100 + 5 * len(self.shop.state)
+        self._changes_left = 0 if self._is_calm else 3 * self.story.size + 10
+        try:
+            async with asyncio.timeout(_LONGEST):
+                yield
+        finally:
+            if self._is_endless:
+                raise Endless
+
+    async def _before_request(self) -> None:
+        if self._transport.requests > self._most_requests:
+            self._is_endless = True
+            await asyncio.sleep(_LONGEST)
+        await asyncio.sleep(self._random.uniform(0.01, self.story.latency))
+        if self._changes_left and self._random.random() < self.story.changes:
+            self._changes_left -= 1
+            self.change(1)
+        if self._random.random() < 0.3:
+            self.work()
+
+    def _take(self, announcement: Announcement, at: datetime) -> None:
+        if announcement.document is not None:
+            document = cast("bytes", announcement.document)
+            version = self._version(document)
+            self.orders.store(announcement.order_id, MemoryRow(version, at, document))
+            return
+        order = self.shop.kind._views.read(self.shop.kind.number(announcement.order_id))
+        if order is not None:
+            self._store(order, self.now())
+
+    def _store(self, order: ShopOrder, at: datetime) -> None:
+        row = MemoryRow(order.updated_at, at, self._content(order))
+        self.orders.store(self.shop.kind.order_id(order.number), row)
+
+    def _content(self, order: ShopOrder) -> bytes:
+        if self._shape.render is not None:
+            return msgspec.json.encode(self._shape.render(order))
+        refunded = sum(refund.quantity for refund in order.refunds)
+        return f"{order.updated_at:%H:%M:%S} {order.status} {refunded}".encode()
+
+    def _version(self, document: bytes) -> datetime:
+        found = msgspec.json.decode(document)
+        at = datetime.fromisoformat(found[self._declared.updated_at])
+        return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+    def _note(self, operation: str, verdict: Verdict, detail: str) -> Verdict:
+        self.log.append(f"{self.now():%H:%M:%S} {operation}: {verdict} ({detail})")
+        return verdict
