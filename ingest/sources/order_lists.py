@@ -64,8 +64,7 @@ def list_of(
     try:
         declared = _declared(settings.order_list)
         requests = ListRequests(declared)
-        times = ListTimes(declared.time, declared.zone, _parse_of(declared))
-        reader = PageReader(declared, times, _amount_conversion(declared.amount))
+        times, reader = list_values(declared)
         overlap = _duration("overlap", declared.overlap, _LONGEST_OVERLAP)
         look_back = _duration("look_back", declared.look_back, _LONGEST_LOOK_BACK)
     except ListProblem as problem:
@@ -107,6 +106,16 @@ def _table(text: str) -> Any:
         return tomllib.loads(read_text(Path(text), _LARGEST_FILE, "a description of a list"))
     except (ValueError, RecursionError) as error:
         raise ListProblem(f"neither a JSON object nor a TOML file: {error}") from None
+
+
+def list_values(declared: ListDeclaration) -> tuple[ListTimes, PageReader]:
+    """Return the parts that write and read the values of a list, with the conversions of mappings.
+
+    Raises:
+        ListProblem: the list cannot be used as it is described.
+    """
+    times = ListTimes(declared.time, declared.zone, _parse_of(declared))
+    return times, PageReader(declared, times, _amount_conversion(declared.amount))
 
 
 def _parse_of(declared: ListDeclaration) -> Parse | None:

@@ -4,8 +4,8 @@
 `tests/contract/ports/test_list_ports.py` runs the same suite on these and on the real ones.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -56,13 +56,18 @@ class MemoryOrders:
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """Run the statement of `changed_orders`."""
         assert statement == listed_changes._CHANGED
-        _source, ids, times, _ahead = arguments
-        return [*self._changed(ids, times)]
+        _source, ids, times, ends, again_before, _moment, ahead = arguments
+        return [*self._changed(zip(ids, times, ends, again_before, strict=True), ahead)]
 
-    def _changed(self, ids: Sequence[str], times: Sequence[datetime | None]) -> Iterator[dict[str, Any]]:
-        for order_id, at in zip(ids, times, strict=True):
+    def _changed(self, listed: Iterable[tuple[str, Any, Any, Any]], ahead: timedelta) -> Iterator[dict[str, Any]]:
+        for order_id, at, ends_at, again_before in listed:
             row = self.rows.get(order_id)
-            if row is None or at is None or at > row.updated_at:
+            if (
+                row is None
+                or at is None
+                or at > row.updated_at
+                or (ends_at > row.updated_at and row.fetched_at - ahead < again_before)
+            ):
                 yield {"order_id": order_id, "is_missing": row is None}
 
     async def facts(self, order_ids: Sequence[str]) -> list[StoredFacts]:

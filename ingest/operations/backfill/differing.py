@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
+from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.operating.backfill import BackfillRequest
-from ingest.operations.list_pages import Page, within
+from ingest.operations.list_pages import Page, utc_now, within
 from ingest.store.connections.statements import Fetches
 from ingest.store.orders.listed_changes import changed_orders
-
-_NONE = timedelta()
-
 
 @dataclass(frozen=True, slots=True)
 class Differing:
@@ -30,18 +28,28 @@ class Differing:
     outdated: int
 
 
-async def differing(connection: Fetches, source: str, listed: Page, request: BackfillRequest) -> Differing:
+async def differing(
+    connection: Fetches, source: str, listed: Page, request: BackfillRequest, unit: timedelta
+) -> Differing:
     """Compare the new orders of a page with the stored ones.
+
+    Args:
+        connection: to PostgreSQL.
+        source: name of the source.
+        listed: the page.
+        request: with the period.
+        unit: how exactly the list writes times.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
     page, new = listed
-    orders = within(new, request.since, request.until)
+    orders = within(new, request.since - unit, request.until)
     if not orders:
         return Differing((), 0, 0, 0)
-    clock_ahead = _NONE if page.sent_at is None else datetime.now(UTC) - page.sent_at
-    changed = await changed_orders(connection, source, orders, clock_ahead)
+    now = utc_now()
+    sent_at = page.sent_at or now
+    changed = await changed_orders(connection, source, orders, ListClock(sent_at, now - sent_at, unit))
     missing = sum(changed.values())
     found = [order for order in orders if order.order_id in changed]
     return Differing(found, len(orders), missing, len(changed) - missing)

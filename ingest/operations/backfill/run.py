@@ -137,7 +137,8 @@ class BackfillRun:
     async def _take(self, page: Page) -> None:
         """Count the orders of a page that are missing or outdated, and enqueue them."""
         before, request = self.progress, self._held.request
-        found = await self._available(differing, self._parts.connection, self._held.source, page, request)
+        unit = self._parts.listed.shape.unit
+        found = await self._available(differing, self._parts.connection, self._held.source, page, request, unit)
         if not request.dry_run:
             await fill(
                 self._lane,

@@ -12,6 +12,7 @@ import msgspec
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.fetch.listed import SECOND, ListedOrder, OrderList
 from ingest.domain.fetch.reading import Reading
@@ -101,17 +102,18 @@ class Look:
             if not counts.pages:
                 began_at = min(began_at, sent_at)
             counts.pages += 1
-            await self._take(_within(new, since - SECOND), self._now() - sent_at, counts)
+            clock = ListClock(sent_at, self._now() - sent_at, orders.shape.unit)
+            await self._take(_within(new, since - SECOND - clock.unit), clock, counts)
             on_progress(counts.listed)
             # A time in the future, of some orders, must not become the position.
             on_reached(min(reading.position, began_at))
         return Found(reading.position if reading.gaps.unproven else began_at, counts, reading.gaps)
 
-    async def _take(self, listed: Sequence[ListedOrder], clock_ahead: timedelta, counts: PollCounts) -> None:
+    async def _take(self, listed: Sequence[ListedOrder], clock: ListClock, counts: PollCounts) -> None:
         counts.listed += len(listed)
         if not listed:
             return
-        changed = await changed_orders(self._connection, self._source, listed, clock_ahead)
+        changed = await changed_orders(self._connection, self._source, listed, clock)
         counts.unchanged += len(listed) - len(changed)
         await self._enqueue([announced(order, _ORIGIN) for order in listed if order.order_id in changed], counts)
 

@@ -3,26 +3,33 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from ingest.domain.fetch.list_clock import ListClock, times_of
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.store.connections.statements import Fetches
 
 # The version of an order without its own `updated_at` is the time of its fetch by our clock. It is compared in the shop's time, and a
-# change within the same moment counts as newer. An `updated_at` that is too far in the future is no version.
+# change within the same moment counts as newer. An `updated_at` that is too far in the future is no version. An order that was fetched
+# within the unit of time of its version may have changed once more in it.
 _MOMENT = timedelta(seconds=2)
 _CHANGED = """
 SELECT listed.order_id, o.order_id IS NULL AS is_missing
-FROM unnest($2::text[], $3::timestamptz[]) AS listed (order_id, updated_at)
+FROM unnest($2::text[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[])
+    AS listed (order_id, updated_at, ends_at, again_before)
 LEFT JOIN orders AS o ON o.source = $1 AND o.order_id = listed.order_id
 WHERE NOT EXISTS (SELECT FROM erased_orders AS e WHERE e.source = $1 AND e.order_id = listed.order_id)
   AND (o.order_id IS NULL OR listed.updated_at IS NULL
-       OR listed.updated_at > CASE WHEN o.updated_at IS NULL THEN o.version - $4::interval ELSE greatest(o.version, o.updated_at) END)
+       OR listed.updated_at > CASE WHEN o.updated_at IS NULL THEN o.version - $6::interval ELSE greatest(o.version, o.updated_at) END
+       OR (o.updated_at IS NOT NULL AND listed.ends_at > greatest(o.version, o.updated_at)
+           AND o.fetched_at - $7::interval < listed.again_before))
 """
 
 
 async def changed_orders(
-    connection: Fetches, source: str, orders: Sequence[ListedOrder], clock_ahead: timedelta
+    connection: Fetches, source: str, orders: Sequence[ListedOrder], clock: ListClock
 ) -> Mapping[str, bool]:
     """Return the orders that are not stored, or older than listed, or whose time is not listed. Erased orders are omitted.
+
+    An order with the listed time is included as well if it may have changed after it was fetched without another time.
 
     The values show whether an order is not stored.
 
@@ -30,11 +37,12 @@ async def changed_orders(
         connection: runs the statement.
         source: name of the source.
         orders: elements of its list.
-        clock_ahead: how far our clock is ahead of the shop's.
+        clock: of the list.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
-    ids, times = [order.order_id for order in orders], [order.updated_at for order in orders]
-    found = await connection.fetch(_CHANGED, source, ids, times, clock_ahead + _MOMENT)
+    ids = [order.order_id for order in orders]
+    arguments = (ids, *times_of(orders, clock), clock.ahead + _MOMENT, clock.ahead)
+    found = await connection.fetch(_CHANGED, source, *arguments)
     return {record["order_id"]: record["is_missing"] for record in found}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 from fakes.listed_orders import MemoryOrders, MemoryPolls, MemoryRow
 
+from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.orders.order import Order
 from ingest.domain.orders.order_row import OrderRow
@@ -66,9 +67,22 @@ async def test_missing_older_and_untimed_orders_have_changed(kind: str, dsn: str
     ]
     stored = [(name, 60.0, 600.0) for name in ("older", "same", "newer", "untimed")]
     async with opened(kind, dsn, stored) as records:
-        changed = await changed_orders(records.connection, "", listed, timedelta())
+        changed = await changed_orders(records.connection, "", listed, ListClock(at(10_000)))
 
     assert changed == {"missing": True, "older": False, "untimed": False}
+
+
+async def test_an_order_that_was_fetched_within_the_second_of_its_version_is_fetched_once_more(kind: str, dsn: str) -> None:
+    stored = [("early", 61.0, 61.4), ("late", 61.0, 64.5), ("finer", 61.7, 61.9), ("minute", 135.0, 150.0)]
+    listed = [ListedOrder("early", at(61)), ListedOrder("late", at(61)), ListedOrder("minute", at(120))]
+    async with opened(kind, dsn, stored) as records:
+        changed = [
+            await changed_orders(records.connection, "", listed, ListClock(at(now))) for now in (62.0, 100.0, 200.0)
+        ]
+        finer = await changed_orders(records.connection, "", [ListedOrder("finer", at(61))], ListClock(at(99)))
+
+    assert [set(found) for found in changed] == [{"early"}, {"early"}, {"early", "minute"}]
+    assert set(finer) == {"finer"}
 
 
 async def test_a_later_version_wins_and_of_one_version_the_later_fetch(kind: str, dsn: str) -> None:

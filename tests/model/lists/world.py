@@ -101,7 +101,6 @@ class World:
             cast("Any", self.queue),
             self.now,
             1000,
-            has_times=bool(self._declared.updated_at),
         )
         turns = Turns(
             cast("Any", self.polls),
@@ -117,9 +116,8 @@ class World:
                 found = await turns.run(turn, self._list)
         except (Fault, TimeoutError) as error:
             return self._note("poll", "failed", str(error) or "waited")
-        counts = found.counts
-        is_certain = not (counts.unusable or counts.untimed)
-        return self._note("poll", "clean" if is_certain else "reported", str(counts))
+        gaps = found.gaps.sentences
+        return self._note("poll", "reported" if gaps else "clean", f"{found.counts} {gaps}")
 
     async def backfill(self) -> Verdict:
         """Enqueue all orders that are missing or outdated."""
@@ -159,10 +157,8 @@ class World:
                     report = await reconcile_list(listing, opened, ledger, Progress())
         except (Fault, TimeoutError) as error:
             return self._note("reconcile", "failed", str(error) or "waited")
-        is_certain = report.is_clean and not report.skipped
-        return self._note(
-            "reconcile", "clean" if is_certain else "reported", f"{report.listed} listed, {report.differences}"
-        )
+        detail = f"{report.listed} listed, {report.differences} {report.gaps.sentences}"
+        return self._note("reconcile", "clean" if report.is_clean else "reported", detail)
 
     def change(self, count: int) -> None:
         """Change some orders, and create some."""
