@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ingest.domain.operating.polling import PollState, PollTurn
+from ingest.domain.operating.polling import PollResult, PollState, PollTurn
 from ingest.store.connections.statements import Fetches
 
 LEASE = 10.0
@@ -23,7 +23,7 @@ VALUES ($1, $3, $2, 1, clock_timestamp() + make_interval(secs => {LEASE}), clock
 ON CONFLICT (source) DO UPDATE
 SET holder = excluded.holder, fence = p.fence + 1, leased_until = excluded.leased_until
 WHERE ({_FREE} OR p.holder = excluded.holder) AND ($4 OR p.next_at <= clock_timestamp())
-RETURNING position, fence, failures, looked_back_at
+RETURNING position, fence, failures, looked_back_at, shown_until, newest, behind, listed
 """  # noqa: S608  constants, as below
 _RENEW = f"""
 UPDATE polls SET position = $4, leased_until = clock_timestamp() + make_interval(secs => {LEASE}) WHERE {_HELD} RETURNING 1
@@ -31,7 +31,8 @@ UPDATE polls SET position = $4, leased_until = clock_timestamp() + make_interval
 _ADVANCE = f"""
 UPDATE polls
 SET position = $4, next_at = clock_timestamp() + make_interval(secs => $5), leased_until = NULL, looked_at = clock_timestamp(),
-    looked_back_at = CASE WHEN $6 THEN clock_timestamp() ELSE looked_back_at END, failures = 0, error = NULL
+    looked_back_at = CASE WHEN $6 THEN clock_timestamp() ELSE looked_back_at END, failures = 0, error = NULL,
+    shown_until = $7, newest = $8, behind = $9, listed = $10
 WHERE {_HELD} RETURNING 1
 """  # noqa: S608
 _FAIL = f"""
@@ -41,12 +42,13 @@ WHERE {_HELD} RETURNING 1
 """  # noqa: S608
 _RELEASE = f"UPDATE polls SET position = $4, leased_until = NULL WHERE {_HELD} RETURNING 1"  # noqa: S608
 _STATES = """
-SELECT source, position, holder, looked_at, failures, error,
+SELECT source, position, holder, looked_at, failures, error, behind,
        coalesce(leased_until > clock_timestamp(), false) AS is_reading,
        extract(epoch FROM clock_timestamp() - looked_at)::float8 AS looked_ago,
        extract(epoch FROM greatest(next_at, leased_until) - clock_timestamp())::float8 AS due_in
 FROM polls WHERE source = ANY ($1::text[])
 """
+_NEWEST = "SELECT max(version) AS newest FROM orders WHERE source = $1 AND updated_at IS NOT NULL AND version <= $2"
 _LONGEST_ERROR = 500
 
 
@@ -73,20 +75,26 @@ class Polls:
     async def take(self, start: datetime, *, is_due: bool = False) -> PollTurn | None:
         """Take the turn, or return None if another process has it or no reading is due.
 
+        A source without a position, but with stored orders, begins at the newest one: the position may have been lost.
+
         Args:
             start: position of a source without one. It is recorded, so that a first reading that fails loses no order.
             is_due: whether the list is to be read even if its time has not come.
         """
-        found = await self._connection.fetch(_TAKE, self._source, self._holder, start, is_due)
-        return PollTurn(*found[0]) if found else None
+        newest: datetime | None = None
+        if await self.state() is None:
+            [[newest]] = await self._connection.fetch(_NEWEST, self._source, start)
+        found = await self._connection.fetch(_TAKE, self._source, self._holder, newest or start, is_due)
+        return PollTurn(**found[0], is_recovered=newest is not None) if found else None
 
     async def renew(self, turn: PollTurn, position: datetime) -> bool:
         """Renew the lease and record the position, and return False if the turn has ended."""
         return await self._update(_RENEW, turn, position)
 
-    async def advance(self, turn: PollTurn, position: datetime, pause: float, *, looked_back: bool = False) -> bool:
-        """End the turn at a position, and return False if it had ended before. The next reading is due after the pause."""
-        return await self._update(_ADVANCE, turn, position, pause, looked_back)
+    async def advance(self, turn: PollTurn, result: PollResult, pause: float) -> bool:
+        """End the turn, and return False if it had ended before. The next reading is due after the pause."""
+        recorded = (result.looked_back, result.shown_until, result.newest, result.behind, result.listed)
+        return await self._update(_ADVANCE, turn, result.position, pause, *recorded)
 
     async def fail(self, turn: PollTurn, position: datetime, error: str, pause: float) -> bool:
         """End the turn with an error. The next reading is due after the pause."""

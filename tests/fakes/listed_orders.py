@@ -15,7 +15,7 @@ from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.operating.backfill import Backfill, BackfillProgress, JobState
-from ingest.domain.operating.polling import PollTurn
+from ingest.domain.operating.polling import PollResult, PollTurn
 from ingest.operations.backfill.lane import Lane
 from ingest.operations.list_pages import announced
 from ingest.store.orders import listed_changes
@@ -131,20 +131,27 @@ class MemoryPolls:
         self.error: str | None = None
         self._fence = 0
         self._looked_back_at: datetime | None = None
+        self.result = PollResult(datetime.min)  # noqa: DTZ901  before the first reading
 
     async def take(self, start: datetime, *, is_due: bool = False) -> PollTurn | None:
         """See `Polls`. No other process has the turn."""
         self._fence += 1
         self.position = self.position or start
-        return PollTurn(self.position, self._fence, self.failures, self._looked_back_at)
+        last = self.result
+        return PollTurn(
+            self.position, self._fence, self.failures, self._looked_back_at, last.shown_until, last.newest, last.behind, last.listed
+        )
 
     async def renew(self, turn: PollTurn, position: datetime) -> bool:
         """See `Polls`."""
         return self._moved(turn, position)
 
-    async def advance(self, turn: PollTurn, position: datetime, pause: float, *, looked_back: bool = False) -> bool:
+    async def advance(self, turn: PollTurn, result: PollResult, pause: float) -> bool:
         """See `Polls`."""
-        return self._moved(turn, position) and self._counted(0, None)
+        if not self._moved(turn, result.position):
+            return False
+        self.result = result
+        return self._counted(0, None)
 
     async def fail(self, turn: PollTurn, position: datetime, error: str, pause: float) -> bool:
         """See `Polls`."""

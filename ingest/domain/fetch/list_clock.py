@@ -46,11 +46,13 @@ class ListClock(msgspec.Struct, frozen=True):
     def again_before(self, moment: datetime) -> datetime:
         """Return the time before which the fetch of an order with this time must have begun to be repeated now.
 
-        An order with a time of whole seconds may change once more within that second. It is fetched again at its end. In a longer unit of
-        time, such as a day, it is also fetched in between.
+        An order with a time of whole seconds may change once more within that second. It is fetched again at its end. In an hour or a
+        day, it is also fetched in between.
         """
-        final = self.final_from(moment)
-        return final if self.now >= final else min(final, self.now - self.unit_of(moment) / _TIMES_PER_UNIT)
+        final, unit = self.final_from(moment), self.unit_of(moment)
+        if self.now >= final:
+            return final
+        return self.now - unit / _TIMES_PER_UNIT if unit >= _HOUR else moment
 
 
 def times_of(orders: Sequence[ListedOrder], clock: ListClock) -> tuple[list[datetime | None], ...]:

@@ -92,6 +92,7 @@ class Reading:
         self._pages = 0
         # Pages that another one follows, their elements, those of the largest page, and those of the last page.
         self._full_pages = self._full_elements = self._most = self._last_count = 0
+        self._missing, self._said_end = 0, False
         self._has_ended = False
 
     @property
@@ -160,6 +161,7 @@ class Reading:
 
     def _continue(self, page: ListedPage, run: _Run, at: datetime) -> None:
         if self._is_last(page, run):
+            self._said_end = page.has_more is not None or page.total is not None
             self._end(run)
             return
         if run.idle >= (_MOST_IDLE if page.count else _MOST_EMPTY):
@@ -183,7 +185,7 @@ class Reading:
         if not self._shape.is_numbered:
             run.cursor = page.next
         else:
-            run.number += page.count if self._shape.counts_elements else 1
+            run.number += (page.count or 1) if self._shape.counts_elements else 1
 
     def _is_last(self, page: ListedPage, run: _Run) -> bool:
         """Whether the shop has said that no page follows."""
@@ -197,11 +199,17 @@ class Reading:
             return page.next is None or page.has_more is False
         if page.has_more is not None:
             return not page.has_more
-        if page.total is not None and run.idle == 1 and run.number * (self._most or 1) >= page.total:
-            # Magento repeats its last page.
-            self.gaps.left_out += max(0, page.total - run.received + page.count)
+        if page.total is None:
+            # The orders of the first page may have been left out of it.
+            return not page.count and run.number > 0
+        if run.received >= page.total:
             return True
-        return not page.count or (page.total is not None and run.received >= page.total)
+        size = max(self._most, 1)
+        if (run.number if self._shape.counts_elements else run.number * size) + size < page.total:
+            return False
+        # Magento repeats its last page after that.
+        self._missing = page.total - run.received
+        return True
 
     def _may_begin_at(self, settled: datetime, page: ListedPage, run: _Run) -> bool:
         if self._returns >= _MOST_RETURNS or settled <= run.since:
@@ -226,9 +234,12 @@ class Reading:
         if self._repeats(run):
             return
         self._has_ended = True
+        left_out = max(0, self._full_pages * self._most - self._full_elements)
         if self._shape.is_numbered and self._shape.size:
-            self.gaps.left_out += max(0, self._full_pages * self._most - self._full_elements)
+            self.gaps.left_out += max(left_out, self._missing)
             self.gaps.short_pages = self._most if self._full_pages and self._most < self._shape.size else 0
+            if self.gaps.short_pages == 1 and not self._said_end:
+                self.gaps.unproven.append("each page has one order, so that an empty page may not be the end of the list")
 
     # -- pages that may have moved ---------------------------------------------------------------------------------
 

@@ -13,12 +13,22 @@ class PollTurn(msgspec.Struct, frozen=True):
         fence: number of the turn. Only the last one can change the position.
         failures: readings that have failed since the last success.
         looked_back_at: when the list was last read further back, or None.
+        shown_until: the list has shown orders with times up to this one, or None before the first reading.
+        newest: the newest time that it has shown, if any.
+        behind: seconds by which the times in the list are behind the shop's clock.
+        listed: orders of the last successful reading.
+        is_recovered: whether no position was recorded, although orders are stored.
     """
 
     position: datetime
     fence: int
     failures: int
     looked_back_at: datetime | None
+    shown_until: datetime | None = None
+    newest: datetime | None = None
+    behind: float = 0.0
+    listed: int = 0
+    is_recovered: bool = False
 
 
 class PollState(msgspec.Struct, frozen=True):
@@ -34,6 +44,7 @@ class PollState(msgspec.Struct, frozen=True):
         looked_ago: seconds since then, or None.
         failures: readings that have failed since.
         error: of the last one, or None.
+        behind: see `PollTurn`.
     """
 
     source: str
@@ -45,6 +56,23 @@ class PollState(msgspec.Struct, frozen=True):
     looked_ago: float | None
     failures: int
     error: str | None
+    behind: float = 0.0
+
+
+class PollResult(msgspec.Struct, frozen=True):
+    """What a successful reading records.
+
+    Attributes:
+        position: see `PollTurn`, as are the others.
+        looked_back: whether the list was read further back.
+    """
+
+    position: datetime
+    shown_until: datetime | None = None
+    newest: datetime | None = None
+    behind: float = 0.0
+    listed: int = 0
+    looked_back: bool = False
 
 
 class PollCounts(msgspec.Struct):

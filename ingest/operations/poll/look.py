@@ -16,7 +16,8 @@ from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.fetch.listed import SECOND, ListedOrder, OrderList
 from ingest.domain.fetch.reading import Reading
-from ingest.domain.operating.polling import PollCounts
+from ingest.domain.fetch.shown_times import ShownTimes, behind
+from ingest.domain.operating.polling import PollCounts, PollTurn
 from ingest.operations.list_pages import announced, briefly, pages_of
 from ingest.queue.produce.producer import BacklogFull, Producer
 from ingest.store.connections.statements import Fetches
@@ -41,11 +42,29 @@ class Found(msgspec.Struct, frozen=True):
             unless the reading has not proven that it is complete.
         counts: of the elements.
         gaps: parts of the list that could not be read or proven.
+        shown: the newest times, and the number of all elements.
+        behind: seconds by which the times in the list are behind the shop's clock.
     """
 
     position: datetime
     counts: PollCounts
     gaps: ListGaps
+    shown: ShownTimes
+    behind: float = 0.0
+
+
+class LookPeriod(msgspec.Struct, frozen=True):
+    """The period of one reading.
+
+    Attributes:
+        since: its start.
+        overlap: how far before this reading the next one begins.
+        enqueue_from: orders with earlier times are read, but not enqueued. None to enqueue all.
+    """
+
+    since: datetime
+    overlap: timedelta
+    enqueue_from: datetime | None = None
 
 
 class Look:
@@ -76,8 +95,8 @@ class Look:
     async def run(
         self,
         orders: OrderList,
-        since: datetime,
-        read_again: timedelta,
+        turn: PollTurn,
+        period: LookPeriod,
         on_progress: OnProgress = _no_progress,
         on_reached: Callable[[datetime], None] = lambda _: None,
     ) -> Found:
@@ -85,8 +104,8 @@ class Look:
 
         Args:
             orders: the list.
-            since: start of the period.
-            read_again: how far before this reading the next one begins.
+            turn: with the result of the reading before.
+            period: to read.
             on_progress: called with the number of listed orders after each page.
             on_reached: called with a time when all orders that changed before it are in Redis, if the list is sorted.
 
@@ -96,18 +115,24 @@ class Look:
             UserError: Redis or PostgreSQL denies access.
         """
         counts, began_at = PollCounts(), self._now()
-        reading = Reading(orders.shape, since, None, read_again=read_again)
+        shown, seconds_behind = ShownTimes(), turn.behind
+        reading = Reading(orders.shape, period.since, None, read_again=period.overlap)
         async for page, new in pages_of(orders, reading, pause_after=briefly(orders), now=self._now):
             sent_at = page.sent_at or began_at
             if not counts.pages:
                 began_at = min(began_at, sent_at)
             counts.pages += 1
-            clock = ListClock(sent_at, self._now() - sent_at, orders.shape.unit)
+            shown.add(new, began_at)
+            seconds_behind = behind(shown.newest, turn, began_at)
+            late = timedelta(seconds=max(seconds_behind, turn.behind))
+            clock = ListClock(sent_at, self._now() - sent_at, orders.shape.unit, late)
+            since = max(period.since, period.enqueue_from or period.since)
             await self._take(_within(new, since - SECOND - clock.unit), clock, counts)
             on_progress(counts.listed)
             # A time in the future, of some orders, must not become the position.
             on_reached(min(reading.position, began_at))
-        return Found(reading.position if reading.gaps.unproven else began_at, counts, reading.gaps)
+        position = reading.position if reading.gaps.unproven else began_at
+        return Found(position, counts, reading.gaps, shown, seconds_behind)
 
     async def _take(self, listed: Sequence[ListedOrder], clock: ListClock, counts: PollCounts) -> None:
         counts.listed += len(listed)

@@ -12,18 +12,31 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ingest.domain.errors import Fault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
+from ingest.domain.errors import Fault, ListFault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
 from ingest.domain.fetch.listed import OrderList
-from ingest.domain.operating.polling import PollTurn
+from ingest.domain.operating.polling import PollResult, PollTurn
 from ingest.operations.leased import while_renewed
-from ingest.operations.poll.look import Found, Look, OnProgress
+from ingest.operations.poll.look import Found, Look, LookPeriod, OnProgress
 from ingest.store.polls import LEASE, Polls
 
 _RENEW_EVERY = LEASE / 3
 _FIRST_PAUSE = 5.0
 _LONGEST_PAUSE = 3_600.0
+_FIRST = 1
+_SETTLED = timedelta(seconds=3)
+# An empty list is read so much further back.
+_FURTHER = (timedelta(hours=1), timedelta(days=1))
+_EMPTY = "the list is empty, although the last reading has listed orders that should still be in it"
 # How often a list is read further back.
 _LOOK_BACK_EVERY = timedelta(hours=1)
+
+
+def _nothing(_: datetime) -> None:
+    pass
+
+
+def _latest(one: datetime | None, other: datetime | None) -> datetime | None:
+    return one if other is None else other if one is None else max(one, other)
 
 
 class TurnLost(Exception):
@@ -103,12 +116,9 @@ class Turns:
             TurnLost: another process has the turn now.
         """
         started_at = time.monotonic()
-        looks_back = self._looks_back(turn)
-        since = turn.position - max(self._plan.overlap, self._plan.look_back if looks_back else timedelta())
         reached = _Reached(turn.position)
         try:
-            reading = self._look.run(orders, since, self._plan.overlap, on_progress, reached.note)
-            found = await while_renewed(reading, self._renew(turn, reached))
+            found = await while_renewed(self._found(turn, orders, on_progress, reached), self._renew(turn, reached))
         except (Fault, UserError) as error:
             await self._polls.fail(turn, reached.position, str(error), self.pause_after(error, turn.failures))
             raise
@@ -117,9 +127,40 @@ class Turns:
             raise
         pause = max(0.0, self._plan.every - (time.monotonic() - started_at))
         # It never moves back, or the list would be read again and again.
-        position = max(found.position, reached.position)
-        if not await self._polls.advance(turn, position, pause, looked_back=looks_back):
+        position, shown = max(found.position, reached.position), found.shown
+        result = PollResult(
+            position,
+            _latest(shown.until, turn.shown_until),
+            _latest(shown.newest, turn.newest),
+            found.behind,
+            shown.count,
+            self._looks_back(turn),
+        )
+        if not await self._polls.advance(turn, result, pause):
             raise TurnLost
+        return found
+
+    async def _found(self, turn: PollTurn, orders: OrderList, on_progress: OnProgress, reached: "_Reached") -> Found:
+        """Read the list from the time that it has shown. Read further back if it is empty, or has shown no times yet."""
+        # An order with a time of whole minutes, or seconds, is listed once more after their end.
+        overlap = max(self._plan.overlap, orders.shape.unit + _SETTLED)
+        begin = min(turn.position, turn.shown_until or turn.position) - overlap
+        since = min(begin, turn.position - (self._plan.look_back if self._looks_back(turn) else overlap))
+        # In the first reading, the times of older orders only show the clock of the list.
+        enqueue_from = begin if turn.fence == _FIRST else None
+        is_first = turn.shown_until is None and orders.shape.has_times
+        further = list(_FURTHER if is_first else (timedelta(), *_FURTHER))
+        while True:
+            period, on_reached = LookPeriod(since - further[0], overlap, enqueue_from), _nothing if further[0] else reached.note
+            found = await self._look.run(orders, turn, period, on_progress, on_reached)
+            is_enough = found.shown.until is not None if is_first else found.shown.count or not turn.listed
+            if is_enough or not further[1:]:
+                break
+            further.pop(0)
+        if turn.listed and not found.shown.count:
+            raise ListFault(_EMPTY)
+        if is_first:
+            found.shown.until = found.shown.until or period.since
         return found
 
     def pause_after(self, error: Exception, failures: int) -> float:

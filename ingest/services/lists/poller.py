@@ -102,6 +102,7 @@ class Poller:
         self._position: datetime | None = None
         self._problem = self._note = ""
         self._gaps: list[str] = []
+        self._behind = 0.0
         self._closed = asyncio.Event()
 
     async def run(self) -> None:
@@ -138,6 +139,8 @@ class Poller:
         if turn is None:
             return self._draw(0.1, 1.0)
         self._position = turn.position
+        if turn.is_recovered:
+            _log.warning("poll_position_lost", position=turn.position.isoformat())
         await self._unless_closed(self._read(turn))
         return 0.0
 
@@ -173,6 +176,9 @@ class Poller:
             self._metrics.polled_orders[result].inc(getattr(gaps, result))
         if gaps.sentences and gaps.sentences != self._gaps:
             _log.warning("poll_incomplete", not_proven=gaps.sentences, unread=gaps.unread)
+        if found.behind and not self._behind:
+            _log.warning("poll_times_behind", behind=round(found.behind))
+        self._behind = found.behind
         if gaps.note and gaps.note != self._note:
             self._note = gaps.note
             _log.info("poll_pages_limited", note=gaps.note)

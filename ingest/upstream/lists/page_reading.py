@@ -71,7 +71,7 @@ class PageReader:
         """
         sent_at = http_date(headers.get("Date"))
         if not body:
-            return ListedPage((), sent_at=sent_at)
+            return ListedPage((), has_more=False, sent_at=sent_at)
         try:
             elements = self._elements(body)
             orders = [order for element in elements if (order := self._order(element)) is not None]

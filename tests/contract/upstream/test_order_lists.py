@@ -230,7 +230,7 @@ async def test_an_empty_list_may_be_a_204(shop: ScriptedServer) -> None:
     shop.answer(http(204, date="Fri, 27 Nov 2026 18:00:00 GMT"))
 
     async with list_at(shop, "/orders?since={since}&page={cursor}", next="page") as orders:
-        assert await pages(orders) == [ListedPage((), sent_at=datetime(2026, 11, 27, 18, tzinfo=UTC))]
+        assert await pages(orders) == [ListedPage((), has_more=False, sent_at=datetime(2026, 11, 27, 18, tzinfo=UTC))]
 
 
 async def test_elements_without_an_id_are_counted(shop: ScriptedServer) -> None:
