@@ -105,7 +105,9 @@ async def test_exactly_the_planted_differences_are_found_reported_and_repaired(
 
     assert clean.returncode == 0, clean.stderr
     assert json.loads(clean.stdout)["clean"]
-    assert (unread.returncode, json.loads(unread.stdout)["unread_amounts"]) == (0, ORDERS), unread.stderr
+    counts = json.loads(unread.stdout)
+    assert (unread.returncode, counts["unread_amounts"]) == (1, ORDERS), unread.stderr
+    assert (counts["equal"], counts["not_compared"]["count"]) == (0, ORDERS)
     assert (found.returncode, again.returncode, refused.returncode) == (1, 1, 1), found.stderr
     counted = {kind: json.loads(found.stdout)[kind]["count"] for kind in wanted}
     assert counted == {"missing": 20, "outdated": 15, "total": 5, "unexpected": 10}

@@ -73,7 +73,7 @@ class MemoryOrders:
     async def facts(self, order_ids: Sequence[str]) -> list[StoredFacts]:
         """See `Rows`."""
         found = ((name, self.rows[name]) for name in order_ids if name in self.rows)
-        return [StoredFacts(name, row.updated_at, "", Decimal(0)) for name, row in found]
+        return [StoredFacts(name, row.updated_at, "", Decimal(0), row.fetched_at) for name, row in found]
 
     async def erased(self, order_ids: Sequence[str]) -> set[str]:
         """See `Rows`."""

@@ -173,14 +173,17 @@ async def test_a_list_that_fails_is_recorded_and_read_again_from_the_same_positi
         state = await eventually(failed, within=20)
         await scene.enqueue("a")
         await all_stored(scene, shop)
-        await looks(shop, 2)
-        recovered = await state_of(scene)
+
+        async def succeeded() -> PollState | None:
+            state = await state_of(scene)
+            return state if state is not None and state.looked_at is not None else None
+
+        recovered = await eventually(succeeded, within=20)
         assert worker.metric("ingest_polls_total", result="failed") == 3
 
     assert state is not None
     assert state.error == "HTTP 500"
     assert state.looked_at is None
-    assert recovered is not None
     assert (recovered.failures, recovered.error) == (0, None)
     starts = [values["since"] for values in shop.lists[:4]]
     assert starts == starts[:1] * 4

@@ -15,7 +15,7 @@ from ingest.process.interrupt import run_interruptible
 _SOURCES = "--since for the shop's list, or order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
 _SHOP, _IDS = "With --since: the shop's list", "With order IDs or --file"
 # The options of each kind of list, which mean nothing with the other one.
-_OF_SHOP = ("until", "no_unexpected", "enqueue_missing", "report", "metrics")
+_OF_SHOP = ("until", "no_unexpected", "enqueue_missing", "enqueue_differing", "report", "metrics")
 _OF_IDS = ("file", "column", "file_format", "complete")
 
 Since = Annotated[
@@ -35,6 +35,10 @@ def reconcile(  # noqa: PLR0913  each is an option
     until: Until = None,
     enqueue_missing: Annotated[
         bool, option(_SHOP, "Enqueue missing and outdated orders.", "--enqueue-missing")
+    ] = False,
+    enqueue_differing: Annotated[
+        bool,
+        option(_SHOP, "Enqueue these, and orders that differ or could not be compared.", "--enqueue-differing"),
     ] = False,
     report: Annotated[
         Path | None, option(_SHOP, "Write all differences to this file, as JSON lines or *.csv.", metavar="FILE")
@@ -71,12 +75,13 @@ def reconcile(  # noqa: PLR0913  each is an option
     It compares them with the shop's list of a period, or with a list of order IDs.
 
     With --since, the list of the external API is compared with the queue and the stored orders. Otherwise, give a list of
-    accepted orders. An ID of `-` reads IDs from stdin. Without --enqueue-missing, nothing is changed.
+    accepted orders. An ID of `-` reads IDs from stdin. Without --enqueue-missing or
+    --enqueue-differing, nothing is changed.
 
     The report goes to stderr, or with --json to stdout.
 
-    The exit code is 1 if an order is missing, outdated or unexpected, if its total differs, or if a line of the list is not an
-    order ID.
+    The exit code is 1 if an order is missing, outdated or unexpected, if its total differs, if it could not be compared, if a part of
+    the list could not be read, or if a line of the list is not an order ID.
 
     Examples:
     `ingest reconcile --source shop-de --since 7d` compares the shop's list of the last week.
@@ -106,6 +111,7 @@ def reconcile(  # noqa: PLR0913  each is an option
     """
     from ingest.cli.orders.id_sources.reconciling import STDOUT, print_report, reconcile_source
     from ingest.cli.orders.id_sources.sources import pick_source
+    from ingest.operations.reconcile.enqueueing import DIFFERING, MISSING
 
     if missing == STDOUT and as_json:
         raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
@@ -120,7 +126,7 @@ def reconcile(  # noqa: PLR0913  each is an option
                 source,
                 (since, until),
                 has_unexpected=not no_unexpected,
-                enqueue=enqueue_missing,
+                enqueue=DIFFERING if enqueue_differing else MISSING if enqueue_missing else (),
                 report=report,
                 metrics=metrics,
                 missing=missing,

@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,7 +55,7 @@ class ListOptions:
 
     Attributes:
         has_unexpected: whether to look for orders that are stored and not listed.
-        enqueue: whether to enqueue missing and outdated orders.
+        enqueue: the kinds of differences whose orders are enqueued.
         report: the file for all differences.
         metrics: the file for metrics.
         missing: the file for the IDs of missing orders. `-` is stdout.
@@ -65,7 +65,7 @@ class ListOptions:
     since: "datetime"
     until: "datetime"
     has_unexpected: bool
-    enqueue: bool
+    enqueue: Sequence[DifferenceKind]
     report: Path | None
     metrics: Path | None
     missing: str | None
@@ -94,8 +94,8 @@ async def reconcile_shop(settings: "Settings", options: ListOptions) -> ListReco
             write = _write_csv if options.report.suffix.lower() == ".csv" else _write_json_lines
             write(report_file, settings.source, ledger.differences())
         files.close()
-        if options.enqueue and report.missing.count + report.outdated.count:
-            report = replace(report, enqueued=await _enqueue(servers, ledger, report))
+        if sum(report.differences[kind] for kind in options.enqueue):
+            report = replace(report, enqueued=await _enqueue(servers, ledger, report, options.enqueue))
         if options.metrics is not None:
             with new_file(options.metrics, replace=True, mode=_FOR_ALL) as stream:
                 stream.write(metrics_of(report, settings.source))
@@ -116,6 +116,8 @@ def print_list_report(report: ListReconciliation, source: str, options: ListOpti
         say(f"enqueued {counted(report.enqueued, 'order')}")
     elif report.missing.count or report.outdated.count:
         say("--enqueue-missing enqueues the missing and the outdated orders")
+    elif report.total.count or report.not_compared.count:
+        say("--enqueue-differing fetches the orders that differ or could not be compared again")
     if options.report is not None:
         say(f"{counted(sum(report.differences.values()), 'difference')} in {options.report}")
 
@@ -136,10 +138,11 @@ async def _with_progress(listing: Listing, servers: Backends, ledger: ListLedger
         return await reconcile_list(listing, partial(open_places, servers), ledger, progress)
 
 
-async def _enqueue(servers: Backends, ledger: ListLedger, report: ListReconciliation) -> int:
-    total = report.missing.count + report.outdated.count
-    with ProgressDisplay("enqueueing", total) as display:
-        return await enqueue_differing(servers, ledger, report, actor(), on_progress=display.update)
+async def _enqueue(
+    servers: Backends, ledger: ListLedger, report: ListReconciliation, kinds: Sequence[DifferenceKind]
+) -> int:
+    with ProgressDisplay("enqueueing", sum(report.differences[kind] for kind in kinds)) as display:
+        return await enqueue_differing(servers, ledger, report, actor(), kinds, on_progress=display.update)
 
 
 def _write_json_lines(stream: IO[str], source: str, differences: Iterator[Difference]) -> None:

@@ -55,6 +55,11 @@ class ListClock(msgspec.Struct, frozen=True):
         return self.now - unit / _TIMES_PER_UNIT if unit >= _HOUR else moment
 
 
+    def may_have_changed(self, moment: datetime, version: datetime, fetched_at: datetime) -> bool:
+        """Whether an order may have changed without another time after its version was fetched, by our clock."""
+        return moment <= version < moment + self.unit_of(moment) and fetched_at - self.ahead < self.final_from(moment)
+
+
 def times_of(orders: Sequence[ListedOrder], clock: ListClock) -> tuple[list[datetime | None], ...]:
     """Return the times of orders, the ends of their units of time, and `again_before` of each."""
     times = [order.updated_at for order in orders]

@@ -10,11 +10,12 @@ from ingest.domain.orders.reconciliation import ListedOrders
 
 
 class DifferenceKind(StrEnum):
-    """How an order differs between the shop's list and the database."""
+    """How an order differs between the shop's list and the database, or that they could not be compared."""
 
     MISSING = "missing"
     OUTDATED = "outdated"
     TOTAL = "total"
+    NOT_COMPARED = "not_compared"
     UNEXPECTED = "unexpected"
 
 
@@ -65,6 +66,8 @@ class ListReconciliation:
         missing: listed orders that were not found.
         outdated: orders with an older row, which are not queued.
         total: orders whose lines do not add up to the total of their document, or whose document does not have the listed total.
+        equal: stored orders that were compared, and do not differ.
+        not_compared: stored orders whose list entry has no readable time or total, or that may have changed without another time.
         unexpected: orders with a row that changed within the period and are not listed. None if they were not searched.
         enqueued: missing and outdated orders that were enqueued.
         unread_amounts: listed orders whose total cannot be read, and was not compared.
@@ -81,6 +84,8 @@ class ListReconciliation:
     missing: ListedOrders
     outdated: ListedOrders
     total: ListedOrders
+    equal: int
+    not_compared: ListedOrders
     unexpected: ListedOrders | None
     enqueued: int = 0
     unread_amounts: int = 0
@@ -92,12 +97,13 @@ class ListReconciliation:
             DifferenceKind.MISSING: self.missing.count,
             DifferenceKind.OUTDATED: self.outdated.count,
             DifferenceKind.TOTAL: self.total.count,
+            DifferenceKind.NOT_COMPARED: self.not_compared.count,
         }
         return counts if self.unexpected is None else counts | {DifferenceKind.UNEXPECTED: self.unexpected.count}
 
     @property
     def is_clean(self) -> bool:
-        """Whether the whole list was read, and no order differs."""
+        """Whether the whole list was read, and all orders were compared and are equal."""
         return not any(self.differences.values()) and not self.gaps.sentences
 
     def as_dict(self) -> dict[str, Any]:
@@ -119,6 +125,8 @@ class ListReconciliation:
             ("MISSING", self.missing.count, str(self.missing)),
             ("outdated", self.outdated.count, str(self.outdated)),
             ("total differs", self.total.count, str(self.total)),
+            ("equal", self.equal, ""),
+            ("not compared", self.not_compared.count, str(self.not_compared)),
         ]
         if self.unexpected is not None:
             rows.append(("unexpected", self.unexpected.count, str(self.unexpected)))

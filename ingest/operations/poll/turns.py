@@ -31,10 +31,6 @@ _EMPTY = "the list is empty, although the last reading has listed orders that sh
 _LOOK_BACK_EVERY = timedelta(hours=1)
 
 
-def _nothing(_: datetime) -> None:
-    pass
-
-
 def _latest(one: datetime | None, other: datetime | None) -> datetime | None:
     return one if other is None else other if one is None else max(one, other)
 
@@ -147,12 +143,12 @@ class Turns:
         begin = min(turn.position, turn.shown_until or turn.position) - overlap
         since = min(begin, turn.position - (self._plan.look_back if self._looks_back(turn) else overlap))
         # In the first reading, the times of older orders only show the clock of the list.
-        enqueue_from = begin if turn.fence == _FIRST else None
+        enqueue_from = since if turn.fence == _FIRST else None
         is_first = turn.shown_until is None and orders.shape.has_times
         further = list(_FURTHER if is_first else (timedelta(), *_FURTHER))
         while True:
-            period, on_reached = LookPeriod(since - further[0], overlap, enqueue_from), _nothing if further[0] else reached.note
-            found = await self._look.run(orders, turn, period, on_progress, on_reached)
+            period = LookPeriod(since - further[0], overlap, enqueue_from)
+            found = await self._look.run(orders, turn, period, on_progress, reached.note)
             is_enough = found.shown.until is not None if is_first else found.shown.count or not turn.listed
             if is_enough or not further[1:]:
                 break

@@ -1,6 +1,6 @@
-"""Enqueues the missing and outdated orders that a reconciliation has found, behind live orders."""
+"""Enqueues the orders that a reconciliation has found to be missing or to differ, behind live orders."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from ingest.domain.fetch.listed import ListedOrder
@@ -15,6 +15,10 @@ from ingest.store.connections.pool import Pool
 
 ENQUEUE = "reconcile.enqueue"
 _PORTION = 500
+MISSING = (DifferenceKind.MISSING, DifferenceKind.OUTDATED)
+"""Orders of which the shop has a version that is not stored."""
+DIFFERING = (*MISSING, DifferenceKind.TOTAL, DifferenceKind.NOT_COMPARED)
+"""All orders of the list that are not proven to be equal."""
 
 
 async def enqueue_differing(
@@ -22,10 +26,11 @@ async def enqueue_differing(
     ledger: ListLedger,
     report: ListReconciliation,
     actor: str,
+    kinds: Sequence[DifferenceKind] = MISSING,
     *,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Enqueue the missing and outdated orders. Returns how many.
+    """Enqueue the orders with these kinds of differences. Returns how many.
 
     If the process dies, some are enqueued, and the next reconciliation finds the others.
 
@@ -33,7 +38,7 @@ async def enqueue_differing(
         StoreUnavailable: the change cannot be recorded, and was not made.
         QueueUnavailable: Redis cannot be used right now, and some orders may be enqueued.
     """
-    differences = ledger.differences([DifferenceKind.MISSING, DifferenceKind.OUTDATED])
+    differences = ledger.differences(kinds)
     pace, done = BackfillPace(None), 0
     selection = {"since": report.since.isoformat(), "until": report.until.isoformat()}
     async with (

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind
 from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders
@@ -16,12 +17,15 @@ _MICROSECOND = timedelta(microseconds=1)
 _LISTED = f"claim = {LedgerClaim.ACCEPTED:d}"
 # The total of an order with one of these is not compared with the list. A queued change may be of the same second.
 _NOT_COMPARED = Seen.OUTDATED | Seen.QUEUED
+_DIFFERING = _NOT_COMPARED | Seen.TOTAL_DIFFERS | Seen.LISTED_TOTAL_DIFFERS
 # The condition of each kind of difference. An order has one kind, the first that applies.
 _KINDS = {
     DifferenceKind.MISSING: f"{_LISTED} AND seen & {SOMEWHERE:d} = 0",
     DifferenceKind.OUTDATED: f"{_LISTED} AND seen & {Seen.OUTDATED | Seen.QUEUED:d} = {Seen.OUTDATED:d}",
     DifferenceKind.TOTAL: f"{_LISTED} AND (seen & {Seen.OUTDATED | Seen.TOTAL_DIFFERS:d} = {Seen.TOTAL_DIFFERS:d}"
     f" OR seen & {_NOT_COMPARED | Seen.LISTED_TOTAL_DIFFERS:d} = {Seen.LISTED_TOTAL_DIFFERS:d})",
+    DifferenceKind.NOT_COMPARED: f"{_LISTED} AND seen & {_DIFFERING | Seen.STORED | Seen.NOT_COMPARED:d}"
+    f" = {Seen.STORED | Seen.NOT_COMPARED:d}",
     DifferenceKind.UNEXPECTED: f"seen & {Seen.UNEXPECTED:d} <> 0",
 }
 
@@ -46,39 +50,45 @@ class ListLedger(Ledger):
             ((order.order_id, _number(order.updated_at), _text_of(order.amount)) for order in orders),
         )
 
-    def record_stored(self, stored: Sequence[StoredFacts]) -> None:
+    def record_stored(self, stored: Sequence[StoredFacts], clock: ListClock) -> None:
         """Record the rows of listed orders, and compare their times and totals."""
-        differing = {row.order_id: row.document_total for row in stored if self._has_another_total(row)}
+        compared = [(row, self._compared(row, clock)) for row in stored]
         self._execute_many(
             "UPDATE times SET stored_at = ?, total_difference = ?, stored_total = ? WHERE order_id = ?",
             (
-                (_number(row.version), row.total_difference, _text_of(differing.get(row.order_id)), row.order_id)
-                for row in stored
+                (
+                    _number(row.version),
+                    row.total_difference,
+                    _text_of(row.document_total) if seen & Seen.LISTED_TOTAL_DIFFERS else None,
+                    row.order_id,
+                )
+                for row, seen in compared
             ),
         )
         self._execute_many(
-            "UPDATE ids SET seen = seen | ? | coalesce((SELECT iif(listed_at > stored_at, ?, 0) FROM times"
-            " WHERE times.order_id = ids.order_id), 0) WHERE order_id = ?",
-            (
-                (
-                    Seen.STORED
-                    | (Seen.TOTAL_DIFFERS if row.total_difference else 0)
-                    | (Seen.LISTED_TOTAL_DIFFERS if row.order_id in differing else 0),
-                    Seen.OUTDATED,
-                    row.order_id,
-                )
-                for row in stored
-            ),
+            "UPDATE ids SET seen = seen | ? WHERE order_id = ?", ((seen, row.order_id) for row, seen in compared)
         )
 
-    def _has_another_total(self, row: StoredFacts) -> bool:
-        """Whether the list shows another total for the stored version of an order."""
-        query = "SELECT listed_total FROM times WHERE order_id = ? AND listed_at = ? AND listed_total IS NOT NULL"
-        listed = self._database.execute(query, (row.order_id, _number(row.version))).fetchone()
-        if listed is None or (total := row.document_total) is None:
-            return False
-        amount = Decimal(listed[0])
-        return not amount.is_nan() and amount != total
+    def _compared(self, row: StoredFacts, clock: ListClock) -> Seen:
+        """Return the result of the comparison of one order."""
+        seen = Seen.STORED | (Seen.TOTAL_DIFFERS if row.total_difference else Seen(0))
+        query = "SELECT listed_at, listed_total FROM times WHERE order_id = ?"
+        listed_at, listed_total = self._database.execute(query, (row.order_id,)).fetchone() or (None, None)
+        at, amount = _time(listed_at), None if listed_total is None else Decimal(listed_total)
+        if at is None:
+            return seen | Seen.NOT_COMPARED
+        if at > row.version:
+            return seen | Seen.OUTDATED
+        if (amount is not None and amount.is_nan()) or clock.may_have_changed(at, row.version, row.fetched_at):
+            seen |= Seen.NOT_COMPARED
+        total = row.document_total
+        if at == row.version and amount is not None and not amount.is_nan() and total is not None and amount != total:
+            seen |= Seen.LISTED_TOTAL_DIFFERS
+        return seen
+
+    def equal(self) -> int:
+        """Count the stored orders of the period that were compared, and do not differ."""
+        return self.count(Seen.STORED | _DIFFERING | Seen.NOT_COMPARED, Seen.STORED)
 
     def unread_amounts(self) -> int:
         """Count the orders of the period whose total in the list cannot be read."""
@@ -141,7 +151,7 @@ def _text(difference: Difference) -> str:
             return f"{difference.order_id} (stored {difference.stored_total}, listed {difference.listed_total})"
         case DifferenceKind.TOTAL:
             return f"{difference.order_id} (by {difference.total_difference})"
-        case DifferenceKind.MISSING | DifferenceKind.UNEXPECTED:
+        case DifferenceKind.MISSING | DifferenceKind.UNEXPECTED | DifferenceKind.NOT_COMPARED:
             return difference.order_id
 
 

@@ -10,12 +10,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.fetch.listed import OrderList
 from ingest.domain.fetch.reading import Reading
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
 from ingest.operations.backends import Backends
-from ingest.operations.list_pages import is_within, pages_of, persistently, within
+from ingest.operations.list_pages import is_within, pages_of, persistently, utc_now, within
 from ingest.operations.reconcile.ledger import LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.scan import Scan, scan_repeatedly
@@ -113,9 +114,9 @@ async def reconcile_list(
         Unavailable: Redis or PostgreSQL cannot be used right now.
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
-    gaps = await _fill(ledger, listing, progress)
+    gaps, clock = await _fill(ledger, listing, progress)
     async with opened() as places:
-        look_up = _ListLookUp(ledger, places.rows)
+        look_up = _ListLookUp(ledger, places.rows, clock)
         await scan_repeatedly(ledger, Scan(ledger, places.scanner, look_up, progress.on_scan))
         if listing.is_complete:
             await _find_unexpected(ledger, places.rows, listing, progress)
@@ -133,35 +134,39 @@ async def reconcile_list(
         missing=ledger.examples(DifferenceKind.MISSING),
         outdated=ledger.examples(DifferenceKind.OUTDATED),
         total=ledger.examples(DifferenceKind.TOTAL),
+        equal=ledger.equal(),
+        not_compared=ledger.examples(DifferenceKind.NOT_COMPARED),
         unexpected=ledger.examples(DifferenceKind.UNEXPECTED) if listing.is_complete else None,
     )
 
 
-async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> ListGaps:
-    """Read the list into the ledger, and return its gaps."""
-    count, since, until = 0, listing.since, listing.until
-    reading = Reading(listing.listed.shape, since, until)
-    async for _, orders in pages_of(listing.listed, reading, pause_after=persistently(), on_wait=progress.on_wait):
-        ledger.add_listed(within(orders, since, until), LedgerClaim.ACCEPTED)
+async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tuple[ListGaps, ListClock]:
+    """Read the list into the ledger, and return its gaps and its clock."""
+    count, since, until, shape = 0, listing.since, listing.until, listing.listed.shape
+    reading, ahead = Reading(shape, since, until), timedelta()
+    async for page, orders in pages_of(listing.listed, reading, pause_after=persistently(), on_wait=progress.on_wait):
+        ahead = utc_now() - page.sent_at if page.sent_at is not None else ahead
+        ledger.add_listed(within(orders, since - shape.unit, until), LedgerClaim.ACCEPTED)
         # Orders outside the period are not compared, but certainly exist.
-        outside = [order for order in orders if not is_within(order, since, until)]
+        outside = [order for order in orders if not is_within(order, since - shape.unit, until)]
         ledger.add_listed(outside, LedgerClaim.UNCONFIRMED)
         count += len(orders)
         progress.on_listed(count)
-    return reading.gaps
+    return reading.gaps, ListClock(utc_now() - ahead, ahead, shape.unit)
 
 
 class _ListLookUp:
     """Finds the rows of listed orders, and compares their times and totals."""
 
-    def __init__(self, ledger: ListLedger, rows: Rows) -> None:
+    def __init__(self, ledger: ListLedger, rows: Rows, clock: ListClock) -> None:
         self._ledger = ledger
         self._rows = rows
+        self._clock = clock
 
     async def __call__(self, known: Mapping[str, tuple[int, str]]) -> None:
         """See `LookUp`."""
         stored = await self._rows.facts(list(known))
-        self._ledger.record_stored(stored)
+        self._ledger.record_stored(stored, self._clock)
         found = {row.order_id for row in stored}
         self._ledger.mark(await self._rows.erased([name for name in known if name not in found]), Seen.ERASED)
 

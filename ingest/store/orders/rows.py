@@ -22,7 +22,7 @@ _PAGE = 1000
 _LOCK_TIMEOUT = "2s"
 # An order whose `updated_at` is too far in the future has the time of its fetch as version.
 _FACTS = """
-SELECT order_id, greatest(version, updated_at), coalesce(attributes ->> 'total_difference', ''), total
+SELECT order_id, greatest(version, updated_at), coalesce(attributes ->> 'total_difference', ''), total, fetched_at
 FROM orders WHERE source = $1 AND order_id = ANY ($2)
 """
 # There is no index on the time, so that each statement examines a limited number of rows.
@@ -40,12 +40,14 @@ class StoredFacts(NamedTuple):
         version: time of its last change.
         total_difference: by which its lines do not add up to the total of its document. Empty if they do.
         total: the sum of its lines.
+        fetched_at: when the request for its document began, by our clock.
     """
 
     order_id: str
     version: datetime
     total_difference: str
     total: Decimal
+    fetched_at: datetime
 
     @property
     def document_total(self) -> Decimal | None:
