@@ -16,14 +16,18 @@ LEASE = 10.0
 
 _HELD = "source = $1 AND holder = $2 AND fence = $3"
 _FREE = "coalesce(p.leased_until <= clock_timestamp(), true)"
+# Of a source with stored orders, the position may have been lost. It begins at the newest one.
+_START = """CASE WHEN EXISTS (SELECT FROM polls WHERE source = $1) THEN $3 ELSE coalesce(
+    (SELECT max(version) FROM orders WHERE source = $1 AND updated_at IS NOT NULL AND version <= $3), $3) END"""
 # A process that was restarted under its name need not wait for its own lease.
 _TAKE = f"""
 INSERT INTO polls AS p (source, position, holder, fence, leased_until, next_at)
-VALUES ($1, $3, $2, 1, clock_timestamp() + make_interval(secs => {LEASE}), clock_timestamp())
+VALUES ($1, {_START}, $2, 1, clock_timestamp() + make_interval(secs => {LEASE}), clock_timestamp())
 ON CONFLICT (source) DO UPDATE
 SET holder = excluded.holder, fence = p.fence + 1, leased_until = excluded.leased_until
 WHERE ({_FREE} OR p.holder = excluded.holder) AND ($4 OR p.next_at <= clock_timestamp())
-RETURNING position, fence, failures, looked_back_at, shown_until, newest, behind, listed
+RETURNING position, fence, failures, looked_back_at, shown_until, newest, behind, listed,
+          fence = 1 AND position < $3 AS is_recovered
 """  # noqa: S608  constants, as below
 _RENEW = f"""
 UPDATE polls SET position = $4, leased_until = clock_timestamp() + make_interval(secs => {LEASE}) WHERE {_HELD} RETURNING 1
@@ -48,7 +52,6 @@ SELECT source, position, holder, looked_at, failures, error, behind,
        extract(epoch FROM greatest(next_at, leased_until) - clock_timestamp())::float8 AS due_in
 FROM polls WHERE source = ANY ($1::text[])
 """
-_NEWEST = "SELECT max(version) AS newest FROM orders WHERE source = $1 AND updated_at IS NOT NULL AND version <= $2"
 _LONGEST_ERROR = 500
 
 
@@ -81,11 +84,8 @@ class Polls:
             start: position of a source without one. It is recorded, so that a first reading that fails loses no order.
             is_due: whether the list is to be read even if its time has not come.
         """
-        newest: datetime | None = None
-        if await self.state() is None:
-            [[newest]] = await self._connection.fetch(_NEWEST, self._source, start)
-        found = await self._connection.fetch(_TAKE, self._source, self._holder, newest or start, is_due)
-        return PollTurn(**found[0], is_recovered=newest is not None) if found else None
+        found = await self._connection.fetch(_TAKE, self._source, self._holder, start, is_due)
+        return PollTurn(**found[0]) if found else None
 
     async def renew(self, turn: PollTurn, position: datetime) -> bool:
         """Renew the lease and record the position, and return False if the turn has ended."""

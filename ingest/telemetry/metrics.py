@@ -102,6 +102,12 @@ POLL_INTERVAL = _by_source(
     "Configured pause between two readings of the list (0 without polling).",
     combine="max",
 )
+POLL_BEHIND = _by_source(
+    "ingest_poll_behind_seconds",
+    "gauge",
+    "Time by which the times in the list are behind the clock of the shop (0 without polling).",
+    combine="max",
+)
 POLLS = _by_source("ingest_polls_total", "counter", "Readings of the list, by result.", "result", ("done", "failed"))
 POLLED_ORDERS = _by_source(
     "ingest_polled_orders_total", "counter", "Elements of the list that were read by polling, by result.", "result",
@@ -163,6 +169,7 @@ class WorkerMetrics(ProcessMetrics, frozen=True):
     rate_limit_wait: Annotated[Histogram, RATE_LIMIT_WAIT]
     upstream_quota: Annotated[dict[str, Gauge], UPSTREAM_QUOTA]
     source_lag: Annotated[Gauge, SOURCE_LAG]
+    poll_behind: Annotated[Gauge, POLL_BEHIND]
     poll_interval: Annotated[Gauge, POLL_INTERVAL]
     polls: Annotated[dict[str, Counter], POLLS]
     polled_orders: Annotated[dict[str, Counter], POLLED_ORDERS]

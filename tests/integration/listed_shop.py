@@ -28,6 +28,7 @@ class ListedShop:
         fails: statuses of the next requests for pages. 0 for a page.
         size: elements on a page.
         has_versions: whether documents contain the time of the last change.
+        is_empty: whether the list is empty, against the truth.
     """
 
     url: str = ""
@@ -38,6 +39,7 @@ class ListedShop:
     fails: list[int] = field(default_factory=list)
     size: int = 10
     has_versions: bool = True
+    is_empty: bool = False
 
     def now(self) -> datetime:
         """Its clock, in whole seconds as in most shops."""
@@ -77,7 +79,7 @@ class ListedShop:
             return http(status, b"{}", date=date)
         since, page = datetime.fromisoformat(values["since"]), int(values["page"])
         found = sorted((at, order_id) for order_id, at in self.orders.items() if at >= since)
-        shown = found[(page - 1) * self.size : page * self.size]
+        shown = [] if self.is_empty else found[(page - 1) * self.size : page * self.size]
         elements = [json.loads(self.document(order_id)) | {"updated_at": at.isoformat()} for at, order_id in shown]
         return http(200, json.dumps(elements).encode(), date=date)
 

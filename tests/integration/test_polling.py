@@ -335,3 +335,55 @@ async def test_a_cancelled_reading_gives_its_turn_away(scene: Scene) -> None:
             await reading
 
         assert await Polls(pool, "", "two").take(utc_now()) is not None
+
+
+async def test_a_database_that_is_behind_the_clock_of_its_web_server_hides_no_order(
+    scene: Scene, shop: ListedShop
+) -> None:
+    async with scene.worker(**shop.settings()) as worker:
+        await looks(shop, 3)
+        shop.change("a", "b", ago=600)
+        await all_stored(scene, shop)
+        await looks(shop, 2)
+        shop.change("c", "d", ago=598)
+        await all_stored(scene, shop)
+
+        async def is_behind() -> bool:
+            state = await state_of(scene)
+            return state is not None and 590 < state.behind < 640
+
+        await eventually(is_behind, within=20)
+        assert worker.metric("ingest_poll_behind_seconds") > 590
+
+
+async def test_an_empty_list_that_contradicts_the_reading_before_moves_nothing(scene: Scene, shop: ListedShop) -> None:
+    shop.change("a", "b")
+    async with scene.worker(**shop.settings()):
+        await all_stored(scene, shop)
+        await looks(shop, 2)
+        shop.is_empty, emptied_at = True, shop.now()
+
+        async def failed() -> PollState | None:
+            state = await state_of(scene)
+            return state if state is not None and state.failures > 1 else None
+
+        failing = await eventually(failed, within=20)
+        shop.change("c")
+        shop.is_empty = False
+        await all_stored(scene, shop)
+
+    assert failing.position < emptied_at + timedelta(seconds=2)
+    assert "the list is empty, although" in (failing.error or "")
+
+
+async def test_a_lost_position_begins_at_the_newest_stored_order(scene: Scene, shop: ListedShop) -> None:
+    shop.change("a", "b", ago=4)
+    async with scene.worker(**shop.settings()) as worker:
+        await all_stored(scene, shop)
+        await worker.stop()
+    await scene.sql("UPDATE orders SET version = version - interval '1 h', updated_at = updated_at - interval '1 h'")
+    await scene.sql("DELETE FROM polls")
+    shop.change("c", ago=1800)
+
+    async with scene.worker(**shop.settings()):
+        await all_stored(scene, shop)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.source_name import UNNAMED, names_in_outbox
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import circuits, controls, outbox, postgres, removed_sources, servers, upstream
+from ingest.operations.doctor import circuits, controls, outbox, polls, postgres, removed_sources, servers, upstream
 from ingest.operations.doctor import settings as settings_checks
 from ingest.operations.doctor.finding import Finding, Level
 from ingest.operations.doctor.settings import Machine
@@ -87,6 +87,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         _facts(store_inspection.inspect(backends.postgres_dsn, names), within, StoreUnavailable)
     )
     reading_controls = asyncio.create_task(_facts(controls.read_controls(backends), within, QueueUnavailable))
+    reading_polls = asyncio.create_task(polls.findings(backends.postgres_dsn, names))
     inspecting_outbox = asyncio.create_task(
         _facts(
             inspect_outbox(outbox_dsn, settings.outbox_table, names_in_outbox(subject.configured)),
@@ -118,7 +119,8 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
 
     examining = [asyncio.create_task(of_source(source)) for source in subject.sources]
     await asyncio.gather(
-        *(inspecting_redis, inspecting_postgres, reading_controls, inspecting_outbox, searching, *examining),
+        *(inspecting_redis, inspecting_postgres, reading_controls, reading_polls),
+        *(inspecting_outbox, searching, *examining),
         return_exceptions=True,
     )
     has_quota = any(source.has_quota for source in subject.sources)
@@ -131,6 +133,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         ),
         *searching.result(),
         *controls.findings(reading_controls.result(), names),
+        *reading_polls.result(),
         *postgres.findings(
             inspecting_postgres.result(), settings.processes * min(len(subject.configured), MOST_CONNECTIONS)
         ),

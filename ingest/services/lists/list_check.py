@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from ingest.domain.errors import ConfigError, Fault
 from ingest.domain.fetch.listed import PageRequest
+from ingest.operations.doctor import polls
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.settings import Settings
 from ingest.sources.from_settings import source_of
@@ -49,5 +50,7 @@ async def check_list(settings: Settings, environ: Mapping[str, str], within: flo
         example = f", such as {page.unread_time}" if page.unread_time else ""
         advice = "correct the key `updated_at`, or set `time` to the format"
         return [_OF.error(f"{untimed} elements of the list contain no readable time{example}", advice)]
+    if behind := await polls.findings(settings.postgres_dsn.get_secret_value(), [settings.source]):
+        return behind
     more = ", and another page follows" if page.next is not None or page.has_more else ""
     return [_OF.ok(f"the list of orders can be read: {len(page.orders)} orders on the first page of a day{more}")]

@@ -179,6 +179,7 @@ class Poller:
         if found.behind and not self._behind:
             _log.warning("poll_times_behind", behind=round(found.behind))
         self._behind = found.behind
+        self._metrics.poll_behind.set(found.behind)
         if gaps.note and gaps.note != self._note:
             self._note = gaps.note
             _log.info("poll_pages_limited", note=gaps.note)
