@@ -21,6 +21,7 @@ class Division(msgspec.Struct):
         counts_elements: whether the list numbers elements, and not pages.
         unread: indexes of elements that cannot be fetched, each with the ID of the order before it.
         failures: parts that have failed one after another.
+        has_read: whether any part was read.
         last_id: of the order before the next part. Empty if unknown.
     """
 
@@ -31,6 +32,7 @@ class Division(msgspec.Struct):
     counts_elements: bool
     unread: list[tuple[int, str]] = msgspec.field(default_factory=list)
     failures: int = 0
+    has_read: bool = False
     last_id: str = ""
 
     @property
@@ -46,7 +48,7 @@ class Division(msgspec.Struct):
     def advance(self) -> None:
         """Continue after a part that was read."""
         self.at = self.at + self.size if self.counts_elements else (self.at // self.size + 1) * self.size
-        self.failures = 0
+        self.failures, self.has_read = 0, True
         self.size = max(size for size in _SIZES if size <= self.size or (size <= self.largest and self.at % size == 0))
 
     def fail(self) -> bool:
@@ -57,7 +59,7 @@ class Division(msgspec.Struct):
             self.at += 1
         else:
             self.size = max(size for size in _SIZES if size < self.size)
-        return self.failures < _MOST_FAILURES
+        return self.failures < _MOST_FAILURES and (self.has_read or not self.is_done)
 
 
 def division_of(shape: ListShape, number: int, most: int) -> Division | None:

@@ -1,0 +1,362 @@
+"""One reading of a list decides by pages only: which page is next, when the list has ended, and what that proves."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from random import Random
+
+import msgspec
+import pytest
+
+from ingest.domain.errors import ListFault
+from ingest.domain.fetch.list_clock import ListClock, times_of
+from ingest.domain.fetch.list_gaps import ListGaps
+from ingest.domain.fetch.list_places import ListPlace, SeenOrders, agreed_time, place_of
+from ingest.domain.fetch.listed import ListedOrder, ListedPage, ListShape, PageRequest
+from ingest.domain.fetch.reading import Reading
+from ingest.domain.fetch.shown_times import ShownTimes, behind
+from ingest.domain.operating.polling import PollTurn
+
+START = datetime(2026, 10, 1, 12, 0, 1, tzinfo=UTC)
+NOW = START + timedelta(days=1)
+SECOND = timedelta(seconds=1)
+NUMBERED = ListShape(is_numbered=True, size=10, is_divisible=True, has_times=True, is_sorted=True)
+ELEMENTS = msgspec.structs.replace(NUMBERED, counts_elements=True)
+CURSORS = ListShape(has_times=True, is_sorted=True)
+
+Answer = Callable[[PageRequest], ListedPage]
+
+
+def orders(*numbers: int, at: Callable[[int], datetime] = lambda number: START + number * 5 * SECOND) -> list[ListedOrder]:
+    return [ListedOrder(str(number), at(number)) for number in numbers]
+
+
+def page(found: Sequence[ListedOrder], **facts: object) -> ListedPage:
+    return ListedPage(found, len(found), **facts)  # type: ignore[arg-type]
+
+
+class Shop:
+    """A list that is sorted by time, whose orders may change after each page.
+
+    Attributes:
+        requests: so far.
+    """
+
+    def __init__(self, many: int, size: int = 10, every: timedelta = 5 * SECOND) -> None:
+        self.times = {str(number): START + number * every for number in range(many)}
+        self.size = size
+        self.shape = NUMBERED
+        self.broken: set[str] = set()
+        self.left_out: set[str] = set()
+        self.says_total = False
+        self.after: Callable[[], None] = lambda: None
+        self.requests: list[PageRequest] = []
+
+    def __call__(self, request: PageRequest) -> ListedPage | None:
+        self.requests.append(request)
+        listed = sorted((at, name) for name, at in self.times.items() if at >= request.since - SECOND)
+        size = request.size or self.size
+        first = request.number if self.shape.counts_elements else request.number * size
+        found = [ListedOrder(name, at) for at, name in listed[first : first + size]]
+        if any(order.order_id in self.broken for order in found):
+            return None
+        self.after()
+        shown = [order for order in found if order.order_id not in self.left_out]
+        return page(shown, total=len(listed) if self.says_total else None)
+
+
+def read(shop: Shop, reading: Reading) -> list[str]:
+    """Read a list to its end, and return the IDs in the order in which they were returned."""
+    seen = []
+    while (request := reading.request) is not None:
+        assert len(shop.requests) < 2000
+        found = shop(request)
+        if found is None:
+            assert reading.divide()
+        else:
+            seen += [order.order_id for order in reading.take(found, NOW)]
+    return seen
+
+
+def reading_of(shop: Shop, place: str | None = None) -> Reading:
+    return Reading(shop.shape, START, NOW, place)
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [NUMBERED, ELEMENTS])
+@pytest.mark.parametrize("size", [10, 7, 3])
+@pytest.mark.parametrize("says_total", [True, False])
+def test_a_list_is_read_to_its_end_however_small_its_pages_are(shape: ListShape, size: int, *, says_total: bool) -> None:
+    shop = Shop(95, size)
+    shop.shape, shop.says_total = shape, says_total
+    reading = reading_of(shop)
+
+    assert len(set(read(shop, reading))) == 95
+    assert reading.gaps.sentences == []
+    assert reading.gaps.short_pages == (0 if size == 10 else size)
+    assert bool(reading.gaps.note) == (size < 10)
+    # The list has ended by the shop's own word, or with an empty page.
+    assert len(shop.requests) < 100
+
+
+def test_orders_that_the_shop_leaves_out_are_counted() -> None:
+    for says_total in (True, False):
+        shop = Shop(95)
+        shop.says_total, shop.left_out = says_total, {"4", "5", "41"}
+        reading = reading_of(shop)
+        read(shop, reading)
+
+        assert reading.gaps.left_out >= 3 or not says_total
+        assert "left out of pages by the shop" in reading.gaps.sentences[0]
+
+
+def test_the_shops_own_word_ends_the_list() -> None:
+    one = Reading(msgspec.structs.replace(NUMBERED, has_pages=False), START, NOW)
+    one.take(page(orders(1)), NOW)
+    pages = Reading(NUMBERED, START, NOW)
+    pages.take(page(orders(1), has_more=True), NOW)
+    more = pages.request
+    pages.take(page(orders(2), has_more=False), NOW)
+    cursor = Reading(CURSORS, START, NOW)
+    cursor.take(page(orders(1), next="a"), NOW)
+    named = cursor.request
+    cursor.take(page(orders(2), next="b", has_more=False), NOW)
+
+    assert more is not None
+    assert named is not None
+    assert (one.request, more.number, named.cursor, cursor.request) == (None, 1, "a", None)
+
+
+def test_a_list_that_contradicts_itself_is_a_fault() -> None:
+    missing = Reading(CURSORS, START, NOW)
+    with pytest.raises(ListFault, match="does not name it"):
+        missing.take(page(orders(1), has_more=True), NOW)
+    same = Reading(CURSORS, START, NOW)
+    same.take(page(orders(1), next="a"), NOW)
+    with pytest.raises(ListFault, match="repeat"):
+        same.take(page(orders(2), next="a"), NOW)
+
+
+@pytest.mark.parametrize(("found", "most"), [(orders(1, 2), 5), ([], 102)])
+def test_pages_without_progress_end_the_reading(found: list[ListedOrder], most: int) -> None:
+    reading, numbers = Reading(CURSORS, START, NOW), count()
+
+    with pytest.raises(ListFault, match="no order that it has not listed before"):
+        while True:
+            reading.take(page(found, next=f"cursor {next(numbers)}"), NOW)
+
+    assert next(numbers) <= most
+
+
+def test_a_list_has_a_limited_number_of_pages() -> None:
+    reading, numbers = Reading(CURSORS, START, NOW), count()
+
+    with pytest.raises(ListFault, match="more than 100,000 pages"):
+        while True:
+            number = next(numbers)
+            reading.take(page([ListedOrder(str(number))], next=f"cursor {number}"), NOW)
+
+
+def test_a_period_ends_before_later_orders_of_a_list_without_an_end() -> None:
+    reading = Reading(CURSORS, START, START + 20 * SECOND)
+
+    reading.take(page(orders(*range(1, 11)), next="more"), NOW)
+
+    assert reading.request is None
+
+
+# -- the position ----------------------------------------------------------------------------------------------------
+
+
+def test_an_order_with_a_later_time_does_not_decide_about_those_behind_it() -> None:
+    found = orders(*range(10))
+    changed = [*found[:4], ListedOrder("4", NOW), *found[5:9], ListedOrder("9", NOW - timedelta(hours=1))]
+
+    assert agreed_time(found, NOW) == found[8].updated_at
+    assert agreed_time(changed, NOW) == found[8].updated_at
+    assert agreed_time(found, START + 20 * SECOND) == found[3].updated_at
+    assert agreed_time([*found[:1], ListedOrder("x")], NOW) is None
+
+
+def test_a_time_that_proves_to_be_wrong_is_given_up_for_the_next_number() -> None:
+    shop = Shop(30)
+    reading = reading_of(shop)
+    first = shop(PageRequest(START))
+    assert first is not None
+    # The last three orders show the time of a change that came later.
+    stale = [*first.orders[:-3], *orders(7, 8, 9, at=lambda number: START + timedelta(hours=number))]
+    reading.take(page(stale), NOW)
+    jumped = reading.request
+    reading.take(page([]), NOW)
+    returned = reading.request
+
+    assert jumped is not None
+    assert jumped.since > START + timedelta(hours=7)
+    assert (returned and (returned.since, returned.number)) == (START, 1)
+    assert {"10", "29"} <= set(read(shop, reading))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_orders_that_change_while_the_list_is_read_hide_none(seed: int) -> None:
+    random = Random(seed)
+    shop = Shop(random.randint(20, 80), random.randint(3, 10), random.choice((timedelta(), SECOND, 9 * SECOND)))
+    shop.says_total = random.random() < 0.5
+    left = random.randint(1, 25)
+    unchanged = set(shop.times)
+
+    def change() -> None:
+        nonlocal left
+        if left and random.random() < 0.7:
+            left -= 1
+            name = random.choice(sorted(shop.times))
+            unchanged.discard(name)
+            shop.times[name] = NOW + timedelta(seconds=100 - left)
+
+    shop.after = change
+    reading = reading_of(shop)
+
+    assert unchanged <= set(read(shop, reading)) or reading.gaps.unproven
+
+
+def test_a_list_that_changes_faster_than_it_can_be_read_is_not_proven() -> None:
+    shop = Shop(40, every=timedelta())
+    moving = iter(range(10_000))
+
+    def change() -> None:
+        # A new order at the beginning moves all others, once in each pass.
+        if shop.requests[-1].number == 2:
+            shop.times[f"+{next(moving)}"] = START
+
+    shop.after = change
+    reading = reading_of(shop)
+    read(shop, reading)
+
+    assert "changed faster than they could be read" in reading.gaps.unproven[0]
+    assert next(moving) == 4
+
+
+def test_pages_that_the_next_reading_covers_are_not_read_again() -> None:
+    again = Reading(NUMBERED, NOW - 5 * SECOND, None, read_again=timedelta(minutes=5))
+    for number in range(2):
+        again.take(page(orders(number, at=lambda _: NOW)), NOW)
+    again.take(page([]), NOW)
+
+    assert again.request is None
+
+
+def test_a_place_is_continued_by_another_process_and_texts_of_others_are_none() -> None:
+    shop = Shop(60)
+    reading = reading_of(shop)
+    for _ in range(3):
+        request = reading.request
+        assert request is not None
+        found = shop(request)
+        assert found is not None
+        reading.take(found, NOW)
+    continued = reading_of(shop, reading.place)
+    unsorted = Reading(msgspec.structs.replace(NUMBERED, is_sorted=False), START, NOW, ListPlace(START, number=3).as_text())
+
+    assert {"40", "59"} <= set(read(shop, continued))
+    assert continued.position > START
+    assert unsorted.request == PageRequest(START, NOW, None, 3)
+    for text in (None, "@abc", "@0001-01-01T00:00:00", '{"since": 1}', "2"):
+        assert place_of(text) is None
+    cursor = ListPlace(START, '@{"type":"list_place"}').as_text()
+    assert place_of(cursor) == ListPlace(START, '@{"type":"list_place"}')
+
+
+def test_seen_orders_are_remembered_within_a_limit() -> None:
+    seen = SeenOrders()
+
+    assert len(seen.new(orders(1, 1, 2))) == 2
+    assert seen.new(orders(1, 2)) == []
+    for start in range(0, 250_000, 50_001):
+        seen.new([ListedOrder(str(number)) for number in range(start, start + 50_001)])
+    assert len(seen.new(orders(1))) == 1
+
+
+# -- pages that fail -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", [{"4"}, {"0", "1", "9"}, {"12", "13", "14", "29"}])
+@pytest.mark.parametrize("shape", [NUMBERED, ELEMENTS])
+@pytest.mark.parametrize("says_total", [True, False])
+def test_an_order_that_breaks_its_page_costs_itself(broken: set[str], shape: ListShape, *, says_total: bool) -> None:
+    shop = Shop(30)
+    shop.shape, shop.broken, shop.says_total = shape, broken, says_total
+    reading = reading_of(shop)
+
+    assert set(read(shop, reading)) == set(shop.times) - broken
+    assert reading.gaps.unread >= len(broken)
+    assert "each page with one of them fails: element" in reading.gaps.sentences[0]
+
+
+def test_a_shop_that_fails_is_not_divided_for_long_and_other_lists_not_at_all() -> None:
+    failing = Reading(NUMBERED, START, NOW)
+    tries = sum(1 for _ in iter(failing.divide, False))
+
+    assert 3 < tries <= 12
+    assert failing.request == PageRequest(START, NOW)
+    for shape in (CURSORS, msgspec.structs.replace(NUMBERED, is_divisible=False), msgspec.structs.replace(NUMBERED, size=1)):
+        assert not Reading(shape, START, NOW).divide()
+
+
+def test_many_unread_elements_are_counted_and_some_are_named() -> None:
+    gaps = ListGaps(untimed=2, time_example='"soon"', unusable=1)
+    for number in range(12):
+        gaps.add_unread(f"element {number}")
+
+    assert len(gaps.places) == 10
+    assert gaps.sentences[0] == "1 element without a usable ID"
+    assert gaps.sentences[1] == '2 elements without a readable time, such as "soon"'
+    assert gaps.as_dict()["unread"] == 12
+
+
+def test_untimed_orders_are_counted_with_an_example() -> None:
+    reading = Reading(CURSORS, START, NOW)
+    reading.take(ListedPage([ListedOrder("1")], 2, "a", skipped=1, unread_time='"soon"'), NOW)
+    reading.take(ListedPage([ListedOrder("2")], 1), NOW)
+
+    assert (reading.gaps.untimed, reading.gaps.unusable, reading.gaps.time_example) == (2, 1, '"soon"')
+
+
+# -- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_unit_of_a_time_is_seen_in_it_or_declared() -> None:
+    clock, days = ListClock(NOW), ListClock(NOW, unit=timedelta(days=1))
+    moments = (START.replace(microsecond=1), START, START.replace(second=0, minute=1), START.replace(second=0))
+    midnight = START.replace(hour=0, second=0)
+
+    units = [clock.unit_of(moment) for moment in (*moments, midnight)]
+    assert units == [timedelta(), SECOND, timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)]
+    assert days.unit_of(moments[3]) == timedelta(days=1)
+    assert clock.final_from(moments[0]) == moments[0]
+
+
+def test_a_row_may_have_changed_within_the_unit_of_its_version() -> None:
+    clock, hour = ListClock(NOW, timedelta(minutes=1)), START.replace(second=0)
+    early, late = START + timedelta(minutes=1, seconds=1), START + timedelta(minutes=2)
+
+    assert clock.may_have_changed(START, START, early)
+    assert not clock.may_have_changed(START, START, late)
+    assert not clock.may_have_changed(START, START + SECOND, early)
+    assert ListClock(START).again_before(START) == START
+    assert ListClock(hour + timedelta(minutes=10)).again_before(hour) == hour + timedelta(minutes=7.5)
+    assert times_of([ListedOrder("1")], clock) == ([None], [None], [None])
+
+
+def test_the_newest_times_show_a_clock_that_is_behind() -> None:
+    shown = ShownTimes()
+    shown.add([ListedOrder("none"), ListedOrder("future", NOW + SECOND)], NOW)
+    first = (shown.newest, shown.until)
+    shown.add(orders(3, 1, 2, 5), NOW)
+    turn = PollTurn(NOW, 2, 0, None, shown_until=START)
+
+    assert first == (None, None)
+    assert (shown.newest, shown.until) == (START + 25 * SECOND, START + 15 * SECOND)
+    assert behind(shown.newest, turn, NOW) == (NOW - START).total_seconds() - 25
+    assert behind(NOW - SECOND, turn, NOW) == 0
+    assert behind(None, msgspec.structs.replace(turn, behind=7.0), NOW) == 7
