@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.misleading_shops import SINCE, START, MisleadingShop, graphql_pages, numbered
+from acceptance.misleading_shops import SINCE, START, MisleadingShop, graphql_pages, numbered, query
 from scripted_http import Received, ScriptedServer, http, scripted_server
 from support import Cli, connected
 
@@ -49,8 +49,8 @@ def of_kind(cli: Cli, tmp_path: Path, kind: str, url: str, **keys: str) -> None:
     cli.env["INGEST_SOURCES"] = str(file)
 
 
-async def run(cli: Cli, *arguments: str, timeout: float = 50) -> tuple[int, Any, str]:
-    ended = await asyncio.to_thread(cli.run, *arguments, "--json", timeout=timeout)
+async def run(cli: Cli, *arguments: str) -> tuple[int, Any, str]:
+    ended = await asyncio.to_thread(cli.run, *arguments, "--json", timeout=50)
     return ended.returncode, json.loads(ended.stdout.splitlines()[-1]) if ended.stdout else {}, ended.stderr
 
 
@@ -93,7 +93,7 @@ async def test_orders_that_change_while_pages_of_one_second_are_read_hide_nothin
     shop.orders = numbered(600, timedelta())
     moving = iter(map(str, range(1, 8)))
 
-    def move(page: int) -> None:
+    def move(_: int) -> None:
         if (name := next(moving, None)) is not None:
             shop.orders[name] = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=1)
 
@@ -296,10 +296,8 @@ async def test_cursors_of_the_shop_may_look_like_ours(cli: Cli, server: Scripted
     names = ["", "@0001-01-01T00:00:00+00:00", '{"v": 1}', "@abc"]
 
     def respond(received: Received) -> bytes:
-        from acceptance.misleading_shops import query
-
         number = names.index(query(received).get("token", ""))
-        body = {"orders": [{"id": number, "updated_at": START.isoformat()}], "next": (names + [None])[number + 1]}
+        body = {"orders": [{"id": number, "updated_at": START.isoformat()}], "next": [*names, None][number + 1]}
         return http(200, json.dumps(body).encode())
 
     server.answer(respond)

@@ -139,7 +139,14 @@ class MemoryPolls:
         self.position = self.position or start
         last = self.result
         return PollTurn(
-            self.position, self._fence, self.failures, self._looked_back_at, last.shown_until, last.newest, last.behind, last.listed
+            self.position,
+            self._fence,
+            self.failures,
+            self._looked_back_at,
+            last.shown_until,
+            last.newest,
+            last.behind,
+            last.listed,
         )
 
     async def renew(self, turn: PollTurn, position: datetime) -> bool:

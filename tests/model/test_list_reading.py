@@ -28,7 +28,9 @@ OVERLAP = timedelta(minutes=1)
 
 def reader(session: ApiSession, declared: ListDeclaration) -> OrderList:
     times, pages = list_values(declared)
-    options = ListOptions(Endpoint(URL), declared, times, pages, UpstreamLimits(30.0, 30.0, 30.0, 1 << 25, 1), OVERLAP, timedelta())
+    options = ListOptions(
+        Endpoint(URL), declared, times, pages, UpstreamLimits(30.0, 30.0, 30.0, 1 << 25, 1), OVERLAP, timedelta()
+    )
     return HttpOrderList(session, options, lambda _, high: high)
 
 

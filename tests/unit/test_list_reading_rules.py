@@ -27,7 +27,9 @@ CURSORS = ListShape(has_times=True, is_sorted=True)
 Answer = Callable[[PageRequest], ListedPage]
 
 
-def orders(*numbers: int, at: Callable[[int], datetime] = lambda number: START + number * 5 * SECOND) -> list[ListedOrder]:
+def orders(
+    *numbers: int, at: Callable[[int], datetime] = lambda number: START + number * 5 * SECOND
+) -> list[ListedOrder]:
     return [ListedOrder(str(number), at(number)) for number in numbers]
 
 
@@ -88,7 +90,9 @@ def reading_of(shop: Shop, place: str | None = None) -> Reading:
 @pytest.mark.parametrize("shape", [NUMBERED, ELEMENTS])
 @pytest.mark.parametrize("size", [10, 7, 3])
 @pytest.mark.parametrize("says_total", [True, False])
-def test_a_list_is_read_to_its_end_however_small_its_pages_are(shape: ListShape, size: int, *, says_total: bool) -> None:
+def test_a_list_is_read_to_its_end_however_small_its_pages_are(
+    shape: ListShape, size: int, *, says_total: bool
+) -> None:
     shop = Shop(95, size)
     shop.shape, shop.says_total = shape, says_total
     reading = reading_of(shop)
@@ -143,20 +147,25 @@ def test_a_list_that_contradicts_itself_is_a_fault() -> None:
 def test_pages_without_progress_end_the_reading(found: list[ListedOrder], most: int) -> None:
     reading, numbers = Reading(CURSORS, START, NOW), count()
 
+    def read_on() -> None:
+        for number in numbers:
+            reading.take(page(found, next=f"cursor {number}"), NOW)
+
     with pytest.raises(ListFault, match="no order that it has not listed before"):
-        while True:
-            reading.take(page(found, next=f"cursor {next(numbers)}"), NOW)
+        read_on()
 
     assert next(numbers) <= most
 
 
 def test_a_list_has_a_limited_number_of_pages() -> None:
-    reading, numbers = Reading(CURSORS, START, NOW), count()
+    reading = Reading(CURSORS, START, NOW)
+
+    def read_on() -> None:
+        for number in count():
+            reading.take(page([ListedOrder(str(number))], next=f"cursor {number}"), NOW)
 
     with pytest.raises(ListFault, match="more than 100,000 pages"):
-        while True:
-            number = next(numbers)
-            reading.take(page([ListedOrder(str(number))], next=f"cursor {number}"), NOW)
+        read_on()
 
 
 def test_a_period_ends_before_later_orders_of_a_list_without_an_end() -> None:
@@ -256,7 +265,9 @@ def test_a_place_is_continued_by_another_process_and_texts_of_others_are_none() 
         assert found is not None
         reading.take(found, NOW)
     continued = reading_of(shop, reading.place)
-    unsorted = Reading(msgspec.structs.replace(NUMBERED, is_sorted=False), START, NOW, ListPlace(START, number=3).as_text())
+    unsorted = Reading(
+        msgspec.structs.replace(NUMBERED, is_sorted=False), START, NOW, ListPlace(START, number=3).as_text()
+    )
 
     assert {"40", "59"} <= set(read(shop, continued))
     assert continued.position > START
@@ -299,7 +310,11 @@ def test_a_shop_that_fails_is_not_divided_for_long_and_other_lists_not_at_all() 
 
     assert 3 < tries <= 12
     assert failing.request == PageRequest(START, NOW)
-    for shape in (CURSORS, msgspec.structs.replace(NUMBERED, is_divisible=False), msgspec.structs.replace(NUMBERED, size=1)):
+    for shape in (
+        CURSORS,
+        msgspec.structs.replace(NUMBERED, is_divisible=False),
+        msgspec.structs.replace(NUMBERED, size=1),
+    ):
         assert not Reading(shape, START, NOW).divide()
 
 

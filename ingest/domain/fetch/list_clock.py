@@ -54,7 +54,6 @@ class ListClock(msgspec.Struct, frozen=True):
             return final
         return self.now - unit / _TIMES_PER_UNIT if unit >= _HOUR else moment
 
-
     def may_have_changed(self, moment: datetime, version: datetime, fetched_at: datetime) -> bool:
         """Whether an order may have changed without another time after its version was fetched, by our clock."""
         return moment <= version < moment + self.unit_of(moment) and fetched_at - self.ahead < self.final_from(moment)

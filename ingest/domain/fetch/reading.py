@@ -15,7 +15,6 @@ import msgspec
 
 from ingest.domain.errors import ListFault
 from ingest.domain.fetch.division import Division, division_of
-from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.fetch.list_places import ListPlace, SeenOrders, agreed_time, place_of
 from ingest.domain.fetch.listed import SECOND, ListedOrder, ListedPage, ListShape, PageRequest
 
@@ -129,7 +128,7 @@ class Reading:
         new, fresh = self._seen.new(page.orders), run.seen.new(page.orders)
         self._count(page, new, run)
         if self._division is not None:
-            self._take_part(self._division, page, run)
+            self._take_part(self._division, page)
             return new
         if self._before is not None:
             before, self._before = self._before, None
@@ -239,7 +238,9 @@ class Reading:
             self.gaps.left_out += max(left_out, self._missing)
             self.gaps.short_pages = self._most if self._full_pages and self._most < self._shape.size else 0
             if self.gaps.short_pages == 1 and not self._said_end:
-                self.gaps.unproven.append("each page has one order, so that an empty page may not be the end of the list")
+                self.gaps.unproven.append(
+                    "each page has one order, so that an empty page may not be the end of the list"
+                )
 
     # -- pages that may have moved ---------------------------------------------------------------------------------
 
@@ -288,7 +289,7 @@ class Reading:
 
     # -- parts of a page that fails --------------------------------------------------------------------------------
 
-    def _take_part(self, part: Division, page: ListedPage, run: _Run) -> None:
+    def _take_part(self, part: Division, page: ListedPage) -> None:
         if page.orders:
             part.last_id = page.orders[-1].order_id
         part.advance()

@@ -11,6 +11,7 @@ from ingest.operations.list_pages import Page, utc_now, within
 from ingest.store.connections.statements import Fetches
 from ingest.store.orders.listed_changes import changed_orders
 
+
 @dataclass(frozen=True, slots=True)
 class Differing:
     """The orders of a page that are not stored as listed.

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-
 from urllib.parse import parse_qsl, urlsplit
 
 from multidict import MultiMapping

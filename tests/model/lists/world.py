@@ -118,7 +118,9 @@ class World:
             return self._note("poll", "failed", str(error) or "waited")
         gaps = found.gaps.sentences
         # Orders of a database that is behind are found, but not a second change in the same unit of time.
-        return self._note("poll", "reported" if gaps or found.behind else "clean", f"{found.counts} {gaps} {found.behind}")
+        return self._note(
+            "poll", "reported" if gaps or found.behind else "clean", f"{found.counts} {gaps} {found.behind}"
+        )
 
     async def backfill(self) -> Verdict:
         """Enqueue all orders that are missing or outdated."""
