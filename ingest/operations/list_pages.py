@@ -25,7 +25,7 @@ REJECTIONS = (CredentialFault, PermanentFault, ListFault)
 
 _MOST_REJECTIONS = 5
 FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-# A page is divided after so many failures, and again after this many.
+# A page is divided after three failures, and again after 30 further ones.
 _FAILURES, _FURTHER_FAILURES = 3, 30
 
 OnWait = Callable[[str], None]

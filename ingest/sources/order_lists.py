@@ -119,7 +119,7 @@ def list_values(declared: ListDeclaration) -> tuple[ListTimes, PageReader]:
 
 
 def _parse_of(declared: ListDeclaration) -> Parse | None:
-    """Return the function that reads times in the format of the list, as a mapping does."""
+    """Return the function that reads times in the format of the list. Mappings support the same formats."""
     if "%" not in declared.time:
         return None
     try:
@@ -129,7 +129,7 @@ def _parse_of(declared: ListDeclaration) -> Parse | None:
 
 
 def _amount_conversion(amount: str | ListAmount) -> Convert | None:
-    """Return the conversion of an amount, as a mapping declares it."""
+    """Return the conversion of an amount. It is the same as in mappings."""
     if isinstance(amount, str) or (amount.minor_units is None and not amount.negate):
         return None
     units, sign = amount.minor_units, -1 if amount.negate else 1

@@ -9,6 +9,7 @@ from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.operating.selection_json import dead_letter_selection, retry_selection, selection_as_dict
 from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind, ListReconciliation
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
+from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.orders.reconciliation import ListedOrders, ReconciliationReport
 
 NOON = datetime(2026, 1, 30, 12, tzinfo=UTC)
@@ -61,13 +62,14 @@ def test_a_reconciliation_names_lost_orders_and_whether_it_is_final() -> None:
 def test_a_comparison_with_the_list_counts_each_kind_of_difference() -> None:
     none = ListedOrders()
     found = ListReconciliation(
-        since=NOON, until=NOON, listed=2, stored=1, queued=0, dead=0, erased=0, skipped=1,
-        missing=ListedOrders(1, ("A",)), outdated=none, total=none, unexpected=none, unread_amounts=2,
+        since=NOON, until=NOON, listed=2, stored=1, queued=0, dead=0, erased=0, gaps=ListGaps(unusable=1),
+        missing=ListedOrders(1, ("A",)), outdated=none, total=none, equal=1, not_compared=none, unexpected=none, unread_amounts=2,
     )  # fmt: skip
 
     assert found.differences[DifferenceKind.MISSING] == 1
     assert not found.is_clean
-    assert "and 1 elements without a usable ID, 2 with an unreadable total" in str(found)
+    assert "2 with an unreadable total" in str(found)
+    assert "NOT PROVEN      1 element without a usable ID" in str(found)
     assert str(found).endswith("NOT CLEAN")
     assert found.as_dict()["clean"] is False
     assert Difference("A", DifferenceKind.MISSING, NOON).as_dict()["difference"] == "missing"

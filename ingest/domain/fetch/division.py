@@ -6,7 +6,7 @@ from ingest.domain.fetch.listed import ListShape
 
 # Sizes of the parts. A page with one such element takes about 15 requests.
 _SIZES = (25, 5, 1)
-# If so many parts fail one after another, the shop fails, and not an element.
+# If this number of parts fails one after another, the shop fails, and not an element.
 _MOST_FAILURES = 12
 
 

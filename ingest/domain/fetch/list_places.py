@@ -10,7 +10,7 @@ from ingest.domain.fetch.listed import ListedOrder
 
 # Orders of a reading that are remembered, of about 100 bytes each.
 _REMEMBERED = 100_000
-# A time counts if so many elements agree on it, or this share of a page.
+# A time counts if this number of elements agrees on it, or 10 % of a page.
 _FEWEST, _SHARE = 2, 10
 
 
@@ -18,7 +18,7 @@ def agreed_time(orders: Sequence[ListedOrder], latest: datetime) -> datetime | N
     """Return a time up to which a page of a sorted list is complete, or None if its elements do not agree on one.
 
     An order that has just changed may be at its old place with its new time. Its time is then later than the time of an element behind
-    it, or it is one of the last elements. The time of a tenth of the page, or of two elements, is therefore left out at the end.
+    it, or it is one of the last elements. The last 10 % of the page, or the last two elements, are therefore left out.
 
     Args:
         orders: of the page, in its order.

@@ -2,7 +2,7 @@
 
     request ──▶ page, or a fault ──▶ next request | ended | ListFault
 
-A list ends with the shop's own word, or with an empty page. The next page is the one that the shop names. Numbers of pages move when an
+A list ends with the shop's own word, or with an empty page. The shop names the next page. Numbers of pages move when an
 order changes, because it goes to the end and all others move forward by one place. In a list that is sorted by the time of the last
 change, the next page is therefore requested from a time on which several elements agree, and it must begin with orders that are known.
 Otherwise, the next number is requested, and such pages are read again until they show no further order.
@@ -11,11 +11,10 @@ Otherwise, the next number is requested, and such pages are read again until the
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
 from ingest.domain.errors import ListFault
 from ingest.domain.fetch.division import Division, division_of
 from ingest.domain.fetch.list_places import ListPlace, SeenOrders, agreed_time, place_of
+from ingest.domain.fetch.list_run import ListRun, PageSizes, continues, is_last
 from ingest.domain.fetch.listed import SECOND, ListedOrder, ListedPage, ListShape, PageRequest
 
 _MOST_PAGES = 100_000
@@ -23,30 +22,6 @@ _MOST_PAGES = 100_000
 _MOST_IDLE, _MOST_EMPTY = 3, 100
 # How often pages with numbers are read, and how often a time may prove to be wrong.
 _MOST_PASSES, _MOST_RETURNS = 4, 3
-
-
-class _Run(msgspec.Struct):
-    """Pages that are requested with the same start of the period.
-
-    Attributes:
-        passes: how often they are read, with this one.
-        pages: with elements, in this pass.
-        received: elements in this pass.
-        found: orders of the period that only this pass has shown.
-        idle: consecutive pages without an order that this pass has not shown.
-        is_counted: whether numbers have led to a page.
-    """
-
-    since: datetime
-    cursor: str | None = None
-    number: int = 0
-    passes: int = 1
-    pages: int = 0
-    received: int = 0
-    found: int = 0
-    idle: int = 0
-    is_counted: bool = False
-    seen: SeenOrders = msgspec.field(default_factory=SeenOrders)
 
 
 class Reading:
@@ -78,19 +53,18 @@ class Reading:
         self._shape = shape
         self._until = until
         self._read_again = read_again
-        self._run = _Run(begin.since, begin.cursor)
+        self._run = ListRun(begin.since, begin.cursor)
         if begin.number and not shape.is_sorted:
             # The pages before were read by another process, and may have moved since then.
             self._run.number, self._run.pages, self._run.is_counted = begin.number, 1, True
             self._run.received = begin.number * (1 if shape.counts_elements else shape.size)
-        self._before: _Run | None = None
+        self._before: ListRun | None = None
         self._returns = 0
         self._division: Division | None = None
         self._seen = SeenOrders()
         self._first_at: datetime | None = None
         self._pages = 0
-        # Pages that another one follows, their elements, those of the largest page, and those of the last page.
-        self._full_pages = self._full_elements = self._most = self._last_count = 0
+        self._sizes = PageSizes()
         self._missing, self._said_end = 0, False
         self._has_ended = False
 
@@ -106,7 +80,7 @@ class Reading:
 
     @property
     def place(self) -> str:
-        """Where another process can continue, as a text."""
+        """Where another process can continue."""
         run = self._before or self._run
         return ListPlace(run.since, run.cursor, run.number, self.gaps).as_text()
 
@@ -132,7 +106,7 @@ class Reading:
             return new
         if self._before is not None:
             before, self._before = self._before, None
-            if not _continues(page, new, at - self._shape.settled_after):
+            if not continues(page, new, at - self._shape.settled_after):
                 self._returns += 1
                 self._run = before
                 return new
@@ -140,7 +114,8 @@ class Reading:
         run.idle = 0 if fresh else run.idle + 1
         if page.count:
             run.pages += 1
-            self._note_size(page.count)
+            if run.passes == 1:
+                self._sizes.note(page.count)
         run.received += page.count
         self._continue(page, run, at)
         return new
@@ -148,19 +123,20 @@ class Reading:
     def divide(self) -> bool:
         """Continue after a page that cannot be fetched, with a part of it. Return False if the fault is not an element's."""
         if self._division is None:
-            self._division = division_of(self._shape, self._run.number, self._most)
+            self._division = division_of(self._shape, self._run.number, self._sizes.most)
             return self._division is not None
-        if self._division.fail():
-            self._skip_parts(self._division)
-            return True
-        self._division = None
-        return False
+        if not self._division.fail():
+            self._division = None
+            return False
+        self._skip_parts(self._division)
+        return True
 
     # -- the next request ------------------------------------------------------------------------------------------
 
-    def _continue(self, page: ListedPage, run: _Run, at: datetime) -> None:
-        if self._is_last(page, run):
+    def _continue(self, page: ListedPage, run: ListRun, at: datetime) -> None:
+        if is_last(self._shape, page, run, self._sizes.most):
             self._said_end = page.has_more is not None or page.total is not None
+            self._missing = 0 if page.total is None or page.has_more is not None else page.total - run.received
             self._end(run)
             return
         if run.idle >= (_MOST_IDLE if page.count else _MOST_EMPTY):
@@ -171,80 +147,51 @@ class Reading:
         if settled is not None and self._until is not None and settled > self._until + SECOND:
             self._end(run)
             return
-        counts = self._shape.is_numbered or page.is_counted
-        if counts and settled is not None and self._may_begin_at(settled, page, run):
+        run.is_counted = run.is_counted or self._shape.is_numbered or page.is_counted
+        if settled is not None and run.is_counted and self._may_begin_at(settled, page, run):
             self._begin_at(settled, page, run)
             return
-        if settled is not None and not counts and not run.is_counted:
+        if settled is not None and not run.is_counted:
             self.position = max(self.position, settled)
-        run.is_counted = run.is_counted or counts
         self._step(run, page)
 
-    def _step(self, run: _Run, page: ListedPage) -> None:
-        if not self._shape.is_numbered:
-            run.cursor = page.next
-        else:
+    def _step(self, run: ListRun, page: ListedPage) -> None:
+        if self._shape.is_numbered:
             run.number += (page.count or 1) if self._shape.counts_elements else 1
+        run.cursor = page.next
 
-    def _is_last(self, page: ListedPage, run: _Run) -> bool:
-        """Whether the shop has said that no page follows."""
-        if not self._shape.has_pages:
-            return True
-        if not self._shape.is_numbered:
-            if page.has_more and page.next is None:
-                raise ListFault("another page follows by the response, which does not name it")
-            if page.next is not None and page.next == run.cursor:
-                raise ListFault("the pages of the list repeat")
-            return page.next is None or page.has_more is False
-        if page.has_more is not None:
-            return not page.has_more
-        if page.total is None:
-            # The orders of the first page may have been left out of it.
-            return not page.count and run.number > 0
-        if run.received >= page.total:
-            return True
-        size = max(self._most, 1)
-        if (run.number if self._shape.counts_elements else run.number * size) + size < page.total:
-            return False
-        # Magento repeats its last page after that.
-        self._missing = page.total - run.received
-        return True
-
-    def _may_begin_at(self, settled: datetime, page: ListedPage, run: _Run) -> bool:
+    def _may_begin_at(self, settled: datetime, page: ListedPage, run: ListRun) -> bool:
         if self._returns >= _MOST_RETURNS or settled <= run.since:
             return False
         # A page that is shorter than another one is probably the last one.
-        full = self._most if run.number else max(self._most, self._shape.size)
+        full = self._sizes.most if run.number else max(self._sizes.most, self._shape.size)
         if page.has_more is None and page.total is None and page.count < full:
             return False
         first = settled - SECOND - self._shape.unit
         again = sum(order.updated_at is not None and order.updated_at >= first for order in page.orders)
         return 2 * again <= page.count
 
-    def _begin_at(self, settled: datetime, page: ListedPage, run: _Run) -> None:
+    def _begin_at(self, settled: datetime, page: ListedPage, run: ListRun) -> None:
         if self._repeats(run):
             return
         self._before = run
-        run.is_counted = True
         self._step(run, page)
-        self._run = _Run(settled)
+        self._run = ListRun(settled)
 
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: ListRun) -> None:
         if self._repeats(run):
             return
         self._has_ended = True
-        left_out = max(0, self._full_pages * self._most - self._full_elements)
+        sizes = self._sizes
         if self._shape.is_numbered and self._shape.size:
-            self.gaps.left_out += max(left_out, self._missing)
-            self.gaps.short_pages = self._most if self._full_pages and self._most < self._shape.size else 0
+            self.gaps.left_out += max(sizes.left_out, self._missing)
+            self.gaps.short_pages = sizes.most if sizes.pages and sizes.most < self._shape.size else 0
             if self.gaps.short_pages == 1 and not self._said_end:
-                self.gaps.unproven.append(
-                    "each page has one order, so that an empty page may not be the end of the list"
-                )
+                self.gaps.unproven.append("each page has one order, so an empty page may not be the end of the list")
 
     # -- pages that may have moved ---------------------------------------------------------------------------------
 
-    def _must_repeat(self, run: _Run) -> bool:
+    def _must_repeat(self, run: ListRun) -> bool:
         """Whether orders may have moved from one page of a run to another one between two requests."""
         if run.pages <= 1 or not run.is_counted or self.gaps.unread or (run.passes > 1 and not run.found):
             return False
@@ -254,38 +201,28 @@ class Reading:
             return self._shape.is_sorted and run.since < again_from
         return True
 
-    def _repeats(self, run: _Run) -> bool:
+    def _repeats(self, run: ListRun) -> bool:
         """Read the pages of a run again if they are not proven, and report it if that has not helped."""
         if not self._must_repeat(run):
             return False
         if run.passes == _MOST_PASSES:
             moved = f"{run.pages} pages from {run.since:%FT%TZ} on changed faster than they could be read"
-            self.gaps.unproven.append(f"{moved}, so that orders may be missing")
+            self.gaps.unproven.append(f"{moved}, so orders may be missing")
             return False
-        self._run = _Run(run.since, passes=run.passes + 1)
+        self._run = ListRun(run.since, passes=run.passes + 1)
         return True
 
-    def _count(self, page: ListedPage, new: Sequence[ListedOrder], run: _Run) -> None:
+    def _count(self, page: ListedPage, new: Sequence[ListedOrder], run: ListRun) -> None:
         """Count the gaps of a page, and the orders that an earlier pass should have shown."""
         if run.passes == 1:
             self.gaps.unusable += page.skipped
-        untimed = sum(order.updated_at is None for order in new) if self._shape.has_times else 0
-        self.gaps.untimed += untimed
-        if untimed and not self.gaps.time_example:
-            self.gaps.time_example = page.unread_time
+        self.gaps.untimed += sum(order.updated_at is None for order in new) if self._shape.has_times else 0
+        self.gaps.time_example = self.gaps.time_example or page.unread_time
         end = self._until or self._first_at
         run.found += sum(
             order.updated_at is None or (run.since <= order.updated_at and (end is None or order.updated_at <= end))
             for order in new
         )
-
-    def _note_size(self, count: int) -> None:
-        """Note the size of a page. It shows that the page before was not the last one, which may be shorter."""
-        if self._run.passes == 1:
-            self._full_pages += self._last_count > 0
-            self._full_elements += self._last_count
-            self._most = max(self._most, count)
-            self._last_count = count
 
     # -- parts of a page that fails --------------------------------------------------------------------------------
 
@@ -305,16 +242,8 @@ class Reading:
         for index, order_id in part.unread:
             after = f", after the order {order_id}" if order_id else ""
             self.gaps.add_unread(f"element {index + 1:,} from {run.since:%FT%TZ} on{after}")
-        run.pages, run.is_counted, run.idle, self._last_count = run.pages + 1, True, 0, 0
+        run.pages, run.is_counted, run.idle, self._sizes.last = run.pages + 1, True, 0, 0
         run.received = max(run.received, part.at)
         run.number = part.end if self._shape.counts_elements else run.number + 1
         if has_ended:
             self._end(run)
-
-
-def _continues(page: ListedPage, new: Sequence[ListedOrder], latest: datetime) -> bool:
-    """Whether a page that was requested from a time begins with an order that is known with the same time."""
-    for order in page.orders:
-        if order.updated_at is not None and order.updated_at <= latest:
-            return all(order is not each for each in new)
-    return False

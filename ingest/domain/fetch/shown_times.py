@@ -1,6 +1,6 @@
 """The times that one reading of a list has shown, compared with the reading before. Pure.
 
-The times in a list may be those of a database whose clock is behind the clock of the shop's web server. The next reading therefore begins
+The times in a list may come from a database whose clock is behind the clock of the shop's web server. The next reading therefore begins
 at a time that the list has shown, and not at the time of the request. One order with a wrong time must not decide.
 """
 

@@ -31,7 +31,7 @@ class ListAmount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Attributes:
         path: of the amount.
-        minor_units: decimal places of an amount in minor units, or `currency` or `stripe` for those of the currency.
+        minor_units: decimal places of an amount in minor units, or `currency` or `stripe` for the places of the currency.
         currency: path of the currency.
         negate: whether the sign is changed.
     """

@@ -1,0 +1,102 @@
+"""Pages of a list that are requested with the same start of the period, and whether one of them is the last. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from ingest.domain.errors import ListFault
+from ingest.domain.fetch.list_places import SeenOrders
+from ingest.domain.fetch.listed import ListedOrder, ListedPage, ListShape
+
+
+class ListRun(msgspec.Struct):
+    """Pages with the same start of the period.
+
+    Attributes:
+        passes: how often they are read, with this one.
+        pages: with elements, in this pass.
+        received: elements in this pass.
+        found: orders of the period that only this pass has shown.
+        idle: consecutive pages without an order that this pass has not shown.
+        is_counted: whether numbers have led to a page.
+    """
+
+    since: datetime
+    cursor: str | None = None
+    number: int = 0
+    passes: int = 1
+    pages: int = 0
+    received: int = 0
+    found: int = 0
+    idle: int = 0
+    is_counted: bool = False
+    seen: SeenOrders = msgspec.field(default_factory=SeenOrders)
+
+
+class PageSizes(msgspec.Struct):
+    """The sizes of pages. The last page may be shorter, and is not counted until another one follows.
+
+    Attributes:
+        pages: that another one follows.
+        elements: of these pages.
+        most: elements of the largest page.
+        last: elements of the last page.
+    """
+
+    pages: int = 0
+    elements: int = 0
+    most: int = 0
+    last: int = 0
+
+    def note(self, count: int) -> None:
+        """Note a page with elements."""
+        self.pages += self.last > 0
+        self.elements += self.last
+        self.most = max(self.most, count)
+        self.last = count
+
+    @property
+    def left_out(self) -> int:
+        """The number of elements that are missing on pages that are not the last one."""
+        return max(0, self.pages * self.most - self.elements)
+
+
+def is_last(shape: ListShape, page: ListedPage, run: ListRun, most: int) -> bool:
+    """Whether no page follows, by the shop's own word or an empty page.
+
+    Args:
+        shape: of the list.
+        page: the last one so far.
+        run: with this page.
+        most: elements of the largest page.
+
+    Raises:
+        ListFault: the page contradicts itself.
+    """
+    if not shape.has_pages:
+        return True
+    if not shape.is_numbered:
+        if page.has_more and page.next is None:
+            raise ListFault("another page follows by the response, which does not name it")
+        if page.next is not None and page.next == run.cursor:
+            raise ListFault("the pages of the list repeat")
+        return page.next is None or page.has_more is False
+    if page.has_more is not None:
+        return not page.has_more
+    if page.total is None:
+        # The orders of the first page may have been left out of it.
+        return not page.count and run.number > 0
+    # Magento repeats its last page after that.
+    size = max(most, 1)
+    return (
+        run.received >= page.total or (run.number if shape.counts_elements else run.number * size) + size >= page.total
+    )
+
+
+def continues(page: ListedPage, new: Sequence[ListedOrder], latest: datetime) -> bool:
+    """Whether a page that was requested from a time begins with an order that is known with the same time."""
+    for order in page.orders:
+        if order.updated_at is not None and order.updated_at <= latest:
+            return all(order is not each for each in new)
+    return False
