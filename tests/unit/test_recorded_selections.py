@@ -6,10 +6,10 @@ from ingest.domain.capacity.source_demand import SourceDemand, share_of, total_o
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.operating.selection_json import dead_letter_selection, retry_selection, selection_as_dict
 from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind, ListReconciliation
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
-from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.orders.reconciliation import ListedOrders, ReconciliationReport
 
 NOON = datetime(2026, 1, 30, 12, tzinfo=UTC)
