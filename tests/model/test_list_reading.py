@@ -4,33 +4,23 @@
 """
 
 import os
-from datetime import timedelta
+from collections.abc import Callable
 
 import pytest
 from model.lists.play import counterexample
-from model.lists.shapes import URL
 from model.lists.story import story_of
+from model.lists.wrong_readers import LastElementDecides, ShortPageEnds
 
 from ingest.domain.fetch.listed import OrderList
-from ingest.sources.order_lists import list_values
-from ingest.upstream.access.endpoint import Endpoint
-from ingest.upstream.http.transport import UpstreamLimits
-from ingest.upstream.lists.declaration import ListDeclaration
 from ingest.upstream.lists.order_list import HttpOrderList, ListOptions
 from ingest.upstream.session import ApiSession
 
 STORIES = int(os.environ.get("INGEST_TEST_LIST_STORIES", "200"))
 SEED = os.environ.get("INGEST_TEST_LIST_SEED")
 SHOWN = 3
-# The shortest of a story.
-OVERLAP = timedelta(minutes=1)
 
 
-def reader(session: ApiSession, declared: ListDeclaration) -> OrderList:
-    times, pages = list_values(declared)
-    options = ListOptions(
-        Endpoint(URL), declared, times, pages, UpstreamLimits(30.0, 30.0, 30.0, 1 << 25, 1), OVERLAP, timedelta()
-    )
+def reader(session: ApiSession, options: ListOptions) -> OrderList:
     return HttpOrderList(session, options, lambda _, high: high)
 
 
@@ -41,3 +31,11 @@ def test_no_reading_is_called_complete_that_lacks_an_order() -> None:
     broken = [found for seed in seeds if (found := counterexample(story_of(seed), reader)) is not None]
 
     assert not broken, f"{len(broken)} of {len(seeds)} stories, such as\n\n" + "\n\n".join(broken[:SHOWN])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("wrong", [ShortPageEnds, LastElementDecides])
+def test_the_stories_find_a_reader_with_a_planted_fault(wrong: Callable[[OrderList], OrderList]) -> None:
+    found = (counterexample(story_of(seed), lambda *parts: wrong(reader(*parts))) for seed in range(1000))
+
+    assert any(each is not None for each in found)

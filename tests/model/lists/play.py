@@ -5,16 +5,16 @@ faults have ended and one more poll, every order is stored in its last version. 
 """
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from fakes.virtual_time import VirtualTimeLoop
 from model.lists.story import Story
-from model.lists.world import BEGINNING, Endless, MakeList, World
+from model.lists.world import EARLIEST, Endless, MakeList, World
 
 # Changes are shown by then.
 _SETTLED = timedelta(seconds=100)
 _WAIT = 120.0
-_EARLIEST = BEGINNING - timedelta(days=60)
+_CUT = 0.3
 
 
 def counterexample(story: Story, make_list: MakeList) -> str | None:
@@ -33,32 +33,43 @@ async def _played(story: Story, make_list: MakeList) -> str | None:
 
 
 async def _broken_promise(world: World) -> str | None:
-    # Earlier orders are the backfill's.
-    since = _EARLIEST if world.story.is_stored else world.now()
-    has_reported = await world.poll() == "reported"
+    await world.poll()
     for step, value in world.story.steps:
-        began_at = world.now()
-        match step:
-            case "change":
-                world.change(int(min(value, 10)))
-            case "pass":
-                await asyncio.sleep(value)
-            case "poll":
-                has_reported |= await world.poll() == "reported"
-            case _:
-                verdict = await (world.backfill() if step == "backfill" else world.reconcile())
-                if verdict == "clean":
-                    world.work()
-                    if lacking := world.lacking(_EARLIEST, began_at - _SETTLED):
-                        return f"{step} is clean without {', '.join(lacking[:5])}"
-                    since = _EARLIEST if step == "backfill" else since
+        if broken := await _broken_by(world, step, value):
+            return broken
         await asyncio.sleep(1.0)
         world.work()
     world.calm()
     await asyncio.sleep(_WAIT)
     verdict = await world.poll()
     world.work()
-    if verdict != "clean" or has_reported:
+    if verdict != "clean" or world.has_reported:
         return None
-    lacking = world.lacking(since, world.now())
+    lacking = world.lacking(world.complete_from, world.now())
     return f"the last poll is clean without {', '.join(lacking[:5])}" if lacking else None
+
+
+async def _broken_by(world: World, step: str, value: float) -> str | None:
+    """Take a step, and return the promise that it breaks."""
+    began_at = world.now()
+    match step:
+        case "change":
+            world.change(int(min(value, 10)))
+        case "pass":
+            await asyncio.sleep(value)
+        case "poll" | "cut poll":
+            await (world.poll() if step == "poll" else world.poll(_CUT * value))
+        case "reconcile":
+            if await world.reconcile() == "clean" and (lacking := _lacking(world, began_at)):
+                return f"a reconciliation is clean without {lacking}"
+        case _:
+            verdict = await (world.backfill() if step == "backfill" else world.backfill(_CUT * value))
+            if verdict == "clean" and (lacking := _lacking(world, world.backfill_from)):
+                return f"a backfill is done without {lacking}"
+    return None
+
+
+def _lacking(world: World, began_at: datetime) -> str:
+    """Return some orders that are not stored as the shop had shown them before a reading began."""
+    world.work()
+    return ", ".join(world.lacking(EARLIEST, began_at - _SETTLED)[:5])

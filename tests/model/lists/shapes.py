@@ -1,19 +1,22 @@
 """The lists that are read: those of the known kinds, and of an API without a kind with each form of paging. Pages are small."""
 
+import json
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any, NamedTuple
-
-import msgspec
 
 from ingest.lab.shops.kinds.amazon_documents import order_2026
 from ingest.lab.shops.kinds.magento_documents import magento_order
 from ingest.lab.shops.kinds.shopify.rest_documents import rest_order
 from ingest.lab.shops.kinds.woocommerce_documents import woocommerce_order
 from ingest.lab.shops.orders import ShopOrder
-from ingest.upstream.lists.declaration import ListDeclaration
+from ingest.sources.order_lists import list_of
+from ingest.upstream.access.endpoint import Endpoint
+from ingest.upstream.http.transport import UpstreamLimits
+from ingest.upstream.lists.order_list import ListOptions
 
 URL = "http://shop.test"
 _VALUES = {
@@ -81,25 +84,31 @@ _SIZES = ("per_page=100", "limit=250", "first: 100", "[pageSize]=100", "maxResul
 
 
 @cache
-def declared(name: str, size: int, time: str) -> ListDeclaration:
-    """Return the description of a list with pages of this size.
+def options_of(name: str, size: int, overlap: float, time: str) -> ListOptions:
+    """Return a list with pages of this size.
 
     Args:
         name: of the shape.
         size: elements of a page.
+        overlap: seconds that a poll reads again.
         time: format of times in the lists of an API without a kind. Empty for ISO 8601.
     """
+    table = {**_table(name, size, time), "overlap": overlap, "rate": 0.0, "amount": ""}
+    settings: Any = SimpleNamespace(order_list=json.dumps(table), poll=None, source="", upstream_rate_header=None)
+    found = list_of(settings, Endpoint(URL), UpstreamLimits(1.0, 1.0, 1.0, 1 << 25, 1), {})
+    assert found is not None
+    return found
+
+
+def _table(name: str, size: int, time: str) -> dict[str, Any]:
     shape = SHAPES[name]
     if not shape.source:
-        table = {**shape.table, "url": str(shape.table["url"]).replace("{size}", str(size)), "items": "orders"}
-        return msgspec.convert({**table, "size": size, "time": time or "iso"}, ListDeclaration)
+        return {**shape.table, "size": size, "items": "orders", "time": time or "iso"}
     text = files("ingest.sources").joinpath("kinds", f"{shape.source}.toml").read_text("utf-8")
-    found = msgspec.json.encode(tomllib.loads(text)["source"]["list"]).decode()
+    found = json.dumps(tomllib.loads(text)["source"]["list"])
     for key, value in _VALUES.items():
         found = found.replace("{" + key + "}", value)
     for usual in _SIZES:
         found = found.replace(usual, usual.rstrip("0123456789") + str(size))
-    table = msgspec.json.decode(found, type=dict[str, Any])
-    table |= {"size": size} if "size" in table else {}
-    # Totals are compared for orders of the same version only, whose amounts the rows of this test do not have.
-    return msgspec.convert({**table, "rate": 0.0, "amount": ""}, ListDeclaration)
+    table: dict[str, Any] = json.loads(found)
+    return table | ({"size": size} if "size" in table else {})

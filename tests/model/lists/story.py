@@ -10,7 +10,7 @@ from model.lists.shapes import SHAPES
 from ingest.lab.shops.shop_modes import ShopModes
 
 _FORMATS = ("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%Y%m%d%H%M%S")
-_STEPS = ("poll", "poll", "poll", "change", "change", "backfill", "reconcile", "pass")
+_STEPS = ("poll", "poll", "poll", "cut poll", "change", "change", "backfill", "cut backfill", "reconcile", "pass")
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
         changes: orders that change or are created before each request, on average.
         latency: longest time of a request in seconds.
         overlap: seconds that a poll reads again.
-        steps: operations, changes and pauses.
+        steps: operations, changes and pauses. A cut operation ends early, like with its process.
     """
 
     seed: int
@@ -44,7 +44,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """The story in a few lines."""
-        steps = " ".join(name if name not in ("change", "pass") else f"{name}({by:g})" for name, by in self.steps)
+        steps = ", ".join(name if name not in ("change", "pass") else f"{name} {by:g}" for name, by in self.steps)
         modes = ", ".join(f"{name}={value}" for name, value in self.modes.items()) or "none"
         faults = ", ".join(f"{name}={value}" for name, value in self.faults.items()) or "none"
         return (
