@@ -82,7 +82,7 @@ class ShopViews:
         if modes.breaking_id and self._number(modes.breaking_id) in {order.number for order in selected}:
             raise BrokenPage
         shown = [order for order in selected if not modes.left_out or order.number % modes.left_out]
-        return ListPage(first, selected, shown, modes.repeats or start + size < len(found))
+        return ListPage(first, selected, shown, bool(modes.repeats and selected) or start + size < len(found))
 
     def new_cursor(self) -> str:
         """Return a text that makes a cursor differ from all others, if pages repeat."""

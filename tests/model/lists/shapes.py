@@ -38,6 +38,7 @@ class Shape(NamedTuple):
         source: the file of the known kind, or empty.
         table: the description of the list of an API without a kind.
         render: the document in the list, if the list contains whole ones.
+        says_end: whether the shop says where the list ends. Otherwise, an empty page is the end.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Shape(NamedTuple):
     source: str = ""
     table: Mapping[str, object] = {}
     render: Callable[[ShopOrder], Any] | None = None
+    says_end: bool = True
 
 
 _PLAIN = f"{URL}/orders?since={{since}}&until={{until}}&limit={{size}}"
@@ -56,7 +58,7 @@ SHAPES = {
     ),
     "plain by link": Shape("plain", _BEARER, table={"url": _PLAIN, "next": "link"}),
     "plain by page": Shape(
-        "plain", _BEARER, table={"url": _PLAIN + "&page={cursor}", "next": "page", "ascending": True}
+        "plain", _BEARER, table={"url": _PLAIN + "&page={cursor}", "next": "page", "ascending": True}, says_end=False
     ),
     "plain by page with total": Shape(
         "plain",
@@ -64,7 +66,10 @@ SHAPES = {
         table={"url": _PLAIN + "&page={cursor}", "next": "page", "ascending": True, "total": "total"},
     ),
     "plain by offset": Shape(
-        "plain", _BEARER, table={"url": _PLAIN + "&offset={cursor}", "next": "offset", "ascending": True}
+        "plain",
+        _BEARER,
+        table={"url": _PLAIN + "&offset={cursor}", "next": "offset", "ascending": True},
+        says_end=False,
     ),
     "shopify": Shape("shopify", {"X-Shopify-Access-Token": "shpat_simulated"}, "shopify"),
     "shopify-rest": Shape(
@@ -76,7 +81,7 @@ SHAPES = {
         "woocommerce",
         render=lambda order: woocommerce_order(order, URL),
     ),
-    "bigcommerce": Shape("bigcommerce", {"X-Auth-Token": "simulated-token"}, "bigcommerce"),
+    "bigcommerce": Shape("bigcommerce", {"X-Auth-Token": "simulated-token"}, "bigcommerce", says_end=False),
     "magento": Shape("magento", _BEARER, "magento", render=magento_order),
     "amazon": Shape("amazon", {}, "amazon", render=lambda order: order_2026(order, frozenset({"PROCEEDS"}))),
 }

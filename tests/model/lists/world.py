@@ -55,7 +55,8 @@ class World:
         log: what was done, for a failing story.
         backfill_from: beginning of the last backfill.
         complete_from: polls and a backfill are responsible for all later changes.
-        has_reported: whether a poll has named something that it could not read.
+        has_doubts: whether a poll has reported that orders may be missing, without their places.
+        is_broken: whether a poll has reported an element that breaks its page.
     """
 
     def __init__(self, story: Story, make_list: MakeList) -> None:
@@ -65,10 +66,11 @@ class World:
         self._random = Random(story.seed)
         self._shape = shape = SHAPES[story.shape]
         limits: dict[str, object] = {"rate_limit": 1e6, "rate_burst": 1_000_000, "list_lag": 0.0}
+        modes = {name: value for name, value in story.modes.items() if name != "breaking_id"}
         self.shop = SimulatedShop(
-            shape.kind, orders=story.orders, changes={**limits, **story.modes}, seed=story.seed, clock=self.now
+            shape.kind, orders=story.orders, changes={**limits, **modes}, seed=story.seed, clock=self.now
         )
-        self.shop.site.behave(**self._named(story.faults))
+        self.shop.site.behave(**self._named(story.faults | story.modes))
         options = options_of(story.shape, story.size, story.overlap, str(story.modes.get("time_format", "")))
         self._declared = options.declared
         self._transport = ShopTransport(self.shop)
@@ -92,7 +94,7 @@ class World:
         self.log: list[str] = []
         self.backfill_from = BEGINNING
         self.complete_from = EARLIEST if story.is_stored else BEGINNING
-        self.has_reported = False
+        self.has_doubts = self.is_broken = False
         self._backfill: MemoryBackfills | None = None
         self._most_requests, self._changes_left, self._is_endless, self._is_calm = 0, 0, False, False
 
@@ -115,7 +117,8 @@ class World:
         except (Fault, TimeoutError) as error:
             return self._note("poll", "failed", str(error) or "ended early")
         verdict: Verdict = "reported" if found.gaps.sentences else "clean"
-        self.has_reported |= verdict == "reported"
+        self.has_doubts |= bool(found.gaps.unproven)
+        self.is_broken |= bool(found.gaps.unread)
         return self._note("poll", verdict, f"{found.counts} {found.gaps.sentences}")
 
     async def backfill(self, within: float = _LONGEST) -> Verdict:
@@ -195,7 +198,10 @@ class World:
     def _lacking(self, since: datetime, until: datetime) -> Iterator[str]:
         behaviour = self.shop.site.behaviour
         behind = timedelta(seconds=behaviour.database_behind)
+        broken = self.shop.kind.number(str(self._named(self.story.faults | self.story.modes).get("breaking_id", "")))
         for order in self.shop.state.all_orders():
+            if self.is_broken and order.number == broken:
+                continue
             if (
                 behaviour.left_out and not order.number % behaviour.left_out
             ) or not since <= order.updated_at + behind < until:
