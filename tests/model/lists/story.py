@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from model.lists.shapes import SHAPES
 
-from ingest.lab.shops.shop_modes import ShopModes
+from ingest.lab.shops.shop_behaviour import ShopBehaviour
 
 _FORMATS = ("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%Y%m%d%H%M%S")
 _STEPS = ("poll", "poll", "poll", "cut poll", "change", "change", "backfill", "cut backfill", "reconcile", "pass")
@@ -94,7 +94,9 @@ def _possible(random: Random, shape: str, size: int, orders: int) -> list[tuple[
         ("breaking_id", random.randint(1, max(1, orders)), random.random() < 0.5),
         ("time_step", 60.0, False),
         ("replica_lag", float(random.choice((2, 10, 40))), True),
-        ("database_behind", float(random.choice((30, 200, 600))), False),
+        ("database_behind", float(random.choice((-60, 30, 200, 600))), False),
+        ("down", True, True),
+        ("throttled", True, True),
     ]
     modes = random.sample(drawn, random.choice((0, 1, 1, 2, 3)))
     if not SHAPES[shape].says_end:
@@ -109,5 +111,5 @@ def _possible(random: Random, shape: str, size: int, orders: int) -> list[tuple[
 
 def defaults(names: Mapping[str, object]) -> dict[str, Any]:
     """Return the usual values of some modes."""
-    usual = ShopModes()
+    usual = ShopBehaviour(token="-", client="-:-", token_lifetime=1.0)
     return {name: getattr(usual, name) for name in names}

@@ -197,6 +197,7 @@ class World:
 
     def _lacking(self, since: datetime, until: datetime) -> Iterator[str]:
         behaviour = self.shop.site.behaviour
+        # Whether an order may change once more within the unit of its time, a reading sees by a clock whose error it first has to learn.
         behind = timedelta(seconds=behaviour.database_behind)
         broken = self.shop.kind.number(str(self._named(self.story.faults | self.story.modes).get("breaking_id", "")))
         for order in self.shop.state.all_orders():
@@ -210,7 +211,7 @@ class World:
             row = self.orders.rows.get(order_id)
             if row is None:
                 yield f"{order_id} missing ({order.updated_at:%H:%M:%S})"
-            elif row.content != self._content(order):
+            elif row.updated_at != order.updated_at or (not behind and row.content != self._content(order)):
                 stored = f"stored {row.updated_at:%H:%M:%S}, fetched {row.fetched_at:%H:%M:%S.%f}"
                 yield f"{order_id} outdated ({stored}, is {order.updated_at:%H:%M:%S})"
 
@@ -222,7 +223,7 @@ class World:
     @asynccontextmanager
     async def _bounded(self, within: float = _LONGEST) -> AsyncIterator[None]:
         """Let a reading wait for long, but not send requests without an end."""
-        self._most_requests = self._transport.requests + 100 + 5 * len(self.shop.state)
+        self._most_requests = self._requests + 100 + 5 * len(self.shop.state)
         self._changes_left = 0 if self._is_calm else 3 * self.story.size + 10
         try:
             async with asyncio.timeout(within):
@@ -231,8 +232,13 @@ class World:
             if self._is_endless:
                 raise Endless
 
+    @property
+    def _requests(self) -> int:
+        """The requests that were not throttled."""
+        return self._transport.requests - self.shop.state.counts["throttled"]
+
     async def _before_request(self) -> None:
-        if self._transport.requests > self._most_requests:
+        if self._requests > self._most_requests:
             self._is_endless = True
             await asyncio.sleep(_LONGEST)
         await asyncio.sleep(self._random.uniform(0.01, self.story.latency))
