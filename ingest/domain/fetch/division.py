@@ -1,5 +1,7 @@
 """Divides a page that cannot be fetched, until the element that breaks it is alone. Pure."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ingest.domain.fetch.listed import ListShape
@@ -22,7 +24,8 @@ class Division(msgspec.Struct):
         unread: indexes of elements that cannot be fetched, each with the ID of the order before it.
         failures: parts that have failed one after another.
         has_read: whether any part was read.
-        last_id: of the order before the next part. Empty if unknown.
+        last_ids: of the orders of the part before the next one.
+        repeats: consecutive parts with these orders.
     """
 
     at: int
@@ -33,7 +36,8 @@ class Division(msgspec.Struct):
     unread: list[tuple[int, str]] = msgspec.field(default_factory=list)
     failures: int = 0
     has_read: bool = False
-    last_id: str = ""
+    last_ids: tuple[str, ...] = ()
+    repeats: int = 0
 
     @property
     def number(self) -> int:
@@ -45,17 +49,26 @@ class Division(msgspec.Struct):
         """Whether all parts were read or left out."""
         return self.at >= self.end
 
-    def advance(self) -> None:
-        """Continue after a part that was read."""
-        self.at = self.at + self.size if self.counts_elements else (self.at // self.size + 1) * self.size
+    def advance(self, order_ids: Sequence[str], count: int) -> None:
+        """Continue after a part that was read.
+
+        A shop that limits pages begins a part elsewhere. The elements of a part that is shorter than requested are requested one by one.
+        """
         self.failures, self.has_read = 0, True
+        ids = tuple(order_ids)
+        self.repeats = self.repeats + 1 if ids and ids == self.last_ids else 0
+        self.last_ids = ids or self.last_ids
+        if 0 < count < self.size:
+            self.size = self.largest = 1
+            return
+        self.at = self.at + self.size if self.counts_elements else (self.at // self.size + 1) * self.size
         self.size = max(size for size in _SIZES if size <= self.size or (size <= self.largest and self.at % size == 0))
 
     def fail(self) -> bool:
         """Divide a part that cannot be fetched, or leave out an element. Return False if the shop fails."""
         self.failures += 1
         if self.size == 1:
-            self.unread.append((self.at, self.last_id))
+            self.unread.append((self.at, self.last_ids[-1] if self.last_ids else ""))
             self.at += 1
         else:
             self.size = max(size for size in _SIZES if size < self.size)
@@ -70,8 +83,8 @@ def division_of(shape: ListShape, number: int, most: int) -> Division | None:
         number: of the page, or of its first element.
         most: elements of the largest page so far. 0 before the first one.
     """
-    sizes = [size for size in _SIZES if size < shape.size]
-    if not (shape.is_divisible and shape.is_numbered and sizes):
+    sizes = [size for size in _SIZES if size < (most or shape.size)] or [1]
+    if not (shape.is_divisible and shape.is_numbered and shape.size > 1):
         return None
     if shape.counts_elements:
         return Division(number, number + (most or shape.size), sizes[0], sizes[0], counts_elements=True)

@@ -15,8 +15,8 @@ class ListRun(msgspec.Struct):
 
     Attributes:
         passes: how often they are read, with this one.
-        pages: with elements, in this pass.
-        received: elements in this pass.
+        pages: with elements before the end, in this pass.
+        received: different orders in this pass, with those that cannot be read.
         found: orders of the period that only this pass has shown.
         idle: consecutive pages without an order that this pass has not shown.
         is_counted: whether numbers have led to a page.
@@ -87,11 +87,9 @@ def is_last(shape: ListShape, page: ListedPage, run: ListRun, most: int) -> bool
     if page.total is None:
         # The orders of the first page may have been left out of it.
         return not page.count and run.number > 0
-    # Magento repeats its last page after that.
+    # By the places of the pages, because orders may be left out of them. After the last page, Magento repeats it.
     size = max(most, 1)
-    return (
-        run.received >= page.total or (run.number if shape.counts_elements else run.number * size) + size >= page.total
-    )
+    return (run.number if shape.counts_elements else run.number * size) + size >= page.total
 
 
 def continues(page: ListedPage, new: Sequence[ListedOrder], latest: datetime) -> bool:

@@ -65,7 +65,7 @@ class Reading:
         self._first_at: datetime | None = None
         self._pages = 0
         self._sizes = PageSizes()
-        self._missing, self._said_end = 0, False
+        self._missing, self._said_end, self._is_repeated = 0, False, False
         self._has_ended = False
 
     @property
@@ -100,6 +100,7 @@ class Reading:
             raise ListFault(f"the list has more than {_MOST_PAGES:,} pages")
         run = self._run
         new, fresh = self._seen.new(page.orders), run.seen.new(page.orders)
+        run.received += len(fresh)
         self._count(page, new, run)
         if self._division is not None:
             self._take_part(self._division, page)
@@ -112,11 +113,10 @@ class Reading:
                 return new
             self.position = max(self.position, run.since)
         run.idle = 0 if fresh else run.idle + 1
-        if page.count:
-            run.pages += 1
-            if run.passes == 1:
-                self._sizes.note(page.count)
-        run.received += page.count
+        # All orders of a page may be left out of it.
+        run.pages += bool(page.count or page.total)
+        if page.count and run.passes == 1:
+            self._sizes.note(page.count)
         self._continue(page, run, at)
         return new
 
@@ -137,6 +137,7 @@ class Reading:
         if is_last(self._shape, page, run, self._sizes.most):
             self._said_end = page.has_more is not None or page.total is not None
             self._missing = 0 if page.total is None or page.has_more is not None else page.total - run.received
+            self._is_repeated = bool(run.idle and page.count and page.has_more is False)
             self._end(run)
             return
         if run.idle >= (_MOST_IDLE if page.count else _MOST_EMPTY):
@@ -183,6 +184,8 @@ class Reading:
             return
         self._has_ended = True
         sizes = self._sizes
+        if self._is_repeated:
+            self.gaps.unproven.append("the last page of the list contains only orders of the pages before")
         if self._shape.is_numbered and self._shape.size:
             self.gaps.left_out += max(sizes.left_out, self._missing)
             self.gaps.short_pages = sizes.most if sizes.pages and sizes.most < self._shape.size else 0
@@ -227,9 +230,9 @@ class Reading:
     # -- parts of a page that fails --------------------------------------------------------------------------------
 
     def _take_part(self, part: Division, page: ListedPage) -> None:
-        if page.orders:
-            part.last_id = page.orders[-1].order_id
-        part.advance()
+        part.advance([order.order_id for order in page.orders], page.count)
+        if part.repeats >= _MOST_IDLE:
+            raise ListFault(f"the list does not end: {part.repeats} pages in a row contain the same orders")
         if page.total is not None:
             part.end = min(part.end, page.total)
         self._skip_parts(part, has_ended=page.has_more is False or (page.total is not None and part.at >= page.total))
@@ -239,11 +242,11 @@ class Reading:
         if not (part.is_done or has_ended):
             return
         run, self._division = self._run, None
+        run.received += len(part.unread)
         for index, order_id in part.unread:
             after = f", after the order {order_id}" if order_id else ""
             self.gaps.add_unread(f"element {index + 1:,} from {run.since:%FT%TZ} on{after}")
         run.pages, run.is_counted, run.idle, self._sizes.last = run.pages + 1, True, 0, 0
-        run.received = max(run.received, part.at)
         run.number = part.end if self._shape.counts_elements else run.number + 1
         if has_ended:
             self._end(run)
