@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ingest.domain.errors import ListFault
 from ingest.domain.fetch.listed import ListShape
 
 # Sizes of the parts. A page with one such element takes about 15 requests.
 _SIZES = (25, 5, 1)
 # If this number of parts fails one after another, the shop fails, and not an element.
 _MOST_FAILURES = 12
+_MOST_REPEATS = 3
 
 
 class Division(msgspec.Struct):
@@ -53,11 +55,16 @@ class Division(msgspec.Struct):
         """Continue after a part that was read.
 
         A shop that limits pages begins a part elsewhere. The elements of a part that is shorter than requested are requested one by one.
+
+        Raises:
+            ListFault: several parts contain the same orders.
         """
         self.failures, self.has_read = 0, True
         ids = tuple(order_ids)
         self.repeats = self.repeats + 1 if ids and ids == self.last_ids else 0
         self.last_ids = ids or self.last_ids
+        if self.repeats >= _MOST_REPEATS:
+            raise ListFault(f"the list does not end: {self.repeats} pages in a row contain the same orders")
         if 0 < count < self.size:
             self.size = self.largest = 1
             return

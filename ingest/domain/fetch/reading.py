@@ -231,8 +231,6 @@ class Reading:
 
     def _take_part(self, part: Division, page: ListedPage) -> None:
         part.advance([order.order_id for order in page.orders], page.count)
-        if part.repeats >= _MOST_IDLE:
-            raise ListFault(f"the list does not end: {part.repeats} pages in a row contain the same orders")
         if page.total is not None:
             part.end = min(part.end, page.total)
         self._skip_parts(part, has_ended=page.has_more is False or (page.total is not None and part.at >= page.total))
