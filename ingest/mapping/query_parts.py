@@ -72,8 +72,8 @@ class QueriedPages:
         if not self._in_order:
             return None
         document = decode_json_strictly(body)
-        # The mapping reports the error in a document without the list.
-        return self._page(document, order_id) if self._contains_list(document) else Page((), None)
+        # The mapping reports the error in a document without the list. A query without page information has all elements.
+        return self._page(document, order_id) if self._contains_page(document) else Page((), None)
 
     def first(self, order_id: str) -> PageRequest:
         """Return the request for the first page, whose cursor is null."""
@@ -89,9 +89,10 @@ class QueriedPages:
         del number
         return self._page(decode_json_strictly(body), order_id)
 
-    def _contains_list(self, document: Any) -> bool:
+    def _contains_page(self, document: Any) -> bool:
         try:
-            return walk(document, self._elements) is not None
+            of_page = self._more or self._next
+            return walk(document, self._elements) is not None and walk(document, of_page[:-1] or of_page) is not None
         except Mismatch:
             return False
 

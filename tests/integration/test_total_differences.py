@@ -41,7 +41,12 @@ async def test_a_difference_and_a_value_that_was_left_out_are_counted(scene: Sce
         assert worker.metric("ingest_total_differences_total") == 2
         assert worker.metric("ingest_values_omitted_total") == 2
     rows = await scene.rows()
-    assert {order_id: str(row["total"]) for order_id, row in rows.items()} == dict.fromkeys(documents, "10.000000")
+    assert {order_id: str(row["total"]) for order_id, row in rows.items()} == {
+        "1": "10.000000",
+        "2": "12.500000",
+        "3": "12.500000",
+        "4": "10.000000",
+    }
     assert {order_id: json.loads(row["attributes"]).get("total_difference") for order_id, row in rows.items()} == {
         "1": None,
         "2": "2.50",

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -61,7 +62,8 @@ def test_a_difference_is_the_amount_that_the_lines_lack(total: object, differenc
 
     assert mapped.total_difference == difference
     assert mapped.order.attributes == {"total_difference": difference}
-    assert str(mapped.order.total) == "5.50"
+    assert lines(mapped.order)[1:] == [("DIFFERENCE", "1", difference)]
+    assert mapped.order.total == Decimal(str(total))
 
 
 @pytest.mark.parametrize("total", [None, [], {}])
@@ -104,7 +106,7 @@ def test_a_price_that_is_not_rounded_gets_no_further_line() -> None:
         "3.00", {"quantity": 2, "amount": "3.00"}, {"quantity": 3, "price": "0.000001"}, {"quantity": 0, "price": "1"}
     )
 
-    assert [sku for sku, _, _ in lines(mapped.order)] == ["item-0", "item-1", "item-2"]
+    assert [sku for sku, _, _ in lines(mapped.order)] == ["item-0", "item-1", "item-2", "DIFFERENCE"]
     assert mapped.total_difference == "-0.000003"
 
 
@@ -121,8 +123,8 @@ def test_a_quotient_whose_amount_has_no_end_is_compared_as_it_is() -> None:
     [
         ("11.90", "1.90", ["item-0", "TAX"], None),
         ("10.00", "1.90", ["item-0"], None),
-        ("10.01", "1.90", ["item-0"], "0.01"),
-        ("11.91", "1.90", ["item-0"], "1.91"),
+        ("10.01", "1.90", ["item-0", "DIFFERENCE"], "0.01"),
+        ("11.91", "1.90", ["item-0", "DIFFERENCE"], "1.91"),
         (None, "1.90", ["item-0"], None),
         ("10.00", "0.00", ["item-0"], None),
     ],
@@ -146,8 +148,8 @@ def test_lines_toward_the_total_are_added_if_the_order_then_adds_up(
         ("14", "AC"),
         ("16", "ABC"),
         ("15", "BC"),
-        ("17", ""),
-        ("9", ""),
+        ("17", "DIFFERENCE"),
+        ("9", "DIFFERENCE"),
     ],
 )
 def test_the_fewest_tables_that_make_up_the_total_are_added(total: str, skus: str) -> None:
@@ -160,6 +162,36 @@ def test_the_fewest_tables_that_make_up_the_total_are_added(total: str, skus: st
 
     assert "".join(line.sku for line in mapped.order.lines[1:]) == skus
     assert (mapped.total_difference is None) == (total not in {"17", "9"})
+
+
+def test_tables_of_one_name_are_added_together() -> None:
+    parts = TAX.replace("= true", '= "edit"').replace('"tax"', '{ value = "-3" }') + TAX.replace(
+        "= true", '= "edit"'
+    ).replace('"tax"', '{ value = "1" }')
+
+    assert read("8", {"quantity": 1, "price": "10"}, mapping=MAPPING + parts).total_difference is None
+    assert read("7", {"quantity": 1, "price": "10"}, mapping=MAPPING + parts).total_difference == "-3"
+
+
+@pytest.mark.parametrize(("total", "rest"), [("3.33", None), ("3.34", "0.006667"), ("3.32", "-0.013333")])
+def test_a_part_of_an_amount_may_be_rounded_by_half_a_unit(total: str, rest: str | None) -> None:
+    part = TAX.replace('"tax"', '{ path = "tax", divide_by = "n", negate = true }')
+
+    mapped = read(total, {"quantity": 1, "price": "10.00"}, mapping=MAPPING + part, tax="20.00", n=3)
+
+    assert mapped.order.total == Decimal(total)
+    assert (mapped.total_difference is None) == (rest is None)
+
+
+def test_lines_of_several_lists_are_read_as_one() -> None:
+    several = MAPPING.replace('"items"', '["items", "parts.more"]')
+
+    mapped = read(
+        "3", {"quantity": 1, "price": "1"}, mapping=several, parts={"more": [{"sku": "b", "quantity": 2, "price": "1"}]}
+    )
+
+    assert [sku for sku, _, _ in lines(mapped.order)] == ["item-0", "b"]
+    assert read("1", {"quantity": 1, "price": "1"}, mapping=several).total_difference is None
 
 
 @pytest.mark.parametrize(
@@ -207,9 +239,9 @@ def test_a_sum_adds_the_amounts_that_are_there() -> None:
     taxes = TAX.replace('"tax"', '{ sum = ["a", "b.c", { path = "d", negate = true }], negate = true }')
     omitting = MAPPING + taxes.replace("toward_total", "omit_zero")
 
-    assert lines(read("-1", mapping=omitting, a="1.5", b={"c": 2}, d="0.25").order) == [("TAX", "1", "-3.25")]
-    assert lines(read("-1", mapping=omitting, d="0.25").order) == [("TAX", "1", "0.25")]
-    assert lines(read("-1", mapping=omitting).order) == []
+    assert lines(read(None, mapping=omitting, a="1.5", b={"c": 2}, d="0.25").order) == [("TAX", "1", "-3.25")]
+    assert lines(read(None, mapping=omitting, d="0.25").order) == [("TAX", "1", "0.25")]
+    assert lines(read(None, mapping=omitting).order) == []
 
 
 @pytest.mark.parametrize(

@@ -97,12 +97,12 @@ class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
     quantity: Declared
     unit_price: Declared
     description: Declared | None = None
-    source: str | None = None
+    source: str | list[str] | None = None
     jmespath: str | None = None
     where: Condition | list[Condition] | None = None
     optional: bool = False
     omit_zero: bool = False
-    toward_total: bool = False
+    toward_total: bool | str = False
     unrounded_price: Declared | None = None
 
 

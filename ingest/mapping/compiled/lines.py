@@ -52,6 +52,8 @@ def compile_lines(
 
 
 def _location(declared: LineFields, keys: Keys) -> str:
+    if isinstance(declared.source, list):
+        return place_of(declared.source[0] if len(declared.source) == 1 else None)
     return place_of(declared.source) if declared.jmespath is None else result_of(keys)
 
 
@@ -74,14 +76,33 @@ def _elements(declared: LineFields, keys: Keys) -> Read:
     """Return the closure that reads the list. Without a source, the order itself is the only element."""
     if declared.source is not None and declared.jmespath is not None:
         raise MappingError("contains both `from` and `jmespath`: remove one of them", keys)
+    if isinstance(declared.source, list):
+        return _all_elements(declared.source, keys, is_optional=declared.optional)
     if declared.source is not None:
         read = compile_path(checked_path(declared.source, (*keys, "from")))
     elif declared.jmespath is not None:
         read = compile_expression(declared.jmespath, keys)
     else:
         return lambda order, _: [order]
-    at = _location(declared, keys)
+    return _list_reader(read, _location(declared, keys), is_optional=declared.optional)
 
+
+def _all_elements(sources: list[str], keys: Keys, *, is_optional: bool) -> Read:
+    """Return the closure that reads several lists as one. Only the first may not be missing."""
+    if not sources:
+        raise MappingError("needs at least one path", (*keys, "from"))
+    lists = [
+        _list_reader(
+            compile_path(checked_path(source, (*keys, "from", index))),
+            place_of(source),
+            is_optional=is_optional or index > 0,
+        )
+        for index, source in enumerate(sources)
+    ]
+    return lambda order, _: [element for read in lists for element in read(order, order)]
+
+
+def _list_reader(read: Read, at: str, *, is_optional: bool) -> Read:
     def read_list(value: Any, order: Any) -> Any:
         try:
             found = read(value, order)
@@ -91,7 +112,7 @@ def _elements(declared: LineFields, keys: Keys) -> Read:
             return found
         if (lines := list_in(found)) is not None:
             return lines
-        if found is None and declared.optional:
+        if found is None and is_optional:
             return []
         raise Mismatch("no value for `lines`" if found is None else f"expected `array`, got {type_name(found)}", at)
 

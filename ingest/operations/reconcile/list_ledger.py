@@ -59,7 +59,7 @@ class ListLedger(Ledger):
                 (
                     _number(row.version),
                     row.total_difference,
-                    _text_of(row.document_total) if seen & Seen.LISTED_TOTAL_DIFFERS else None,
+                    _text_of(row.total) if seen & Seen.LISTED_TOTAL_DIFFERS else None,
                     row.order_id,
                 )
                 for row, seen in compared
@@ -81,8 +81,7 @@ class ListLedger(Ledger):
             return seen | Seen.OUTDATED
         if (amount is not None and amount.is_nan()) or clock.may_have_changed(at, row.version, row.fetched_at):
             seen |= Seen.NOT_COMPARED
-        total = row.document_total
-        if at == row.version and amount is not None and not amount.is_nan() and total is not None and amount != total:
+        if at == row.version and amount is not None and not amount.is_nan() and amount != row.total:
             seen |= Seen.LISTED_TOTAL_DIFFERS
         return seen
 

@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from decimal import Decimal, DecimalException
+from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
 import asyncpg
 
 from ingest.domain.orders.comparison import StoredOrder
-from ingest.domain.orders.order import EXACT
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connections.connection import connect
 from ingest.store.connections.translation import translated
@@ -38,8 +37,8 @@ class StoredFacts(NamedTuple):
 
     Attributes:
         version: time of its last change.
-        total_difference: by which its lines do not add up to the total of its document. Empty if they do.
-        total: the sum of its lines.
+        total_difference: the part of the total that its lines do not explain. Empty if they do.
+        total: the sum of its lines, which is the total of its document.
         fetched_at: when the request for its document began, by our clock.
     """
 
@@ -48,15 +47,6 @@ class StoredFacts(NamedTuple):
     total_difference: str
     total: Decimal
     fetched_at: datetime
-
-    @property
-    def document_total(self) -> Decimal | None:
-        """The total of its document, or None if the mapping has an attribute of that name that is no amount."""
-        try:
-            total = EXACT.add(self.total, Decimal(self.total_difference or 0))
-        except DecimalException:
-            return None
-        return total if total.is_finite() else None
 
 
 class Rows:

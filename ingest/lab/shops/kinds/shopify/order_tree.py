@@ -148,8 +148,12 @@ def _refunds(order: ShopOrder, arguments: Arguments) -> list[Document]:
 def _refund(order: ShopOrder, refund: Refund) -> Document:
     net = refund.amount.inc_tax if order.taxes_included else refund.amount.ex_tax
     item = {
-        "lineItem": {"id": f"gid://shopify/LineItem/{line_id(order, refund.line)}"},
+        "lineItem": {
+            "id": f"gid://shopify/LineItem/{line_id(order, refund.line)}",
+            "sku": sold_lines(order)[refund.line].sku,
+        },
         "quantity": int(refund.quantity),
+        "restockType": "RETURN",
         "subtotalSet": _money(net, order),
         "totalTaxSet": _money(refund.amount.tax, order),
     }
