@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 
-from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
+from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, UNKNOWN_VERSION, Announcement
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
@@ -121,4 +121,5 @@ def announced(order: ListedOrder, origin: str) -> Announcement:
     """Return the announcement of a listed order, with its document if the list contains it and the queue may hold it."""
     document = order.document
     fits = document is not None and len(document) <= DOCUMENT_LIMIT
-    return Announcement(order.order_id, document if fits else None, origin=origin)
+    expected = order.updated_at or UNKNOWN_VERSION
+    return Announcement(order.order_id, document if fits else None, origin=origin, expected_version=expected)

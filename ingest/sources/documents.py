@@ -1,11 +1,11 @@
 """Decodes the documents of a source: its mapping, its transform, and the parts of its orders."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.order import Order, decode_order, document_id
+from ingest.domain.orders.order import Order, SkippedDocument, decode_order, document_id
 from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Decode, Upstream
@@ -34,8 +34,11 @@ class CountedDecoder:
         self._metrics = metrics
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
-        """Return the order in a document, as `OrderDecoder` does."""
-        (mapped,) = await self._decoder.decode(body, request)
+        """Return the order in a document, as `OrderDecoder` does, or none if the mapping skips it."""
+        try:
+            (mapped,) = await self._decoder.decode(body, request)
+        except SkippedDocument:
+            return ()
         if mapped.total_difference is not None:
             self._metrics.total_differences.inc()
         if mapped.omitted:
@@ -43,8 +46,9 @@ class CountedDecoder:
         return (mapped.order,)
 
     async def check(self, body: bytes, request: FetchRequest) -> None:
-        """Decode the document without counting."""
-        await self._decoder.check(body, request)
+        """Decode the document without counting. One that the mapping skips is valid."""
+        with suppress(SkippedDocument):
+            await self._decoder.check(body, request)
 
 
 @asynccontextmanager
@@ -78,6 +82,11 @@ async def open_decode(
 def identify_of(mapping: "CompiledMapping | None") -> Callable[[bytes], str | None]:
     """Return the function that finds the ID of a document's order, or None if the document contains none."""
     return document_id if mapping is None else mapping.identify
+
+
+def skips_of(mapping: "CompiledMapping | None") -> Callable[[bytes], bool]:
+    """Return the function that recognizes documents that the shop does not count as orders."""
+    return (lambda _: False) if mapping is None else mapping.skips
 
 
 def decoder_of(mapping: "CompiledMapping | None") -> OrderDecoder[Order]:

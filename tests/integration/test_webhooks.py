@@ -212,6 +212,19 @@ async def test_what_is_no_order_is_acknowledged_and_counted(api: Api, redis: Red
     assert counted(api) == {"ignored": 1}
 
 
+async def test_the_webhook_of_an_abandoned_checkout_is_acknowledged_until_it_becomes_an_order(
+    serve: Serve, file: Path, redis: Redis, queue_name: str
+) -> None:
+    draft, placed = b'{"id":50,"status":"checkout-draft"}', b'{"id":50,"status":"processing"}'
+
+    async with serve(webhooks=str(file), mapping="woocommerce") as api:
+        assert await send(api, "express", draft, made.woocommerce(draft)) == (200, "ignored")
+        assert await queued(redis, queue_name, "express") == []
+        assert await send(api, "express", placed, made.woocommerce(placed)) == (200, "accepted")
+
+    assert [entry[b"order_id"] for entry in await queued(redis, queue_name, "express")] == [b"50"]
+
+
 async def test_a_signed_body_without_an_id_is_an_error_that_names_the_place(
     api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from ingest.api.webhooks.event_time import read_event_time
 from ingest.api.webhooks.places import compile_path
 from ingest.api.webhooks.reception import ReceivedOrders, Refused, read_webhook
 from ingest.api.webhooks.webhook import Webhook
+from ingest.domain.deliveries.announcement import UNKNOWN_VERSION
 
 SHOPIFY = 'profile = "shopify"'
 STRIPE = 'profile = "stripe"\nevents = ["checkout.session.*"]\norder_id = "data.object.metadata.order"'
@@ -85,6 +86,73 @@ def test_bigcommerce_announces_orders_by_the_scope_in_the_body(
 def test_shopify_announces_orders_by_its_topics(shop: Webhook, topic: str, is_order: bool) -> None:  # noqa: FBT001
     # An event that is ignored needs no ID.
     assert (of_shopify(shop, {"id": 1} if is_order else {}, topic) is not None) == is_order
+
+
+@pytest.mark.parametrize(
+    ("topic", "body"),
+    [
+        ("orders/create", {"id": 2, "updated_at": "2026-11-28T05:00:00-05:00"}),
+        ("orders/edited", {"order_edit": {"id": 1, "order_id": 2, "line_items": {"additions": [], "removals": []}}}),
+        ("orders/risk_assessment_changed", {"order_id": 2, "risk_level": "low"}),
+        ("orders/link_requested", {"order_id": 2}),
+        ("refunds/create", {"id": 1, "order_id": 2}),
+        ("fulfillments/update", {"id": 1, "order_id": 2, "updated_at": "2026-11-28T05:00:00-05:00"}),
+        ("order_transactions/create", {"id": 1, "order_id": 2}),
+    ],
+)
+def test_the_order_of_each_topic_of_shopify_is_found(tmp_path: Path, topic: str, body: dict[str, Any]) -> None:
+    source = made.webhook(tmp_path, f'{SHOPIFY}\nevents = ["orders/*", "{topic}"]')
+
+    found = of_shopify(source, body, topic)
+
+    assert found is not None
+    assert [each.order_id for each in found.announcements] == ["2"]
+    # Only the time of the order itself is a version.
+    is_order = topic == "orders/create"
+    version = datetime(2026, 11, 28, 10, tzinfo=UTC) if is_order else UNKNOWN_VERSION
+    assert found.announcements[0].expected_version == version
+
+
+@pytest.mark.parametrize(
+    ("topic", "body"),
+    [
+        ("order.updated", {"id": 727, "date_modified_gmt": "2026-11-28T10:00:00"}),
+        ("order.updated", {"order": {"id": 727, "status": "completed"}}),
+        ("action.woocommerce_order_status_completed", {"action": "woocommerce_order_status_completed", "arg": 727}),
+        ("action.woocommerce_payment_complete", {"action": "woocommerce_payment_complete", "arg": 727}),
+    ],
+    ids=["version 3", "legacy", "status", "payment"],
+)
+def test_the_order_of_each_payload_of_woocommerce_is_found(
+    woocommerce: Webhook, topic: str, body: dict[str, Any]
+) -> None:
+    sent = json.dumps(body).encode()
+
+    found = read_webhook(woocommerce, made.headers(made.woocommerce(sent, topic=topic)), sent, NOW)
+
+    assert found is not None
+    assert [each.order_id for each in found.announcements] == ["727"]
+    version = datetime(2026, 11, 28, 10, tzinfo=UTC) if "id" in body else UNKNOWN_VERSION
+    assert found.announcements[0].expected_version == version
+
+
+@pytest.mark.parametrize(
+    ("declared", "event"),
+    [
+        ('profile = "shopify"\nevents = ["orders/*", "products/update"]', "products/update"),
+        ('profile = "shopify"\nevents = ["*"]', "*"),
+        ('profile = "shopify"\nevents = ["orders/delete"]', "orders/delete"),
+        ('profile = "woocommerce"\nevents = ["product.*"]', "product.*"),
+        ('profile = "bigcommerce"\nevents = ["store/cart/*"]', "store/cart/*"),
+        ('profile = "bigcommerce"\nevents = ["store/order/transaction/*"]', "store/order/transaction/*"),
+    ],
+)
+def test_an_event_whose_order_the_profile_cannot_find_is_rejected(tmp_path: Path, declared: str, event: str) -> None:
+    with pytest.raises(WebhookError, match="order_id") as caught:
+        made.webhook(tmp_path, declared)
+
+    assert repr(event) in caught.value.problem
+    assert caught.value.keys[:3] == ("sources", "shop", "events")
 
 
 def test_a_source_can_say_which_events_are_orders(tmp_path: Path) -> None:

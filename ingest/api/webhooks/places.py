@@ -8,6 +8,7 @@ stay as they were sent.
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 from multidict import MultiMapping
@@ -96,6 +97,52 @@ class PathPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstPlace:
+    """The first of several paths with a value, for senders whose events have bodies of different kinds.
+
+    Attributes:
+        places: The paths. The usual one is the last.
+    """
+
+    places: tuple[PathPlace, ...]
+
+    @classmethod
+    def of(cls, *texts: str) -> "FirstPlace":
+        """Return the place of these paths."""
+        return cls(tuple(compile_path(text) for text in texts))
+
+    def read(self, headers: MultiMapping[str], body: bytes) -> str | None:
+        """The text or integer at the first path with one."""
+        return next((found for place in self.places if (found := place.read(headers, body)) is not None), None)
+
+    def __str__(self) -> str:
+        return str(self.places[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPlace:
+    """The version of an order in a body that is the order itself.
+
+    Attributes:
+        order_id: The place of its ID. Another resource with a time has another ID there.
+        time: The place of the time of its last change, in UTC if it has no zone.
+    """
+
+    order_id: PathPlace
+    time: PathPlace
+
+    def read(self, headers: MultiMapping[str], body: bytes, order_id: str) -> datetime | None:
+        """The version of this order, or None if the body does not contain it."""
+        if self.order_id.read(headers, body) != order_id:
+            return None
+        try:
+            version = datetime.fromisoformat(self.time.read(headers, body) or "")
+        except ValueError:
+            return None
+        return version.replace(tzinfo=version.tzinfo or UTC)
+
+
+@dataclass(frozen=True, slots=True)
 class EachPlace:
     """A place in each element of a list.
 
@@ -133,7 +180,7 @@ class BodyDigest:
         return "the body"
 
 
-Place = HeaderPlace | PathPlace | BodyDigest
+Place = HeaderPlace | PathPlace | FirstPlace | BodyDigest
 """Where a value is. `read` returns None if the value is missing, or neither a text nor an integer."""
 
 

@@ -4,7 +4,15 @@ import re
 from dataclasses import dataclass
 
 from ingest.api.webhooks.keys import ParseKey, hmac_key, standard_key
-from ingest.api.webhooks.places import BodyDigest, EachPlace, HeaderPlace, PathPlace, Place
+from ingest.api.webhooks.places import (
+    BodyDigest,
+    EachPlace,
+    FirstPlace,
+    HeaderPlace,
+    PathPlace,
+    Place,
+    VersionPlace,
+)
 from ingest.api.webhooks.schemes import HeaderScheme, Scheme, StandardScheme, StripeScheme, decode_base64
 
 _WOOCOMMERCE_PING = re.compile(rb"webhook_id=[0-9]{1,20}")
@@ -21,7 +29,9 @@ class Profile:
         event: The place of the event's name.
         events: Patterns of the events that are orders.
         ignore: Patterns of events to ignore.
+        readable: Patterns of the events whose order ID is at the profile's own place. None for any.
         order_id: The place of the order's ID.
+        version: The place of the order's version.
         delivery_id: Where the ID is that is the same when an event is sent again.
         event_time: The place of the sender's own time of the event.
         test_header: `true` in a request that the sender makes for a test, about an order that does not exist.
@@ -35,7 +45,9 @@ class Profile:
     event: Place | EachPlace | None = None
     events: tuple[str, ...] | None = None
     ignore: tuple[str, ...] = ()
+    readable: tuple[str, ...] | None = None
     order_id: Place | None = None
+    version: VersionPlace | None = None
     delivery_id: Place | None = None
     event_time: Place | None = None
     test_header: HeaderPlace | None = None
@@ -62,7 +74,16 @@ PROFILES: dict[str, Profile] = {
         event=HeaderPlace(("X-Shopify-Topic", "Shopify-Topic")),
         events=("orders/*",),
         ignore=("orders/delete",),
-        order_id=PathPlace("id", ("id",)),
+        readable=(
+            "orders/*",
+            "refunds/create",
+            "fulfillments/create",
+            "fulfillments/update",
+            "order_transactions/create",
+        ),
+        # An edit, a resource of an order such as a refund or a risk assessment, or the order itself.
+        order_id=FirstPlace.of("order_edit.order_id", "order_id", "id"),
+        version=VersionPlace(PathPlace("id", ("id",)), PathPlace("updated_at", ("updated_at",))),
         # Not the event's ID, which several topics share.
         delivery_id=HeaderPlace(("X-Shopify-Webhook-Id", "Shopify-Webhook-Id")),
         event_time=HeaderPlace(("X-Shopify-Triggered-At", "Shopify-Triggered-At")),
@@ -82,9 +103,13 @@ PROFILES: dict[str, Profile] = {
         hmac_key,
         has_timestamp=False,
         event=HeaderPlace(("X-WC-Webhook-Topic",)),
-        events=("order.*",),
+        # Actions are those of WooCommerce that begin with an order, such as woocommerce_order_status_completed.
+        events=("order.*", "action.woocommerce_order_*", "action.woocommerce_payment_complete"),
         ignore=("order.deleted",),
-        order_id=PathPlace("id", ("id",)),
+        readable=("order.*", "action.*"),
+        # The order itself, an action with its first argument, or the payload of the version "Legacy API v3".
+        order_id=FirstPlace.of("order.id", "arg", "id"),
+        version=VersionPlace(PathPlace("id", ("id",)), PathPlace("date_modified_gmt", ("date_modified_gmt",))),
         # Two deliveries of one second share their ID, and orders in the body contain the time of their last change.
         delivery_id=BodyDigest(),
         ping=_WOOCOMMERCE_PING,
@@ -98,6 +123,7 @@ PROFILES: dict[str, Profile] = {
         events=("store/order/*",),
         # Their `data.id` is missing, or is not the ID of an order.
         ignore=("store/order/transaction/*", "store/order/metafield/*"),
+        readable=("store/order/*",),
         order_id=PathPlace("data.id", ("data", "id")),
         delivery_id=HeaderPlace(StandardScheme.id_headers),
     ),

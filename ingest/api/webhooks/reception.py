@@ -12,7 +12,7 @@ from ingest.api.webhooks.event_time import read_event_time
 from ingest.api.webhooks.places import EachPlace, HeaderPlace, NotJson, checked_json
 from ingest.api.webhooks.schemes import Claim
 from ingest.api.webhooks.webhook import Webhook
-from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
+from ingest.domain.deliveries.announcement import UNKNOWN_VERSION, Announcement, InvalidAnnouncement
 from ingest.domain.orders.order import InvalidOrderId
 from ingest.domain.webhook_result import WebhookResult
 
@@ -148,7 +148,15 @@ def _announcements(
     announcements, problem = [], None
     for order_id in order_ids:
         try:
-            announcements.append(Announcement(order_id, order, origin=f"webhook:{webhook.name}", event_at=event_at))
+            announcements.append(
+                Announcement(
+                    order_id,
+                    order,
+                    origin=f"webhook:{webhook.name}",
+                    event_at=event_at,
+                    expected_version=_version(webhook, headers, document, order_id),
+                )
+            )
         except InvalidOrderId:
             detail = f"what should be the ID of an order is none: {webhook.order_id}"
             problem = Refused(WebhookResult.MALFORMED, "invalid_order_id", detail)
@@ -162,6 +170,12 @@ def _announcements(
 def _event_at(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> datetime | None:
     place = webhook.profile.event_time
     return read_event_time((place.read(headers, document) if place is not None else None) or "")
+
+
+def _version(webhook: Webhook, headers: MultiMapping[str], document: bytes, order_id: str) -> datetime:
+    """The version of an order that exists, because a signed webhook names it."""
+    place = webhook.profile.version
+    return (place.read(headers, document, order_id) if place is not None else None) or UNKNOWN_VERSION
 
 
 def _idempotency_key(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> str | None:

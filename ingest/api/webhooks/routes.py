@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -87,6 +87,7 @@ class Receiver:
         accepted: Counts enqueued orders.
         admission: Rejects the orders of a paused source.
         coalesce: Seconds in which an order that still waits is not queued again, unless the webhook sets it.
+        skips: Whether the mapping of the source skips a document, because the shop does not count it as an order.
     """
 
     webhook: Webhook
@@ -95,6 +96,7 @@ class Receiver:
     accepted: Counter
     admission: ProducerAdmission
     coalesce: float
+    skips: Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class WebhookRoutes:
             self._count(receiver, WebhookResult.UNAVAILABLE if is_busy else WebhookResult.MALFORMED)
             raise
         try:
-            announced = await self._read(receiver.webhook, request, body)
+            announced = await self._read(receiver, request, body)
         except Refused as refused:
             self._count(receiver, refused.result)
             self._log_refused(receiver, refused)
@@ -168,10 +170,10 @@ class WebhookRoutes:
             raise Problem(404, "unknown_webhook", "there is no such webhook")
         return receiver
 
-    async def _read(self, webhook: Webhook, request: web.Request, body: bytes) -> ReceivedOrders | None:
+    async def _read(self, receiver: Receiver, request: web.Request, body: bytes) -> ReceivedOrders | None:
         if len(body) < _LARGE:
-            return read_webhook(webhook, request.headers, body, time.time())
-        return await asyncio.to_thread(read_webhook, webhook, request.headers, body, time.time())
+            return _read(receiver, request, body, time.time())
+        return await asyncio.to_thread(_read, receiver, request, body, time.time())
 
     async def _announce(self, receiver: Receiver, announced: ReceivedOrders) -> WebhookResult:
         try:
@@ -214,6 +216,12 @@ class WebhookRoutes:
         # A signed request that cannot be read cannot be read when it is sent again. The webhook's table has to be changed.
         log = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
         log("webhook_refused", webhook=name, source=receiver.source, reason=refused.code, problem=refused.detail)
+
+
+def _read(receiver: Receiver, request: web.Request, body: bytes, now: float) -> ReceivedOrders | None:
+    """The orders in a request, or None if it contains none, or an order that does not count."""
+    received = read_webhook(receiver.webhook, request.headers, body, now)
+    return None if received is not None and receiver.skips(body) else received
 
 
 def _problem(refused: Refused) -> Problem:

@@ -85,6 +85,7 @@ def compile_webhook(name: str, declared: declaration.WebhookDeclaration, folder:
         if profile.event is None and getattr(declared, key) is not None:
             raise WebhookError(f"`{key}` needs `event`: where the name of the event is", (key,))
     order_id = _order_id(declared, profile)
+    _check_readable(declared, profile)
     paths = [folder / path for path in declared.secret_files]
     try:
         secrets = SecretFiles(paths, profile.parse_key)
@@ -111,6 +112,19 @@ def _order_id(declared: declaration.WebhookDeclaration, profile: Profile) -> Pla
     if isinstance(place, HeaderPlace) and profile.scheme.id_header.lower() not in map(str.lower, place.names):
         raise WebhookError(f"the {place} is not signed: name a place in the body", ("order_id",))
     return place
+
+
+def _check_readable(declared: declaration.WebhookDeclaration, profile: Profile) -> None:
+    """Check that the profile's place of the ID is the place in all events of the webhook."""
+    if declared.order_id is not None or declared.order_ids is not None or profile.readable is None:
+        return
+    for index, pattern in enumerate(declared.events or ()):
+        if not _matches(profile.readable, pattern) or _matches(PROFILES[declared.profile].ignore, pattern):
+            raise WebhookError(
+                f"needs the key `order_id` for {pattern!r}: the profile only knows where the ID is in"
+                f" {', '.join(profile.readable)}",
+                ("events", index),
+            )
 
 
 def _profile_of(declared: declaration.WebhookDeclaration) -> Profile:

@@ -18,11 +18,11 @@ from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.width import console_on
 from ingest.domain.errors import ConfigError, Fault, UserError
 from ingest.domain.orders.clean_json import clean_json
-from ingest.domain.orders.order import InvalidDocument
+from ingest.domain.orders.order import InvalidDocument, SkippedDocument
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.mapping.compiled.mapping import CompiledMapping
+    from ingest.mapping.compiled.mapping import CompiledMapping, MappedDocument
     from ingest.settings import Settings
 
 
@@ -73,8 +73,6 @@ def check(
 
     `ingest mapping check --id 17 --url 'https://shop.example/orders/{order_id}' --json` prints the row as JSON.
     """
-    from ingest.operations.stored_orders.mapped_row import row_of
-
     if sample is None and order_id is None:
         raise typer.BadParameter("give a document (--sample) or the ID of an order to fetch (--id)")
     if url is not None and sample is not None:
@@ -93,22 +91,17 @@ def check(
             body = clean_json(read_document(sample, limit, "document", "INGEST_UPSTREAM_BODY_LIMIT"))
     try:
         mapped = compiled.read(body, order_id)
+    except SkippedDocument as skipped:
+        if as_json:
+            typer.echo(json.dumps({"fits": True, "skipped": True}))
+        say(f"not stored: {skipped}")
+        return
     except InvalidDocument as error:
         if as_json:
             typer.echo(json.dumps({"fits": False, "error": str(error)}))
             raise typer.Exit(1) from None
         raise UserError(f"the document does not fit the mapping: {error}") from None
-    row = row_of(mapped.order)
-    if as_json:
-        result = {"fits": True, "row": row, "total_difference": mapped.total_difference, "omitted": mapped.omitted}
-        with standard_output() as stream:
-            print(printable_json(json.dumps(result, ensure_ascii=False)), file=stream)
-        return
-    _print(row)
-    for omitted in mapped.omitted:
-        say(f"left out: {printable(omitted)}")
-    if mapped.total_difference is not None:
-        say(f"the document's total minus the sum of the lines is {mapped.total_difference}")
+    _print_mapped(mapped, as_json=as_json)
 
 
 @contextmanager
@@ -149,6 +142,22 @@ async def _fetched(settings: "Settings", mapping: "CompiledMapping", order_id: s
             return document_of(await upstream.fetch(FetchRequest(order_id)))
         except Fault as fault:
             raise UserError(f"cannot fetch order {order_id}: {fault}") from None
+
+
+def _print_mapped(mapped: "MappedDocument", *, as_json: bool) -> None:
+    from ingest.operations.stored_orders.mapped_row import row_of
+
+    row = row_of(mapped.order)
+    if as_json:
+        result = {"fits": True, "row": row, "total_difference": mapped.total_difference, "omitted": mapped.omitted}
+        with standard_output() as stream:
+            print(printable_json(json.dumps(result, ensure_ascii=False)), file=stream)
+        return
+    _print(row)
+    for omitted in mapped.omitted:
+        say(f"left out: {printable(omitted)}")
+    if mapped.total_difference is not None:
+        say(f"the document's total minus the sum of the lines is {mapped.total_difference}")
 
 
 def _print(row: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.deliveries.entry_fields import DOCUMENT, EVENT_AT, ORDER_ID, ORIGIN, TRACEPARENT
+from ingest.domain.deliveries.entry_fields import DOCUMENT, EVENT_AT, EXPECTED_VERSION, ORDER_ID, ORIGIN, TRACEPARENT
 from ingest.domain.fetch.request_headers import is_traceparent
 from ingest.domain.orders.order import Order, parse_order_id
 
@@ -16,6 +16,8 @@ DOCUMENT_LIMIT = 4 * 1024 * 1024
 _ORIGIN_LENGTH = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+UNKNOWN_VERSION = _EPOCH
+"""The expected version of an order of which only the existence is known."""
 
 
 class InvalidAnnouncement(ValueError):
@@ -34,6 +36,8 @@ class Announcement:
         origin: the program or webhook that enqueues the order, up to 200 printable characters.
         event_at: when the state of the document came about, by the clock of its sender. Of two documents with the same `updated_at`,
             the later event wins.
+        expected_version: the version of the order that the external API has already shown, or `UNKNOWN_VERSION`, for an order without a
+            document. If it does not find the order, or sends an older version, the order is fetched again for a minute.
 
     Raises:
         InvalidOrderId: if the ID is not valid.
@@ -45,6 +49,7 @@ class Announcement:
     traceparent: str | None = None
     origin: str | None = None
     event_at: datetime | None = None
+    expected_version: datetime | None = None
 
     def __post_init__(self) -> None:
         parse_order_id(self.order_id)
@@ -54,15 +59,17 @@ class Announcement:
             raise InvalidAnnouncement("the traceparent is not a W3C trace context")
         if self.origin is not None and not (self.origin.isprintable() and 0 < len(self.origin) <= _ORIGIN_LENGTH):
             raise InvalidAnnouncement(f"the origin is not 1 to {_ORIGIN_LENGTH} printable characters")
-        if self.event_at is not None and self.event_at.tzinfo is None:
-            raise InvalidAnnouncement("the time of the event has no time zone")
+        for name, moment in (("time of the event", self.event_at), ("expected version", self.expected_version)):
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidAnnouncement(f"the {name} has no time zone")
 
     def fields(self) -> dict[bytes, bytes]:
         """Return the fields of the stream entry."""
         given = {DOCUMENT: self.document, TRACEPARENT: self.traceparent, ORIGIN: self.origin}
         optional = {name: _as_bytes(value) for name, value in given.items() if value is not None}
-        if self.event_at is not None and self.document is not None and self.event_at >= _EPOCH:
-            optional[EVENT_AT] = b"%d" % ((self.event_at - _EPOCH) // _MICROSECOND)
+        name, moment = (EXPECTED_VERSION, self.expected_version) if self.document is None else (EVENT_AT, self.event_at)
+        if moment is not None and moment >= _EPOCH:
+            optional[name] = b"%d" % ((moment - _EPOCH) // _MICROSECOND)
         return {ORDER_ID: self.order_id.encode(), **optional}
 
 

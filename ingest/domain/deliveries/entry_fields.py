@@ -11,6 +11,8 @@ FORMER_ORIGIN = b"source"
 PUSHED_AT = b"pushed_at"
 # When the event of a document happened, in microseconds by the clock of its sender.
 EVENT_AT = b"event_at"
+# The version that the external API has already shown in a webhook or a list, in microseconds. 0 if it has only shown that the order exists.
+EXPECTED_VERSION = b"expected_version"
 
 # Written each time an entry moves.
 ENQUEUED_AT = b"enqueued_at"
@@ -47,7 +49,7 @@ KNOWN = (
     OF_RETRIES
     | OF_DEAD_LETTERS
     | OF_MOVES
-    | {ORDER_ID, DOCUMENT, TRACEPARENT, ORIGIN, FORMER_ORIGIN, PUSHED_AT, EVENT_AT}
+    | {ORDER_ID, DOCUMENT, TRACEPARENT, ORIGIN, FORMER_ORIGIN, PUSHED_AT, EVENT_AT, EXPECTED_VERSION}
 )
 # Shown in lists. A document may be large.
-LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, EVENT_AT, GROUP, SEEN_KEY}
+LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, EVENT_AT, EXPECTED_VERSION, GROUP, SEEN_KEY}

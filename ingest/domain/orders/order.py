@@ -31,6 +31,10 @@ class InvalidDocument(ValueError):
     """A document that is not an order. The message contains the problem and its location, without values."""
 
 
+class SkippedDocument(InvalidDocument):
+    """A document that the shop itself does not count as an order, such as an abandoned checkout."""
+
+
 def parse_order_id(text: str) -> str:
     """Return `text` if it is an order ID.
 

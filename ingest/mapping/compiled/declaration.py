@@ -129,6 +129,7 @@ class MappingFile(Strict, frozen=True, kw_only=True):
     parts: dict[str, PartDeclaration] = {}
     envelope: str | None = None
     envelope_optional: bool = False
+    skip: list[Condition] = []
 
 
 NO_VALUE = msgspec.UNSET

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, check_order
+from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, SkippedDocument, check_order
+from ingest.mapping.compiled.conditions import compile_conditions
 from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields, Type
 from ingest.mapping.compiled.fields import compile_field
 from ingest.mapping.compiled.lines import ReadLines, compile_lines
@@ -56,6 +57,8 @@ class CompiledMapping:
         self.parts = [part_of(name, part) for name, part in file.parts.items()]
         self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
         self._is_optional = file.envelope_optional
+        # A list that is empty would hold for every document.
+        self._skips = [compile_conditions([each], ("skip",)) for each in file.skip]
         self._fields: dict[str, Read] = {}
         self._optional: list[tuple[str, Read]] = []
         scope = self._compile_order(file.order)
@@ -95,6 +98,7 @@ class CompiledMapping:
 
         Raises:
             TruncatedDocument: it is truncated.
+            SkippedDocument: one of the conditions `skip` holds.
             InvalidDocument: it does not fit the mapping, belongs to another order, or contains values that cannot be stored
                 exactly. The message contains the problem and its location, without a value.
         """
@@ -114,6 +118,19 @@ class CompiledMapping:
         if not notes.omitted:
             return MappedDocument(order)
         return MappedDocument(order, [f"{name}: {_message(each, text_of(envelope))}" for name, each in notes.omitted])
+
+    def skips(self, body: bytes) -> bool:
+        """Return whether one of the conditions `skip` holds for a document, with or without its envelope."""
+        if not self._skips:
+            return False
+        try:
+            document = decode_json(body)
+            return self._is_skipped(walk(document, self._envelope) or document)
+        except (InvalidDocument, Mismatch):
+            return False
+
+    def _is_skipped(self, order: Any) -> bool:
+        return any(holds is not None and holds(order, order) for holds in self._skips)
 
     def identify(self, body: bytes) -> str | None:
         """Return the order ID in a document, with or without its envelope, or None without an ID."""
@@ -140,6 +157,8 @@ class CompiledMapping:
         mapped_id = order_id if self._id is None else self._id(document, document)
         if order_id is not None and mapped_id != order_id:
             raise Mismatch("the document belongs to another order", self._id_at)
+        if self._skips and self._is_skipped(document):
+            raise SkippedDocument("the shop does not count it as an order, by `skip` of the mapping")
         lines: list[OrderLine] = []
         for read in self._lines:
             lines += read(document, notes)

@@ -150,7 +150,7 @@ def _exponent(amount: Decimal) -> int:
 
 def _has_parts(lines: list[OrderLine], unit: Decimal) -> bool:
     """Return whether a price is a part of an amount, with more decimal places than the document writes."""
-    return any(_exponent(line.unit_price) < unit.as_tuple().exponent for line in lines)
+    return any(_exponent(line.unit_price) < _exponent(unit) for line in lines)
 
 
 def _combinations(count: int) -> Iterator[tuple[int, ...]]:

@@ -32,7 +32,7 @@ from ingest.queue.redis.connection import translated
 from ingest.services.http.api_connections import RouteConnections
 from ingest.settings import Settings, load_settings
 from ingest.settings.source_file import source_settings_without_secrets
-from ingest.sources.documents import decoder_of, mapping_of
+from ingest.sources.documents import decoder_of, mapping_of, skips_of
 from ingest.telemetry.shared_metrics import Counter
 
 # Values of the label `origin` in metrics.
@@ -151,6 +151,7 @@ def _webhook_routes(
             counters.accepted[name]["webhook"],
             connections.admission,
             sources.settings[name].coalesce,
+            skips_of(mapping_of(sources.settings[name])),
         )
         for name, webhooks in sources.webhooks.items()
         for webhook in webhooks
