@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.outage import Outage
@@ -118,6 +119,9 @@ class Consumer:
 
     async def remove_stale(self, idle: float) -> int:
         return await self.parts.maintenance.remove_stale(idle)
+
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        return await self.parts.maintenance.settle_not_found(stored)
 
 
 async def server_stats(redis: Redis, keys: Keys, section: str) -> dict[str, Any]:

@@ -4,9 +4,11 @@ Every method may raise `Unavailable`, if the server is unavailable or denies acc
 A move of an entry is one atomic step, and happens at most once, however often it is sent.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import (
     Abandoned,
     DeadReason,
@@ -105,6 +107,12 @@ class Maintenance(Protocol):
     async def remove_stale(self, idle: float) -> int:
         """Remove consumers without entries and without a heartbeat for `idle` seconds, and return how many."""
 
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        """Remove dead letters `not_found` whose orders were stored later, among some of them, and return how many.
+
+        `stored` is called with the time of the latest dead letter of each order. Repeated calls reach all dead letters.
+        """
+
 
 class FleetPauses(Protocol):
     """The pauses of all processes, implemented by `ingest.queue.consume.quota`."""
@@ -202,6 +210,9 @@ class Store(Protocol):
 
     async def some_stored(self, count: int) -> list[str]:
         """Return the IDs of up to `count` stored orders, the first and the last ones in the order of their IDs."""
+
+    async def stored_since(self, times: Mapping[str, datetime]) -> Collection[str]:
+        """Return those of some orders, each with a time, whose stored document was requested later."""
 
     async def would_update(self, rows: Sequence[OrderRow]) -> bool:
         """Whether a later fetch of the same orders would update their rows, without updating them.

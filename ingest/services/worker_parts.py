@@ -25,10 +25,11 @@ from ingest.flow.known_orders import canary_request
 from ingest.flow.outage_recovery import OutageRecovery
 from ingest.flow.outage_report import OutageReport
 from ingest.flow.pace.fleet_pause import FleetPause
-from ingest.flow.ports import Decode
+from ingest.flow.ports import Decode, FleetPart
 from ingest.flow.read.reader import Reader
 from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
+from ingest.flow.settle.late_orders import LateOrders
 from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
@@ -108,6 +109,7 @@ def build_worker(
         circuit,
         pace,
         on_replaced=metrics.texts_replaced.inc,
+        on_outdated=metrics.outdated_documents.inc,
         since=recorder.since if recorder is not None else not_recorded,
     )
     executor = Executor(handler, settlement, held, scheduler, gate, circuit, isolation)
@@ -120,7 +122,7 @@ def build_worker(
         isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),
         reads=reads,
     )
-    shared = list(ports.shared)
+    shared: list[FleetPart] = [*ports.shared, LateOrders(queue.maintenance, ports.store, heartbeats.leads)]
     if recorder is not None:
         shared.append(recorder)
     if ports.jobs is not None:

@@ -52,6 +52,9 @@ VALUES_OMITTED = _by_source(
 VERSIONS_AHEAD = _by_source(
     "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is more than a day ahead of the clock.",
 )  # fmt: skip
+OUTDATED_DOCUMENTS = _by_source(
+    "ingest_outdated_documents_total", "counter", "Orders stored from a document that was older than their webhook or list showed for a minute.",
+)  # fmt: skip
 STORE = _by_source("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = _by_source("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 LAST_SUCCESS = _by_source(
@@ -157,6 +160,7 @@ class WorkerMetrics(ProcessMetrics, frozen=True):
     total_differences: Annotated[Counter, TOTAL_DIFFERENCES]
     values_omitted: Annotated[Counter, VALUES_OMITTED]
     versions_ahead: Annotated[Counter, VERSIONS_AHEAD]
+    outdated_documents: Annotated[Counter, OUTDATED_DOCUMENTS]
     store: Annotated[Histogram, STORE]
     store_rows: Annotated[Histogram, STORE_ROWS]
     last_success: Annotated[Gauge, LAST_SUCCESS]

@@ -45,6 +45,7 @@ class DeadEntry:
     order_id: str | None
     reason: DeadReason
     error: str
+    at: float
 
 
 @dataclass

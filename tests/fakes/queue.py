@@ -3,10 +3,12 @@
 import asyncio
 import functools
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fakes.group import DeadEntry, MemoryGroup, Pending
 
+from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished
@@ -124,7 +126,7 @@ class MemoryQueue:
                 group.results.append((str(delivery.order_id), "erased"))
             group.finish(delivery.entry)
             return False
-        group.dead.append(DeadEntry(delivery.order_id, reason, error))
+        group.dead.append(DeadEntry(delivery.order_id, reason, error, group.clock()))
         if self.keeps_results:
             group.results.append((str(delivery.order_id), "dead_lettered"))
         group.moved.add((delivery.entry, delivery.order_id))
@@ -241,6 +243,15 @@ class MemoryQueue:
         for name in stale:
             group.remove_member(name)
         return len(stale)
+
+    @_over_the_network
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        group = self.group
+        found = [each for each in group.dead if each.reason is DeadReason.NOT_FOUND]
+        settled = await stored({str(each.order_id): datetime.fromtimestamp(each.at, UTC) for each in found})
+        left = [each for each in group.dead if each not in found or each.order_id not in settled]
+        count, group.dead[:] = len(group.dead) - len(left), left
+        return count
 
     # -- how ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The orders table in memory, which implements `Store`."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -79,6 +79,11 @@ class MemoryStore:
         if not (self.is_available and self.most):
             raise StoreUnavailable("connection refused")
         return self.locked_ids & self.rows.keys() & set(order_ids)
+
+    async def stored_since(self, times: Mapping[str, datetime]) -> set[str]:
+        if not self.is_available:
+            raise StoreUnavailable("connection refused")
+        return {name for name, at in times.items() if name in self.rows and self.rows[name].fetched_at > at}
 
     async def some_stored(self, count: int) -> list[str]:
         if not self.is_available:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -27,6 +28,7 @@ from ingest.domain.errors import (
 )
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
+from ingest.domain.orders.clean_json import ignored
 from ingest.domain.orders.order import Order, decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
@@ -89,6 +91,7 @@ def handler(
     circuit: CircuitBreaker | None = None,
     limit: Pace | None = None,
     buffer: BufferLimit | None = None,
+    on_outdated: Callable[[], None] = ignored,
 ) -> Handler:
     return Handler(
         upstream,
@@ -97,6 +100,7 @@ def handler(
         circuit or a_circuit(),
         limit or a_limit(),
         draw=lambda low, high: (low + high) / 2,
+        on_outdated=on_outdated,
     )
 
 
@@ -518,3 +522,74 @@ async def test_what_user_code_makes_leaves_its_room_to_others_when_it_is_cancell
 
     async with asyncio.timeout(5):
         assert isinstance(await handler.handle(DELIVERY), Store)
+
+
+# -- orders that the external API has already shown -------------------------------------------------------------------
+
+NOT_FOUND = PermanentFault(DeadReason.NOT_FOUND, "HTTP 404")
+CONFIGURED = PermanentFault(DeadReason.NOT_FOUND, "by the rule responses[5]", is_configured=True)
+VERSIONED = DOCUMENT.replace(b'"lines"', b'"updated_at":"2026-01-29T10:00:00Z","lines"')
+
+
+def expected(after: float = 0.0, version: datetime = datetime(1970, 1, 1, tzinfo=UTC)) -> Delivery:
+    """The delivery of an order that a webhook or a list has shown, `after` seconds after it was enqueued."""
+    entry = EntryRef("stream", f"{round((DELIVERY.enqueued_at + after) * 1000)}-0")
+    microseconds = b"%d" % round(version.timestamp() * 1_000_000)
+    return replace(DELIVERY, entry=entry, fields={b"order_id": b"a1", b"expected_version": microseconds})
+
+
+@pytest.mark.parametrize("fault", [NOT_FOUND, CONFIGURED], ids=["status", "rule"])
+async def test_an_order_that_was_shown_and_is_not_found_is_fetched_again_for_a_minute(fault: PermanentFault) -> None:
+    pauses = []
+    for after in (0.0, 1.0, 5.0, 59.9):
+        outcome = await handler(Answering(fault), circuit=with_evidence()).handle(expected(after))
+
+        assert isinstance(outcome, Retry)
+        assert (outcome.attempt, outcome.reason) == (1, RetryReason.NOT_FOUND)
+        pauses.append(outcome.after)
+    assert pauses == [0.75, 0.75, 3.75, pytest.approx(44.9, abs=0.1)]
+
+    outcome = await handler(Answering(fault), circuit=with_evidence()).handle(expected(60.0))
+
+    assert isinstance(outcome, DeadLetter)
+    assert outcome.reason is DeadReason.NOT_FOUND
+
+
+@pytest.mark.parametrize("fault", [NOT_FOUND, CONFIGURED], ids=["status", "rule"])
+async def test_an_order_without_evidence_is_dead_lettered_at_once(fault: PermanentFault) -> None:
+    outcome = await handler(Answering(fault), circuit=with_evidence()).handle(DELIVERY)
+
+    assert isinstance(outcome, DeadLetter)
+
+
+async def test_an_older_document_than_shown_is_fetched_again_and_then_stored_and_counted() -> None:
+    shown, counted, buffer = datetime(2026, 1, 29, 11, tzinfo=UTC), [], BufferLimit(10, 10_000)
+
+    def handled(after: float, version: datetime = shown) -> Awaitable[Outcome]:
+        return handler(Answering(VERSIONED), buffer=buffer, on_outdated=lambda: counted.append(after)).handle(
+            expected(after, version)
+        )
+
+    outcome = await handled(0.0)
+    assert isinstance(outcome, Retry)
+    assert (outcome.attempt, outcome.reason) == (1, RetryReason.OUTDATED)
+    assert buffer.try_acquire(10_000)  # all of it
+    buffer.release(10_000)
+    assert isinstance(await handled(60.0), Store)
+    assert counted == [60.0]
+    # A list may write parts of a second that the document lacks.
+    assert isinstance(await handled(0.0, datetime(2026, 1, 29, 10, 0, 0, 900_000, tzinfo=UTC)), Store)
+    assert isinstance(await handled(0.0, datetime(2026, 1, 29, 9, tzinfo=UTC)), Store)
+    assert counted == [60.0]
+
+
+async def test_a_list_that_always_shows_other_times_than_the_documents_costs_no_further_requests() -> None:
+    of_source, shown = handler(Answering(VERSIONED)), datetime(2026, 1, 29, 11, tzinfo=UTC)
+
+    for _ in range(5):
+        assert isinstance(await of_source.handle(expected(60.0, shown)), Store)
+    assert isinstance(await of_source.handle(expected(0.0, shown)), Store)
+
+    # A list that shows the time of one document is believed again.
+    assert isinstance(await of_source.handle(expected(0.0, datetime(2026, 1, 29, 10, tzinfo=UTC))), Store)
+    assert isinstance(await of_source.handle(expected(0.0, shown)), Retry)

@@ -5,11 +5,12 @@ flow of a delivery: its lease, the checks of its document, its batch, its ack an
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
 from ingest.bench.backpressure.calls import Calls
+from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import (
     Abandoned,
     DeadReason,
@@ -125,6 +126,11 @@ class MemoryQueue:
         del idle
         return 0
 
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        """Do nothing, because every order is found."""
+        del stored
+        return 0
+
     async def leave(self) -> int:
         """Do nothing, because there are no other consumers."""
         return 0
@@ -158,6 +164,10 @@ class MemoryStore:
         """Return none, because orders are never locked."""
         del order_ids
         return set()
+
+    async def stored_since(self, times: Mapping[str, datetime]) -> set[str]:
+        """Fail, because stored orders are never read."""
+        raise NotImplementedError(f"cannot return {len(times)} stored orders")
 
     async def some_stored(self, count: int) -> list[str]:
         """Fail, because stored orders are never read."""

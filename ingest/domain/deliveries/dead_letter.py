@@ -1,6 +1,6 @@
 """A dead letter, and a selection of dead letters."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -9,6 +9,10 @@ from ingest.domain.deliveries.entry_filter import EntryFilter
 
 class InvalidSelection(ValueError):
     """A selection without criteria, or with contradictory criteria."""
+
+
+StoredSince = Callable[[Mapping[str, datetime]], Awaitable[Collection[str]]]
+"""Returns those of some orders, each with the time of its dead letter, whose stored document was requested later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ingest.domain.deliveries.entry_fields import EVENT_AT, PUSHED_AT, RETRY_REASON, TRACEPARENT
+from ingest.domain.deliveries.entry_fields import EVENT_AT, EXPECTED_VERSION, PUSHED_AT, RETRY_REASON, TRACEPARENT
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.request_headers import is_traceparent
 
@@ -55,6 +55,8 @@ class RetryReason(StrEnum):
     THROTTLED = "throttled"
     CREDENTIAL = "credential"
     CLIENT = "client"
+    NOT_FOUND = "not_found"
+    OUTDATED = "outdated"
     ROW_REFUSED = "row_refused"
     ROW_LOCKED = "row_locked"
 
@@ -112,9 +114,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         by Redis' clock, which a retry or a replay replaces. The other is the time in the entry, which is later only if the producer's
         clock is ahead. The sequence number distinguishes entries of one millisecond, as microseconds.
         """
-        noted = self.fields.get(PUSHED_AT, b"")
-        if noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS:
-            return _EPOCH + timedelta(microseconds=int(noted))
+        if (noted := self._moment(PUSHED_AT)) is not None:
+            return noted
         id_ms, _, sequence = self.entry.id.partition("-")
         added, carried = min(int(id_ms), LATEST_MS), round(self.enqueued_at * 1000)
         if carried < added:
@@ -126,10 +127,18 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
         It orders documents with the same version, which may arrive in any order. None if the sender has not reported it.
         """
-        noted = self.fields.get(EVENT_AT, b"")
+        noted = self._moment(EVENT_AT)
+        return None if noted is None else min(self.pushed_at(), noted)
+
+    def expected_version(self) -> datetime | None:
+        """Return the version that a webhook or a list has shown, 1970 if it only shows that the order exists, or None without evidence."""
+        return self._moment(EXPECTED_VERSION)
+
+    def _moment(self, name: bytes) -> datetime | None:
+        noted = self.fields.get(name, b"")
         if not (noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS):
             return None
-        return min(self.pushed_at(), _EPOCH + timedelta(microseconds=int(noted)))
+        return _EPOCH + timedelta(microseconds=int(noted))
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

@@ -52,6 +52,10 @@ class DocumentReader:
             self._buffer.release(size)
             raise
 
+    def drop(self, store: Store) -> None:
+        """Release the space of orders that are not stored."""
+        self._buffer.release(store.size)
+
     def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
         """The document to store with each of its orders, if documents are kept and PostgreSQL can store it."""
         if self._not_kept is None or not orders:

@@ -23,6 +23,7 @@ from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
 from ingest.flow.deliver.document_reader import DocumentReader
+from ingest.flow.deliver.expected_version import ExpectedVersions
 from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import Upstream
 
@@ -68,6 +69,7 @@ class Handler:
 
     Args:
         on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
+        on_outdated: see `ExpectedVersions`.
         since: returns the seconds since a request began, by the clock of `Exchange.started_at`, if they are recorded.
     """
 
@@ -81,6 +83,7 @@ class Handler:
         *,
         draw: Callable[[float, float], float] = random.uniform,
         on_replaced: Callable[[], None] = ignored,
+        on_outdated: Callable[[], None] = ignored,
         since: Callable[[float], float | None] = not_recorded,
     ) -> None:
         self._on_replaced = on_replaced
@@ -91,6 +94,7 @@ class Handler:
         self._circuit = circuit
         self._pace = pace
         self._draw = draw
+        self._expected = ExpectedVersions(draw, on_outdated)
 
     def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """Return the outcome of a delivery. It may be cancelled or killed at any point, because it writes nothing."""
@@ -115,7 +119,10 @@ class Handler:
             return _timed(await self._after_failed(delivery, request, result, this), took)
         outcome: Outcome
         try:
-            outcome = await self._documents.read(result.body, request, result.requested_at)
+            outcome = store = await self._documents.read(result.body, request, result.requested_at)
+            if (retry := self._expected.after_document(delivery, store)) is not None:
+                self._documents.drop(store)
+                outcome = retry
         except TransformFailed as error:
             outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:
@@ -185,8 +192,8 @@ class Handler:
 
         A single response is not enough, because the API may have failed for a moment.
         """
-        if this.is_repeated:
-            return DeadLetter(fault.reason, str(fault))
+        if this.is_repeated or (fault.reason is DeadReason.NOT_FOUND and delivery.expected_version() is not None):
+            return self._after_rejection(delivery, fault)
         return await self._decide(delivery, self._upstream.fetch, _Request(this.together, is_repeated=True))
 
     async def _after_configured(self, delivery: Delivery, failed: Failed, this: _Request) -> Outcome:
@@ -195,9 +202,16 @@ class Handler:
         if failed.is_shared:
             return await self._isolate(delivery, failed, this)
         if isinstance(fault, PermanentFault):
-            return DeadLetter(fault.reason, str(fault))
+            return self._after_rejection(delivery, fault)
         after = fault.after if isinstance(fault, PostponedFault) else None
         return self._after_failure(delivery, fault.retry_reason, str(fault), after)
+
+    def _after_rejection(self, delivery: Delivery, fault: PermanentFault) -> Outcome:
+        """Dead-letter the order, unless it exists elsewhere and may be found in a moment."""
+        retry = None
+        if fault.reason is DeadReason.NOT_FOUND:
+            retry = self._expected.after_not_found(delivery, str(fault))
+        return retry or DeadLetter(fault.reason, str(fault))
 
     async def _isolate(self, delivery: Delivery, failed: Failed, this: _Request) -> Outcome:
         """Fetch the order together with half of the others, because one of them has made the request fail."""

@@ -1,14 +1,18 @@
 """The maintenance that one consumer does for the whole group. Several may do it concurrently."""
 
+from datetime import datetime
 from typing import Any
 
-from ingest.domain.deliveries.delivery import Sweep
+from ingest.domain.deliveries.dead_letter import StoredSince
+from ingest.domain.deliveries.delivery import DeadReason, Sweep
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import LaneKeys
+from ingest.queue.operate.dead_letter_pages import DeadLetterPages
 from ingest.queue.redis.connection import NoGroup, translated, translating
 
 _MOST_CONSUMERS = 100
 _SWEEP_PAGE = 100
+_DEAD_PAGE = 100
 
 
 class QueueMaintenance:
@@ -16,6 +20,9 @@ class QueueMaintenance:
 
     def __init__(self, access: GroupAccess) -> None:
         self._access = access
+        self._dead_letters = DeadLetterPages(access.control, access.keys.dead)
+        # The rest of the dead letters, from the newest on. None to begin again.
+        self._dead_before: str | None = None
 
     @translating
     async def sweep(self, idle: float) -> Sweep:
@@ -86,6 +93,29 @@ class QueueMaintenance:
         for start in range(0, len(stale), _MOST_CONSUMERS):
             removed += int(await self._access.call("remove_consumers", keys, stale[start : start + _MOST_CONSUMERS]))
         return removed
+
+    @translating
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        """See the port. Each call examines the newest dead letters, and a page of the others."""
+        dead = self._access.keys.dead
+        with translated():
+            if not await self._access.control.xlen(dead):
+                return 0
+        newest, after = await self._dead_letters.one_page("XREVRANGE", "+", "-", _DEAD_PAGE)
+        older, self._dead_before = (
+            ((), after)
+            if self._dead_before is None
+            else await self._dead_letters.one_page("XREVRANGE", self._dead_before, "-", _DEAD_PAGE)
+        )
+        found = {each.entry_id: each for each, _ in (*newest, *older) if each.reason == DeadReason.NOT_FOUND}
+        times: dict[str, datetime] = {}
+        for each in found.values():
+            if each.order_id is not None:
+                times[each.order_id] = max(each.dead_at, times.get(each.order_id, each.dead_at))
+        settled = await stored(times) if times else ()
+        ours = [entry_id for entry_id, each in found.items() if each.order_id in settled]
+        with translated():
+            return int(await self._access.control.xdel(dead, *ours)) if ours else 0
 
     async def _chores(self) -> tuple[bool, bool]:
         """Whether entries may have to be trimmed, and consumers removed, which is seldom. Many sources check in one command."""

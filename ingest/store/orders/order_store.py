@@ -4,9 +4,9 @@ The statement is its own transaction, so the rows are committed when `upsert` re
 batch is stored or no row. Sending a batch again changes nothing.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import ClassVar, Self
 
@@ -38,6 +38,10 @@ SELECT order_id FROM orders
 WHERE source = $1 AND order_id = ANY ($2::text[]) AND order_id NOT IN (SELECT order_id FROM free)
 """
 # Both ends of the source's part of the primary key, because orders with the first and the last IDs may be of different kinds.
+_STORED_SINCE = """
+SELECT order_id FROM unnest($2::text[], $3::timestamptz[]) AS dead (order_id, at) JOIN orders USING (order_id)
+WHERE source = $1 AND fetched_at > at
+"""
 _SOME_STORED = """
 (SELECT order_id FROM orders WHERE source = $1 ORDER BY order_id DESC LIMIT ($2 + 1) / 2)
 UNION
@@ -154,6 +158,11 @@ class OrderStore:
             StoreUnavailable: the locks cannot be determined, for example because the whole table is locked.
         """
         records = await self._connection.fetch_unlocked(_TABLES, _LOCKED, self._source, list(order_ids))
+        return {order_id for (order_id,) in records}
+
+    async def stored_since(self, times: Mapping[str, datetime]) -> set[str]:
+        """Return those orders whose stored document was requested after their time."""
+        records = await self._connection.fetch(_STORED_SINCE, self._source, list(times), list(times.values()))
         return {order_id for (order_id,) in records}
 
     async def some_stored(self, count: int) -> list[str]:

@@ -1,6 +1,8 @@
 """The guarantees of `ingest.flow.ports.Maintenance`, of each implementation."""
 
 import asyncio
+from collections.abc import Mapping
+from datetime import datetime
 
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 
@@ -131,3 +133,36 @@ async def test_consumers_without_a_heartbeat_that_hold_nothing_are_removed_and_n
 
     assert await group.members() == {"one", "two", "holder"}
     assert await group.pending() == {held.entry: ("holder", 1)}
+
+
+# -- late orders ------------------------------------------------------------------------------------------------
+
+
+async def test_the_dead_letter_of_an_order_that_was_stored_later_is_removed_and_no_other(
+    group: GroupUnderTest, one: Queue, two: Queue
+) -> None:
+    late, rejected, gone = await hold(one, group, "late", "rejected", "gone")
+    await one.dead_letter(late, DeadReason.NOT_FOUND, "HTTP 404")
+    await one.dead_letter(rejected, DeadReason.REJECTED, "HTTP 400")
+    await one.dead_letter(gone, DeadReason.NOT_FOUND, "HTTP 404")
+    asked: list[set[str]] = []
+
+    async def stored(times: Mapping[str, datetime]) -> set[str]:
+        asked.append(set(times))
+        return {"late", "rejected"}
+
+    assert await two.settle_not_found(stored) == 1
+
+    assert asked == [{"late", "gone"}]
+    assert sorted(await group.dead()) == [("gone", "not_found"), ("rejected", "rejected")]
+
+
+async def test_repeated_calls_reach_the_oldest_dead_letter(group: GroupUnderTest, one: Queue) -> None:
+    for delivery in await hold(one, group, "oldest", *(f"{number}" for number in range(350))):
+        await one.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
+
+    async def stored(times: Mapping[str, datetime]) -> set[str]:
+        return {"oldest"} & times.keys()
+
+    assert sum([await one.settle_not_found(stored) for _ in range(5)]) == 1
+    assert ("oldest", "not_found") not in await group.dead()

@@ -278,3 +278,11 @@ async def test_where_the_whole_table_is_locked_no_row_is_said_to_be(table: Table
 
     with pytest.raises(StoreUnavailable):
         await table.store.locked(["a", "unknown"])
+
+
+async def test_an_order_is_stored_since_a_time_if_its_document_was_requested_later(table: Table) -> None:
+    await table.store.upsert([row("a", fetched=10), row("b", fetched=10)])
+
+    found = await table.store.stored_since({"a": at(9), "b": at(11), "c": at(0)})
+
+    assert set(found) == {"a"}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Sweep
 from ingest.queue.consume.maintenance import QueueMaintenance
 from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
@@ -37,6 +38,10 @@ class PartitionedMaintenance:
     async def remove_stale(self, idle: float) -> int:
         """See `QueueMaintenance.remove_stale`."""
         return sum(await together(each.consumer.maintenance.remove_stale(idle) for each in self._leading()))
+
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        """See `QueueMaintenance.settle_not_found`."""
+        return sum(await together(each.consumer.maintenance.settle_not_found(stored) for each in self._leading()))
 
     async def _in_shares(self, most: int, part: Callable[[QueueMaintenance, int], Coroutine[Any, Any, int]]) -> int:
         leading = self._leading()
