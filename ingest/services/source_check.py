@@ -4,7 +4,7 @@ The parts that find problems are shared with `ingest doctor`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -130,6 +130,10 @@ class _Recording:
 
     api: Api
     orders: list[Order]
+
+    @property
+    def notices(self) -> Collection[str]:
+        return self.api.notices
 
     async def authenticate(self) -> None:
         await self.api.authenticate()

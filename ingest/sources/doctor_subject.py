@@ -1,6 +1,6 @@
 """Makes the subject of `ingest doctor` from the settings."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -20,6 +20,7 @@ from ingest.sources.from_settings import check_files, source_of
 from ingest.sources.opening import fetching_by
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient, require
+from ingest.upstream.conditions import Conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class ConfiguredApi:
     client: UpstreamClient
     upstream: Upstream
     decoder: OrderDecoder[Order]
+    notices: Collection[str]
 
     async def authenticate(self) -> None:
         """See `Api`."""
@@ -89,11 +91,12 @@ def upstream_subject(settings: Settings, order_id: str | None, environ: Mapping[
     @asynccontextmanager
     async def open_api() -> AsyncIterator[ConfiguredApi]:
         seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
-        limits = replace(source.limits, tries=1)
+        limits, notices = replace(source.limits, tries=1), dict[str, None]()
+        conditions = Conditions(on_notice=lambda _, text: notices.setdefault(text))
         async with (
-            UpstreamClient.open(source.endpoint, limits, seconds) as client,
+            UpstreamClient.open(source.endpoint, limits, seconds, conditions=conditions) as client,
             fetching_by(client, source) as fetching,
         ):
-            yield ConfiguredApi(client, fetching.upstream, decoder)
+            yield ConfiguredApi(client, fetching.upstream, decoder, notices)
 
     return UpstreamSubject(source.endpoint, open_api, order_id, source.mapping is not None, source.limits.total)

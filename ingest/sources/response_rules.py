@@ -48,6 +48,7 @@ class _BodyTable(msgspec.Struct, forbid_unknown_fields=True):
     present: bool | None = None
     null: Literal[True] | None = None
     equals: Scalar | list[Scalar] | None = None
+    every: Scalar | list[Scalar] | None = None
     pattern: str | list[str] | None = None
 
 
@@ -149,8 +150,15 @@ def _header(table: _HeaderTable, *keys: str | int) -> HeaderCondition:
 
 
 def _body(table: _BodyTable, *keys: str | int) -> BodyCondition:
-    equals = None if table.equals is None else tuple(_as_list(table.equals))
+    if table.every is not None and any(
+        each is not None for each in (table.present, table.null, table.equals, table.pattern)
+    ):
+        raise _Mistake("contains `every` and another condition", *keys)
+    values = table.equals if table.every is None else table.every
+    equals = None if values is None else tuple(_as_list(values))
     test = _test(table.present, equals, table.pattern, keys, is_null=bool(table.null))
+    if table.every is not None:
+        test = msgspec.structs.replace(test, is_for_every=True)
     if table.path is not None:
         return BodyCondition(_steps(table.path, *keys, "path"), test)
     if table.pattern is None or table.present is not None or table.null or equals is not None:

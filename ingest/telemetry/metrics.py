@@ -52,6 +52,10 @@ VALUES_OMITTED = _by_source(
 VERSIONS_AHEAD = _by_source(
     "ingest_versions_ahead_total", "counter", "Orders whose version is the time of the fetch because their updated_at is more than a day ahead of the clock.",
 )  # fmt: skip
+API_NOTICES = _by_source(
+    "ingest_api_notices_total", "counter", "Responses of the external API with a notice for operators.", "notice",
+    ("denied", "version", "deprecated"),
+)  # fmt: skip
 OUTDATED_DOCUMENTS = _by_source(
     "ingest_outdated_documents_total", "counter", "Orders stored from a document that was older than their webhook or list showed for a minute.",
 )  # fmt: skip
@@ -160,6 +164,7 @@ class WorkerMetrics(ProcessMetrics, frozen=True):
     total_differences: Annotated[Counter, TOTAL_DIFFERENCES]
     values_omitted: Annotated[Counter, VALUES_OMITTED]
     versions_ahead: Annotated[Counter, VERSIONS_AHEAD]
+    api_notices: Annotated[dict[str, Counter], API_NOTICES]
     outdated_documents: Annotated[Counter, OUTDATED_DOCUMENTS]
     store: Annotated[Histogram, STORE]
     store_rows: Annotated[Histogram, STORE_ROWS]

@@ -10,6 +10,7 @@ from ingest.domain.fetch.response_body import Found, ResponseBody, number_of
 from ingest.domain.fetch.response_rules import Delay, Meaning, ResponseRule, first_match
 from ingest.upstream.http.replacement import Send
 from ingest.upstream.http.transport import Method, NoDocument, OnHead
+from ingest.upstream.notices import Notice, OnNotice, denied_notice, ignored_notice
 from ingest.upstream.quota.point_rate import cost_of
 from ingest.upstream.responses import LONGEST_WAIT, api_time, retry_after, until_quota
 
@@ -38,10 +39,18 @@ class RuledRequest:
         rules: in the order in which they are checked.
         at: time of the request, for a server that sends none.
         on_head: see `Transport`.
+        on_notice: called with the errors that a document states, if a rule accepts it nevertheless.
     """
 
-    def __init__(self, rules: Sequence[ResponseRule], at: datetime, on_head: OnHead | None) -> None:
+    def __init__(
+        self,
+        rules: Sequence[ResponseRule],
+        at: datetime,
+        on_head: OnHead | None,
+        on_notice: OnNotice = ignored_notice,
+    ) -> None:
         self._rules = rules
+        self._on_notice = on_notice
         self._at = at
         self._on_head = on_head
         self._status = 200
@@ -76,7 +85,16 @@ class RuledRequest:
         rule = first_match(self._rules, self._status, self._headers, body)
         if rule is None:
             return None
-        return _fault_of(rule, self._status, self._delay_of(rule.delay, body), lambda: self._wait(received))
+        stated = body.errors() if rule.reads_errors else ""
+        if rule.meaning is Meaning.DOCUMENT and stated:
+            self._on_notice(Notice.DENIED, denied_notice(stated))
+        error = f"HTTP {self._status}, by the rule {rule.name}"
+        return _fault_of(
+            rule,
+            f"{error}: {stated}" if stated else error,
+            self._delay_of(rule.delay, body),
+            lambda: self._wait(received),
+        )
 
     def _delay_of(self, delay: Delay, body: ResponseBody) -> float | None:
         """The seconds that the response asks for, at most a day, or else the fixed ones of the rule."""
@@ -110,9 +128,8 @@ class RuledRequest:
 
 
 def _fault_of(
-    rule: ResponseRule, status: int, after: float | None, standard_wait: Callable[[], float | None]
+    rule: ResponseRule, error: str, after: float | None, standard_wait: Callable[[], float | None]
 ) -> Fault | None:
-    error = f"HTTP {status}, by the rule {rule.name}"
     match rule.meaning:
         case Meaning.RETRY:
             return PostponedFault(error, after)

@@ -7,6 +7,7 @@ redirects within the origin, counts the request, and returns a document or a `Fa
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, TransientFault, TransportFault
@@ -20,6 +21,7 @@ from ingest.upstream.conditions import UNCONDITIONAL, Conditions
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, OnHead, TooLarge
+from ingest.upstream.notices import OnNotice, header_notices
 from ingest.upstream.responses import code_of, fault_of, is_truncated
 from ingest.upstream.ruled_responses import RuledRequest, RuledResponse
 
@@ -67,6 +69,7 @@ class ApiSession:
         self._with_certificate = endpoint.access.tls.cert is not None
         self._now = now
         self._on_replaced = on_replaced
+        self._on_notice = conditions.on_notice
         self._quota = conditions.quota
         self._admit = conditions.admit
         self._attempts = attempts
@@ -167,8 +170,11 @@ class ApiSession:
         try:
             sending = send if quota is None else quota.watched(send)
             on_head = _both(None if quota is None else quota.observe, on_head)
+            on_head = _both(partial(_notice_headers, self._on_notice, url), on_head)
             request = (
-                RuledRequest(self._rules, self._now(), on_head).send(sending, url, headers, method, body)
+                RuledRequest(self._rules, self._now(), on_head, self._on_notice).send(
+                    sending, url, headers, method, body
+                )
                 if self._rules
                 else sending(url, headers, method, body, on_head)
             )
@@ -209,6 +215,12 @@ class ApiSession:
         text = str(reason) if not reason.timed_out else f"no response in time ({reason})"
         retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
         return TransientFault(text, reached=reason.reached, reason=retry)
+
+
+def _notice_headers(on_notice: OnNotice, url: str, status: int, headers: Mapping[str, str]) -> None:
+    del status
+    for notice, text in header_notices(url, headers):
+        on_notice(notice, text)
 
 
 def _both(first: OnHead | None, second: OnHead | None) -> OnHead | None:

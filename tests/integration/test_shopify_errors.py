@@ -51,7 +51,7 @@ async def shop_that_sends(document: Any, status: int = 200) -> AsyncIterator[str
         yield str(server.make_url("")).rstrip("/")
 
 
-def error(code: str, message: str = "secret") -> dict[str, Any]:
+def error(code: str, message: str = "a sentence") -> dict[str, Any]:
     return {"message": message, "extensions": {"code": code}}
 
 
@@ -74,7 +74,53 @@ async def test_an_error_beside_a_part_of_the_data_is_never_an_order(document: An
 
     assert isinstance(result, Failed)
     assert type(result.fault) is fault
-    assert "secret" not in str(result.fault)
+    # The shop's own sentence says what is wrong.
+    assert "a sentence" in str(result.fault)
+
+
+def denied(*path: str, code: str = "ACCESS_DENIED") -> dict[str, Any]:
+    return error(code, f"Access denied for {path[-1]} field.") | {"path": list(path)}
+
+
+ADDRESSLESS = {"order": {"legacyResourceId": "7", "shippingAddress": None}}
+
+
+async def test_denied_access_to_an_optional_field_is_no_reason_to_reject_the_order() -> None:
+    errors = [denied("order", "shippingAddress"), denied("order", "customer", "email")]
+
+    async with shop_that_sends({"data": ADDRESSLESS, "errors": errors}) as base_url:
+        [result] = await fetched(base_url, "7")
+
+    assert isinstance(result, Fetched)
+
+
+@pytest.mark.parametrize(
+    ("document", "fault", "message"),
+    [
+        (
+            {"data": {"order": None}, "errors": [denied("order")]},
+            CredentialFault,
+            "Access denied for order field. (at order)",
+        ),
+        ({"data": None, "errors": [denied("order", "lineItems")]}, CredentialFault, "(at order.lineItems)"),
+        (
+            {"data": ADDRESSLESS, "errors": [denied("order", "shippingAddress"), denied("order", "x", code="NEW")]},
+            CredentialFault,
+            "; Access denied for x field. (at order.x)",
+        ),
+        ({"errors": "a text"}, TransientFault, "a text"),
+    ],
+    ids=["the order", "a required field", "and another error", "text"],
+)
+async def test_other_errors_decide_and_are_shown_with_their_place(
+    document: Any, fault: type[Fault], message: str
+) -> None:
+    async with shop_that_sends(document) as base_url:
+        [result] = await fetched(base_url, "7")
+
+    assert isinstance(result, Failed)
+    assert type(result.fault) is fault
+    assert message in str(result.fault)
 
 
 @pytest.mark.parametrize("status", [402, 423, 430])

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ingest.domain.orders.clean_json import clean_json
+from ingest.domain.printable import printable
 
 EACH = -1
 """The step of a path that leads to each element of a list."""
@@ -16,6 +17,7 @@ EACH = -1
 _LONGEST_TEXT = 64 * 1024
 # Commas in a list whose elements are read, which bounds its elements. Each takes a multiple of its bytes in memory.
 _MOST_COMMAS = 100_000
+_MOST_ERRORS, _LONGEST_ERRORS = 3, 300
 _MISSING = msgspec.Raw(b"")
 _list_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -56,6 +58,17 @@ class ResponseBody:
         except _INVALID:
             return None
 
+    def errors(self) -> str:
+        """Return the errors that the body states in its member `errors`, with their places, or an empty text."""
+        try:
+            raw = _member(self._body, "errors") if self._body.lstrip(_WHITESPACE)[:1] == b"{" else _MISSING
+            stated = msgspec.json.decode(raw) if raw and memoryview(raw).nbytes <= _LONGEST_TEXT else None
+        except _INVALID:
+            return ""
+        listed = stated if isinstance(stated, list) else [stated]
+        texts = [text for each in listed[:_MOST_ERRORS] if (text := _error_text(each))]
+        return printable("; ".join(texts), _LONGEST_ERRORS)
+
     def _at(self, steps: Steps) -> Iterator[msgspec.Raw]:
         if steps and isinstance(steps[0], str) and self._body.lstrip(_WHITESPACE)[:1] == b"{":
             # Rules often begin at the same member.
@@ -73,6 +86,16 @@ def number_of(value: Found) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(min(value, _LARGEST))
+
+
+def _error_text(error: Any) -> str:
+    """Return the message of an error with its path, as GraphQL and others write them."""
+    if isinstance(error, str):
+        return error
+    if not isinstance(error, dict) or not isinstance(message := error.get("message"), str):
+        return ""
+    path = error.get("path")
+    return f"{message} (at {'.'.join(map(str, path))})" if isinstance(path, list) and path else message
 
 
 def _descend(raw: msgspec.Raw, steps: Steps) -> Iterator[msgspec.Raw]:

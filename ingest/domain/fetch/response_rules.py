@@ -51,24 +51,28 @@ class TextPattern(msgspec.Struct, frozen=True):
 
 
 class ValueTest(msgspec.Struct, frozen=True):
-    """A test of the values at one place, which holds if one of the values fits.
+    """A test of the values at one place, which holds if one of the values fits, or every one.
 
     Attributes:
         present: whether there has to be a value that is not null, or None for either.
         is_null: whether the value has to be null.
         equals: the values that fit, or None for any. `true`, 1 and "1" are different.
         patterns: texts that fit, or None for any.
+        is_for_every: whether there has to be a value, and all of them have to fit.
     """
 
     present: bool | None = None
     is_null: bool = False
     equals: tuple[Scalar, ...] | None = None
     patterns: tuple[TextPattern, ...] | None = None
+    is_for_every: bool = False
 
     def holds(self, values: Sequence[Found]) -> bool:
         """Return whether the test holds for these values, where None is null."""
         if self.present is False:
             return all(value is None for value in values)
+        if self.is_for_every:
+            return bool(values) and all(self._fits(value) for value in values)
         return any(self._fits(value) for value in values)
 
     def _fits(self, value: Found) -> bool:
@@ -140,6 +144,11 @@ class ResponseRule(msgspec.Struct, frozen=True):
     headers: tuple[HeaderCondition, ...] = ()
     body: tuple[BodyCondition, ...] = ()
     delay: Delay = Delay()
+
+    @property
+    def reads_errors(self) -> bool:
+        """Whether a condition is for the errors that the body states."""
+        return any(each.steps is not None and each.steps[:1] == ("errors",) for each in self.body)
 
     def matches(self, status: int, headers: Mapping[str, str], body: ResponseBody) -> bool:
         """Return whether all conditions hold. Conditions that cost less are checked first."""

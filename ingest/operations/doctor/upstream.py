@@ -4,7 +4,7 @@ import asyncio
 import re
 import shlex
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -23,7 +23,7 @@ from ingest.domain.errors import (
 )
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.request_headers import parse_headers
-from ingest.domain.orders.order import InvalidDocument, Order
+from ingest.domain.orders.order import InvalidDocument, Order, SkippedDocument
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.http.tls_context import TlsFiles
@@ -38,6 +38,7 @@ _CREDENTIAL = (
 )
 # Names of headers and URL options that are credentials, even without INGEST_UPSTREAM_AUTH.
 _CREDENTIAL_NAME = re.compile("key|token|secret|password|auth|cookie|signature", re.IGNORECASE)
+_NOTICE = "read the changelog of the API. For denied fields, ask for the access, or remove them from the query"
 _NETWORK = "check the host's name and port, the firewalls between, and HTTPS_PROXY if a proxy is required"
 
 # By the step at which a connection fails.
@@ -57,6 +58,10 @@ _PROBLEMS = {
 
 class Api(Protocol):
     """The external API as used by workers."""
+
+    @property
+    def notices(self) -> Collection[str]:
+        """The notices in its responses so far."""
 
     async def authenticate(self) -> None:
         """Obtain the credential without requesting an order. Raises `Fault`."""
@@ -99,7 +104,8 @@ async def findings(
     async with subject.open_api() as api:
         if order_id is None:
             return [*found, await _credential(api, subject.endpoint, within)]
-        return [*found, *await _order(api, order_id, subject, within)]
+        found += await _order(api, order_id, subject, within)
+        return [*found, *(_OF.warning(notice, _NOTICE) for notice in api.notices)]
 
 
 def _hosts(endpoint: Endpoint) -> list[tuple[Host, TlsFiles, str]]:
@@ -202,6 +208,8 @@ def _latency(order_id: str, seconds: float, subject: UpstreamSubject) -> Finding
 async def _document(api: Api, body: bytes, request: FetchRequest, *, has_mapping: bool) -> Finding:
     try:
         await api.decode(body, request)
+    except SkippedDocument:
+        return _OF.ok(f"the shop does not count {request.order_id} as an order, and its document is skipped")
     except InvalidDocument as error:
         advice = "correct the mapping (INGEST_MAPPING)" if has_mapping else "set a mapping (INGEST_MAPPING)"
         return _OF.error(

@@ -1,6 +1,6 @@
 """The maintenance that one consumer does for the whole group. Several may do it concurrently."""
 
-from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from ingest.domain.deliveries.dead_letter import StoredSince
@@ -108,10 +108,10 @@ class QueueMaintenance:
             else await self._dead_letters.one_page("XREVRANGE", self._dead_before, "-", _DEAD_PAGE)
         )
         found = {each.entry_id: each for each, _ in (*newest, *older) if each.reason == DeadReason.NOT_FOUND}
-        times: dict[str, datetime] = {}
-        for each in found.values():
-            if each.order_id is not None:
-                times[each.order_id] = max(each.dead_at, times.get(each.order_id, each.dead_at))
+        # The latest of each order counts.
+        times = {
+            each.order_id: each.dead_at for each in sorted(found.values(), key=attrgetter("dead_at")) if each.order_id
+        }
         settled = await stored(times) if times else ()
         ours = [entry_id for entry_id, each in found.items() if each.order_id in settled]
         with translated():

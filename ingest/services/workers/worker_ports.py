@@ -52,6 +52,7 @@ from ingest.telemetry.process_counts import process_counts
 from ingest.telemetry.tracing.port import Tracing, current_tracing
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.conditions import Conditions
+from ingest.upstream.notices import NoticeLog
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -184,7 +185,7 @@ async def open_ports(
                 source.limits,
                 metrics.upstream_request,
                 clock.utc,
-                conditions=Conditions(quota, controls.admit),
+                conditions=Conditions(quota, controls.admit, NoticeLog(metrics.api_notices).record),
                 is_paused=pace.is_paused,
                 attempts=adaptive,
                 on_replaced=metrics.texts_replaced.inc,
