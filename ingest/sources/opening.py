@@ -17,6 +17,7 @@ from ingest.sources.source import Source
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.tracing.port import Tracing
 from ingest.upstream.bulk.bulk import BulkUpstream
+from ingest.upstream.bulk.missing_orders import MissingOrders
 from ingest.upstream.bulk.traced_bulk import TracedCalls, TracedRequests
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.quota.quota import FleetQuota
@@ -80,5 +81,7 @@ async def fetching_by(
         return
     requests = client if tracing is None else TracedRequests(client, tracing)
     async with BulkUpstream(requests, source.bulk, pace) as bulk:
-        calls = bulk if tracing is None else TracedCalls(bulk, tracing)
+        calls: Upstream = bulk if tracing is None else TracedCalls(bulk, tracing)
+        if source.endpoint.order_url:
+            calls = MissingOrders(calls, client.fetch_page)
         yield Fetching(bulk, with_parts(calls, client, source.mapping, source.body_limit))

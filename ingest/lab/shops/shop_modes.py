@@ -13,6 +13,13 @@ Each mode follows documents of the shops, and reports of their users:
 - `time_step`, `time_format`: WooCommerce and Magento store whole seconds (MySQL `datetime`). Other APIs write whole minutes.
 - `replica_lag`, `replica_share`: reads from a MySQL or PostgreSQL replica show the past.
 - `database_behind`: `updated_at` is the time of the database, and `Date` is the time of the web server (magento/magento2#28181).
+- `drafts`: WooCommerce sends webhooks for the status `checkout-draft`, and leaves it out of lists and of `include`
+  (woocommerce/woocommerce#66995). BigCommerce has the `status_id` 0, and sends `store/order/created` for it (bigcommerce/docs#175).
+- `unreadable`: WooCommerce leaves an order out of `include` that the key may not read, and responds with 403 for it alone
+  (`check_post_permissions` in `class-wc-rest-posts-controller.php`).
+- `denied`: access to protected customer data varies by the plan (https://shopify.dev/docs/apps/launch/protected-customer-data).
+- `served_version`, `deprecated`: Shopify serves the oldest supported version in place of one that has ended, and names deprecated calls in
+  a header (https://shopify.dev/docs/api/usage/versioning).
 """
 
 from collections.abc import Sequence
@@ -42,6 +49,19 @@ class ShopModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     database_behind: Annotated[
         Annotated[float, msgspec.Meta(ge=-86_400, le=86_400)], "seconds that times are behind the header Date"
     ] = 0.0
+    drafts: Annotated[_Count, "makes each order whose number is a multiple a checkout that was not completed"] = 0
+    unreadable: Annotated[_Count, "responds with 403 for each order whose number is a multiple"] = 0
+    denied: Annotated[str, "field of orders of `shopify` to which access is denied, such as shippingAddress"] = ""
+    served_version: Annotated[str, "version of Shopify's API that is served in place of the requested one"] = ""
+    deprecated: Annotated[str, "reason in the header X-Shopify-API-Deprecated-Reason"] = ""
+
+    def is_draft(self, number: int) -> bool:
+        """Whether an order is a checkout that was not completed."""
+        return bool(self.drafts) and not number % self.drafts
+
+    def is_unreadable(self, number: int) -> bool:
+        """Whether an order may not be read."""
+        return bool(self.unreadable) and not number % self.unreadable
 
 
 def parsed_modes(texts: Sequence[str]) -> dict[str, object]:

@@ -57,6 +57,12 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: EvaluationS
     return read_field
 
 
+def unless_none(declared: Declared, none: str) -> Field:
+    """Return a field for which a further value counts as no value."""
+    field = _as_field(declared)
+    return msgspec.structs.replace(field, none=[*field.none, none])
+
+
 def _as_field(declared: Declared) -> Field:
     return Field(path=declared) if isinstance(declared, str) else declared
 

@@ -8,7 +8,7 @@ import msgspec
 from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, SkippedDocument, check_order
 from ingest.mapping.compiled.conditions import compile_conditions
 from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields, Type
-from ingest.mapping.compiled.fields import compile_field
+from ingest.mapping.compiled.fields import compile_field, unless_none
 from ingest.mapping.compiled.lines import ReadLines, compile_lines
 from ingest.mapping.compiled.notes import Notes
 from ingest.mapping.compiled.paths import Read, single_path, text_of, walk
@@ -77,6 +77,8 @@ class CompiledMapping:
         scope = EvaluationScope()
         for name, kind in _KINDS.items():
             if (declared := getattr(fields, name)) is not None:
+                if name == "currency":
+                    declared = unless_none(declared, "")
                 needed = name if name in _NEEDED else ""
                 own = replace(scope, is_version=name == "updated_at")
                 read = compile_field(declared, kind, ("order", name), own, needed=needed)

@@ -80,9 +80,12 @@ class BigCommerce(Kind):
         order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             return self._missing()
-        return self._stamped(
-            json_response(bigcommerce_order(order, self._site.base_url, with_fees=_includes_fees(request.query)))
-        )
+        return self._stamped(json_response(self._document(order, with_fees=_includes_fees(request.query))))
+
+    def _document(self, order: ShopOrder, *, with_fees: bool) -> Document:
+        document = bigcommerce_order(order, self._site.base_url, with_fees=with_fees)
+        incomplete = {"status_id": 0, "status": "Incomplete"}
+        return {**document, **incomplete} if self._site.behaviour.is_draft(order.number) else document
 
     async def _products(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
@@ -114,7 +117,7 @@ class BigCommerce(Kind):
         with_fees = _includes_fees(query)
         size, page = self._views.size(_size(query)), page_number(query.get("page"), 1)
         shown = self._views.page(found, (page - 1) * size, size).shown
-        documents = [bigcommerce_order(order, self._site.base_url, with_fees=with_fees) for order in shown]
+        documents = [self._document(order, with_fees=with_fees) for order in shown]
         self._site.page_served(shown)
         return self._stamped(json_response(documents) if documents else web.Response(status=204))
 

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from ingest.lab.shops.kinds.kind import (
+    Document,
     Kind,
     Webhook,
     decimal_number,
@@ -44,9 +45,7 @@ class WooCommerce(Kind):
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
         """See `Kind`."""
         order_id = int(self.order_id(order.number))
-        body = msgspec.json.encode(
-            {"id": order_id} if event == "deleted" else woocommerce_order(order, self._site.base_url)
-        )
+        body = msgspec.json.encode({"id": order_id} if event == "deleted" else self._document(order))
         headers = {
             "User-Agent": "WooCommerce/10.4.0 Hookshot (WordPress/6.9)",
             "X-WC-Webhook-Source": self._site.base_url + "/",
@@ -65,7 +64,17 @@ class WooCommerce(Kind):
         order = self._views.fetch(self.number(request.match_info["id"]))
         if order is None:
             return _error("woocommerce_rest_shop_order_invalid_id", "Invalid ID.", 404)
-        return json_response(woocommerce_order(order, self._site.base_url))
+        if self._site.behaviour.is_unreadable(order.number):
+            return _error("woocommerce_rest_cannot_view", "Sorry, you cannot view this resource.", 403)
+        return json_response(self._document(order))
+
+    def _document(self, order: ShopOrder) -> Document:
+        document = woocommerce_order(order, self._site.base_url)
+        return {**document, "status": "checkout-draft"} if self._site.behaviour.is_draft(order.number) else document
+
+    def _is_shown(self, order: ShopOrder) -> bool:
+        behaviour = self._site.behaviour
+        return not (behaviour.is_draft(order.number) or behaviour.is_unreadable(order.number))
 
     async def _list(self, request: web.Request) -> web.Response:
         if (refused := self._refusal(request)) is not None:
@@ -85,7 +94,7 @@ class WooCommerce(Kind):
         shown, pages = self._views.page(found, offset, size).shown, -(-len(found) // size)
         if "include" in query:
             shown = [order for order in shown if self._views.fetch(order.number)]
-        response = json_response([woocommerce_order(order, self._site.base_url) for order in shown])
+        response = json_response([self._document(order) for order in shown if self._is_shown(order)])
         response.headers["X-WP-Total"], response.headers["X-WP-TotalPages"] = str(len(found)), str(pages)
         links = [
             f'<{self._site.base_url}{ORDERS}?{urlencode({**query, "page": number})}>; rel="{name}"'

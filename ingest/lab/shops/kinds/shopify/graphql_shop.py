@@ -54,7 +54,7 @@ class Shopify(ShopifyShop):
         self._shown: list[ShopOrder] = []  # on a page, while a query is executed
 
     def _order_routes(self) -> Iterable[web.RouteDef]:
-        return (web.post("/admin/api/{version:[0-9]{4}-[0-9]{2}|unstable}/graphql.json", self._query),)
+        return (web.post("/admin/api/{version:[0-9]{4}-[0-9]{2}|unstable}/graphql.json", self._versioned(self._query)),)
 
     async def _query(self, request: web.Request) -> web.Response:
         if not self.is_allowed(request):
@@ -87,7 +87,17 @@ class Shopify(ShopifyShop):
         bucket.give_back(requested - min(requested, result.cost))
         if any(each.name == "orders" for each in fields):
             self._site.page_served(self._shown)
-        return {"data": result.data, "extensions": _cost(bucket, requested, min(requested, result.cost))}
+        cost = {"extensions": _cost(bucket, requested, min(requested, result.cost))}
+        return {"data": result.data, **cost, **self._denied(result.data.get("order"))}
+
+    def _denied(self, order: Any) -> Document:
+        """Remove a nullable field of an order to which access is denied, and return the error about it."""
+        name = self._site.behaviour.denied
+        if not (name and isinstance(order, dict) and name in order):
+            return {}
+        order[name] = None
+        error = _error(f"Access denied for {name} field.", "ACCESS_DENIED")
+        return {"errors": [{**error, "path": ["order", name]}]}
 
     def _root(self) -> Document:
         return {

@@ -35,9 +35,9 @@ class ShopifyRest(ShopifyShop):
 
     def _order_routes(self) -> Iterable[web.RouteDef]:
         return (
-            web.get(_API + "/orders.json", self._list),
-            web.get(_API + "/orders/count.json", self._count),
-            web.get(_API + "/orders/{id:[^/]+}.json", self._one),
+            web.get(_API + "/orders.json", self._versioned(self._list)),
+            web.get(_API + "/orders/count.json", self._versioned(self._count)),
+            web.get(_API + "/orders/{id:[^/]+}.json", self._versioned(self._one)),
         )
 
     async def _one(self, request: web.Request) -> web.Response:

@@ -2,7 +2,7 @@
 
 import hmac
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from ingest.lab.shops.kinds.shopify.rest_documents import FIRST_ID, VERSION, res
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
+Handler = Callable[[web.Request], Awaitable[web.Response]]
 _TOPICS = {"created": "orders/create", "updated": "orders/updated", "deleted": "orders/delete"}
 
 
@@ -35,6 +36,18 @@ class ShopifyShop(Kind):
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
         return (web.post("/admin/oauth/access_token", self._login), *self._order_routes())
+
+    def _versioned(self, handler: Handler) -> Handler:
+        """Return a handler whose responses contain the version of the API that was served."""
+
+        async def respond(request: web.Request) -> web.Response:
+            response, modes = await handler(request), self._site.behaviour
+            response.headers["X-Shopify-API-Version"] = modes.served_version or request.match_info["version"]
+            if modes.deprecated:
+                response.headers["X-Shopify-API-Deprecated-Reason"] = modes.deprecated
+            return response
+
+        return respond
 
     @abstractmethod
     def _order_routes(self) -> Iterable[web.RouteDef]: ...
