@@ -179,7 +179,17 @@ class History(Protocol):
         """Delete some events that are older than `keep` seconds, and return whether no others are left."""
 
 
-class Store(Protocol):
+class StoredOrders(Protocol):
+    """Reads of the orders table, implemented by `ingest.store.orders.order_store`."""
+
+    async def some_stored(self, count: int) -> list[str]:
+        """Return the IDs of up to `count` stored orders, the first and the last ones in the order of their IDs."""
+
+    async def stored_since(self, times: Mapping[str, datetime]) -> Collection[str]:
+        """Return those of some orders, each with a time, whose stored document was requested later."""
+
+
+class Store(StoredOrders, Protocol):
     """The orders table, implemented by `ingest.store.orders.order_store`."""
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
@@ -207,12 +217,6 @@ class Store(Protocol):
         Raises:
             StoreUnavailable: if PostgreSQL is unavailable.
         """
-
-    async def some_stored(self, count: int) -> list[str]:
-        """Return the IDs of up to `count` stored orders, the first and the last ones in the order of their IDs."""
-
-    async def stored_since(self, times: Mapping[str, datetime]) -> Collection[str]:
-        """Return those of some orders, each with a time, whose stored document was requested later."""
 
     async def would_update(self, rows: Sequence[OrderRow]) -> bool:
         """Whether a later fetch of the same orders would update their rows, without updating them.

@@ -6,7 +6,7 @@ another one. https://shopify.dev/docs/api/usage/versioning
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from ingest.domain.printable import printable
@@ -37,13 +37,14 @@ def ignored_notice(notice: Notice, text: str) -> None:
     del notice, text
 
 
-def header_notices(url: str, headers: Mapping[str, str]) -> Iterator[tuple[Notice, str]]:
-    """Yield the notices in the headers of a response to a request for a URL."""
+def notice_headers(on_notice: OnNotice, url: str, status: int, headers: Mapping[str, str]) -> None:
+    """Call `on_notice` with the notices in the headers of a response to a request for a URL."""
+    del status
     if (reason := headers.get("X-Shopify-API-Deprecated-Reason")) is not None:
-        yield Notice.DEPRECATED, f"the external API will end a call: {printable(reason, _LONGEST)}"
+        on_notice(Notice.DEPRECATED, f"the external API will end a call: {printable(reason, _LONGEST)}")
     served = headers.get("X-Shopify-API-Version")
     if served is not None and (asked := _VERSION_IN_URL.search(url)) is not None and served != asked[1]:
-        yield Notice.VERSION, f"the external API serves version {printable(served, 20)} instead of {asked[1]}"
+        on_notice(Notice.VERSION, f"the external API serves version {printable(served, 20)} instead of {asked[1]}")
 
 
 def denied_notice(errors: str) -> str:

@@ -21,7 +21,7 @@ from ingest.upstream.conditions import UNCONDITIONAL, Conditions
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, OnHead, TooLarge
-from ingest.upstream.notices import OnNotice, header_notices
+from ingest.upstream.notices import notice_headers
 from ingest.upstream.responses import code_of, fault_of, is_truncated
 from ingest.upstream.ruled_responses import RuledRequest, RuledResponse
 
@@ -170,7 +170,7 @@ class ApiSession:
         try:
             sending = send if quota is None else quota.watched(send)
             on_head = _both(None if quota is None else quota.observe, on_head)
-            on_head = _both(partial(_notice_headers, self._on_notice, url), on_head)
+            on_head = _both(partial(notice_headers, self._on_notice, url), on_head)
             request = (
                 RuledRequest(self._rules, self._now(), on_head, self._on_notice).send(
                     sending, url, headers, method, body
@@ -215,12 +215,6 @@ class ApiSession:
         text = str(reason) if not reason.timed_out else f"no response in time ({reason})"
         retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
         return TransientFault(text, reached=reason.reached, reason=retry)
-
-
-def _notice_headers(on_notice: OnNotice, url: str, status: int, headers: Mapping[str, str]) -> None:
-    del status
-    for notice, text in header_notices(url, headers):
-        on_notice(notice, text)
 
 
 def _both(first: OnHead | None, second: OnHead | None) -> OnHead | None:

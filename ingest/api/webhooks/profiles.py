@@ -11,9 +11,9 @@ from ingest.api.webhooks.places import (
     HeaderPlace,
     PathPlace,
     Place,
-    VersionPlace,
 )
 from ingest.api.webhooks.schemes import HeaderScheme, Scheme, StandardScheme, StripeScheme, decode_base64
+from ingest.api.webhooks.version_place import VersionPlace
 
 _WOOCOMMERCE_PING = re.compile(rb"webhook_id=[0-9]{1,20}")
 

@@ -18,8 +18,7 @@ _is_usual_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII).fullma
 _SIGNALS = (decimal.Inexact, decimal.Rounded, decimal.Clamped, decimal.InvalidOperation, decimal.DivisionByZero)
 EXACT = Context(prec=60, traps=[*_SIGNALS, decimal.Overflow])
 _MAX_MAGNITUDE = 30
-_JSON_SAFE = 2**53
-# The integers that every JSON parser keeps.
+_JSON_SAFE = 2**53  # up to this integer, every JSON parser keeps all digits
 WHOLE_QUANTITY = msgspec.Meta(ge=-_JSON_SAFE, le=_JSON_SAFE)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 from ingest.flow.availability import until_available
-from ingest.flow.ports import Maintenance, Store
+from ingest.flow.ports import Maintenance, StoredOrders
 from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger
 
@@ -23,7 +23,7 @@ class LateOrders:
         leads: whether this process does the maintenance of the group.
     """
 
-    def __init__(self, group: Maintenance, store: Store, leads: Callable[[], bool]) -> None:
+    def __init__(self, group: Maintenance, store: StoredOrders, leads: Callable[[], bool]) -> None:
         self._group = group
         self._store = store
         self._leads = leads
