@@ -186,7 +186,7 @@ class StoredOrders(Protocol):
         """Return the IDs of up to `count` stored orders, the first and the last ones in the order of their IDs."""
 
     async def stored_since(self, times: Mapping[str, datetime]) -> Collection[str]:
-        """Return those of some orders, each with a time, whose stored document was requested later."""
+        """Of some orders with a time each, return the orders whose stored document was requested later."""
 
 
 class Store(StoredOrders, Protocol):

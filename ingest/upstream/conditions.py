@@ -1,4 +1,4 @@
-"""The conditions under which a request to the external API may be sent, and who is told about its response."""
+"""The conditions under which a request to the external API may be sent, and the observer of notices in its response."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING

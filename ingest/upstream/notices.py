@@ -1,7 +1,7 @@
 """Notices in responses of the external API that need an operator, although no order fails yet.
 
-Shopify serves the oldest supported version in place of one that has ended, and names it in a header. It announces calls that will end by
-another one. https://shopify.dev/docs/api/usage/versioning
+Shopify serves the oldest supported version in place of a version that has ended, and names it in a header. Another header announces calls
+that will end. https://shopify.dev/docs/api/usage/versioning
 """
 
 import re

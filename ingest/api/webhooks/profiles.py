@@ -103,7 +103,7 @@ PROFILES: dict[str, Profile] = {
         hmac_key,
         has_timestamp=False,
         event=HeaderPlace(("X-WC-Webhook-Topic",)),
-        # Actions are those of WooCommerce that begin with an order, such as woocommerce_order_status_completed.
+        # The first argument of these actions is an order, as in woocommerce_order_status_completed.
         events=("order.*", "action.woocommerce_order_*", "action.woocommerce_payment_complete"),
         ignore=("order.deleted",),
         readable=("order.*", "action.*"),

@@ -12,7 +12,7 @@ class InvalidSelection(ValueError):
 
 
 StoredSince = Callable[[Mapping[str, datetime]], Awaitable[Collection[str]]]
-"""Returns those of some orders, each with the time of its dead letter, whose stored document was requested later."""
+"""Takes orders with the times of their dead letters, and returns the orders whose stored document was requested later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ Each mode follows documents of the shops, and reports of their users:
 - `unreadable`: WooCommerce leaves an order out of `include` that the key may not read, and responds with 403 for it alone
   (`check_post_permissions` in `class-wc-rest-posts-controller.php`).
 - `denied`: access to protected customer data varies by the plan (https://shopify.dev/docs/apps/launch/protected-customer-data).
-- `served_version`, `deprecated`: Shopify serves the oldest supported version in place of one that has ended, and names deprecated calls in
+- `served_version`, `deprecated`: Shopify serves the oldest supported version in place of a version that has ended, and names deprecated calls in
   a header (https://shopify.dev/docs/api/usage/versioning).
 """
 

@@ -161,7 +161,7 @@ class OrderStore:
         return {order_id for (order_id,) in records}
 
     async def stored_since(self, times: Mapping[str, datetime]) -> set[str]:
-        """Return those orders whose stored document was requested after their time."""
+        """Return the orders whose stored document was requested after their time."""
         records = await self._connection.fetch(_STORED_SINCE, self._source, list(times), list(times.values()))
         return {order_id for (order_id,) in records}
 

@@ -1,6 +1,6 @@
 """Requests an order by its own URL that is missing from the response to a bulk request.
 
-A list leaves out an order that does not exist, and one that the credential may not read or that cannot be loaded. Only the response for the
+A list leaves out an order that does not exist, that the credential may not read, or that cannot be loaded. Only the response for the
 order alone distinguishes them. WooCommerce's list also leaves out drafts, which its own URL shows.
 """
 
