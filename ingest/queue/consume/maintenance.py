@@ -21,6 +21,7 @@ class QueueMaintenance:
     def __init__(self, access: GroupAccess) -> None:
         self._access = access
         self._dead_letters = DeadLetterPages(access.control, access.keys.dead)
+        self._drop = access.script("drop")
         # The rest of the dead letters, from the newest on. None to begin again.
         self._dead_before: str | None = None
 
@@ -115,7 +116,7 @@ class QueueMaintenance:
         settled = await stored(times) if times else ()
         ours = [entry_id for entry_id, each in found.items() if each.order_id in settled]
         with translated():
-            return int(await self._access.control.xdel(dead, *ours)) if ours else 0
+            return int(await self._drop([dead], ours)) if ours else 0
 
     async def _chores(self) -> tuple[bool, bool]:
         """Whether entries may have to be trimmed, and consumers removed, which is seldom. Many sources check in one command."""
