@@ -125,3 +125,15 @@ def test_a_shipping_charge_of_a_further_page_is_a_line() -> None:
     mapped = GRAPHQL.read(json.dumps(document).encode(), None)
 
     assert (str(mapped.order.total), mapped.total_difference) == ("6.0", None)
+
+
+@pytest.mark.parametrize(
+    "broken", [{"quantity": None}, {"subtotalSet": None}, {"lineItem": None}, {"subtotalSet": money("x")}]
+)
+def test_a_refund_that_cannot_be_read_does_not_decide_about_the_order(broken: dict[str, Any]) -> None:
+    document = edited([("20.0", 1, 0, ""), ("15.0", 1, 0, "")], [("CANCEL", 1, "20.0"), ("RETURN", 1, "15.0")], "15.0")
+    document["data"]["order"]["refunds"][0]["refundLineItems"]["nodes"][0].update(broken)
+
+    mapped = GRAPHQL.read(json.dumps(document).encode(), None)
+
+    assert mapped.order.total == Decimal("15.0")

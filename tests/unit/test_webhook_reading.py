@@ -136,6 +136,18 @@ def test_the_order_of_each_payload_of_woocommerce_is_found(
     assert found.announcements[0].expected_version == version
 
 
+def test_the_body_of_an_event_that_is_not_the_order_is_no_document(tmp_path: Path) -> None:
+    source = made.webhook(tmp_path, f'{SHOPIFY}\ndocument = "$"')
+
+    edited = of_shopify(source, {"order_edit": {"id": 1, "order_id": 2}}, "orders/edited")
+    updated = of_shopify(source, {"id": 2, "total_price": "1.00"}, "orders/updated")
+
+    assert edited is not None
+    assert updated is not None
+    assert (edited.announcements[0].document, edited.announcements[0].order_id) == (None, "2")
+    assert updated.announcements[0].document == b'{"id": 2, "total_price": "1.00"}'
+
+
 @pytest.mark.parametrize(
     ("declared", "event"),
     [

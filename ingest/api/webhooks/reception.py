@@ -142,6 +142,8 @@ def _announcements(
     order = webhook.document.find(document) if webhook.document is not None else None
     if order is not None and not order.startswith(b"{"):
         raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {webhook.document}")
+    if order is not None and _is_other_resource(webhook, headers, order, order_ids):
+        order = None
     event_at = None if order is None else _event_at(webhook, headers, document)
     if order == document:
         order = body  # as it was sent, because the worker counts the documents that it cleans
@@ -170,6 +172,15 @@ def _announcements(
 def _event_at(webhook: Webhook, headers: MultiMapping[str], document: bytes) -> datetime | None:
     place = webhook.profile.event_time
     return read_event_time((place.read(headers, document) if place is not None else None) or "")
+
+
+def _is_other_resource(webhook: Webhook, headers: MultiMapping[str], found: bytes, order_ids: Sequence[str]) -> bool:
+    """Whether the body of this event is not the order itself, such as an edit of an order of Shopify. Workers then fetch it."""
+    place = webhook.profile.version
+    if place is None or webhook.declared.order_id is not None:
+        return False
+    found_id = place.order_id.read(headers, found) or ""
+    return found_id.removeprefix(webhook.declared.remove_prefix) not in order_ids
 
 
 def _version(webhook: Webhook, headers: MultiMapping[str], document: bytes, order_id: str) -> datetime:

@@ -121,7 +121,7 @@ def _check_readable(declared: declaration.WebhookDeclaration, profile: Profile) 
     for index, pattern in enumerate(declared.events or ()):
         if not _matches(profile.readable, pattern) or _matches(PROFILES[declared.profile].ignore, pattern):
             raise WebhookError(
-                f"needs the key `order_id` for {pattern!r}: the profile only knows where the ID is in"
+                f"needs the key `order_id` for {pattern!r}. The profile contains the place of the ID only for"
                 f" {', '.join(profile.readable)}",
                 ("events", index),
             )

@@ -133,8 +133,13 @@ def compile_tables(
 
 
 def _read(tables: list[ReadLines], order: Any, notes: Notes) -> list[OrderLine]:
+    """Return the lines of a group. It only explains a total, so that a value that does not fit leaves it out."""
     own = Notes()
-    lines = [line for read in tables for line in read(order, own)]
+    try:
+        lines = [line for read in tables for line in read(order, own)]
+    except Mismatch as mismatch:
+        notes.omitted.append(("lines", mismatch))
+        return []
     notes.omitted += own.omitted
     return lines + _rounding(reduce(_WIDE.add, own.remainders, Decimal(0)))
 
