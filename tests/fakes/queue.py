@@ -247,9 +247,11 @@ class MemoryQueue:
     @_over_the_network
     async def settle_not_found(self, stored: StoredSince) -> int:
         group = self.group
-        found = [each for each in group.dead if each.reason is DeadReason.NOT_FOUND]
+        before = list(group.dead)
+        found = [each for each in before if each.reason is DeadReason.NOT_FOUND]
         settled = await stored({str(each.order_id): datetime.fromtimestamp(each.at, UTC) for each in found})
-        left = [each for each in group.dead if each not in found or each.order_id not in settled]
+        again = {each.order_id for each in group.dead[len(before) :]}
+        left = [each for each in group.dead if each not in found or each.order_id not in set(settled) - again]
         count, group.dead[:] = len(group.dead) - len(left), left
         return count
 

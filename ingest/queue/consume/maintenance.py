@@ -1,6 +1,5 @@
 """The maintenance that one consumer does for the whole group. Several may do it concurrently."""
 
-from operator import attrgetter
 from typing import Any
 
 from ingest.domain.deliveries.dead_letter import StoredSince
@@ -20,8 +19,8 @@ class QueueMaintenance:
 
     def __init__(self, access: GroupAccess) -> None:
         self._access = access
-        self._dead_letters = DeadLetterPages(access.control, access.keys.dead)
-        self._drop = access.script("drop")
+        self._dead_letters = DeadLetterPages(access.control, access.keys)
+        self._settle = access.script("settle_not_found")
         # The rest of the dead letters, from the newest on. None to begin again.
         self._dead_before: str | None = None
 
@@ -98,25 +97,23 @@ class QueueMaintenance:
     @translating
     async def settle_not_found(self, stored: StoredSince) -> int:
         """See the port. Each call examines the newest dead letters, and a page of the others."""
-        dead = self._access.keys.dead
+        keys, pages = self._access.keys, self._dead_letters
         with translated():
-            if not await self._access.control.xlen(dead):
+            if not await self._access.control.xlen(keys.dead):
                 return 0
-        newest, after = await self._dead_letters.one_page("XREVRANGE", "+", "-", _DEAD_PAGE)
+        newest, after = await pages.one_page("XREVRANGE", "+", "-", _DEAD_PAGE)
         older, self._dead_before = (
             ((), after)
             if self._dead_before is None
-            else await self._dead_letters.one_page("XREVRANGE", self._dead_before, "-", _DEAD_PAGE)
+            else await pages.one_page("XREVRANGE", self._dead_before, "-", _DEAD_PAGE)
         )
         found = {each.entry_id: each for each, _ in (*newest, *older) if each.reason == DeadReason.NOT_FOUND}
-        # The latest of each order counts.
-        times = {
-            each.order_id: each.dead_at for each in sorted(found.values(), key=attrgetter("dead_at")) if each.order_id
-        }
-        settled = await stored(times) if times else ()
-        ours = [entry_id for entry_id, each in found.items() if each.order_id in settled]
+        # The latest time of each order counts.
+        seen = sorted((each.last_seen_at or each.dead_at, each.order_id) for each in found.values() if each.order_id)
+        settled = await stored({order_id: at for at, order_id in seen}) if seen else ()
+        ours = [part for each in found.values() if each.order_id in settled for part in (each.entry_id, each.seen)]
         with translated():
-            return int(await self._drop([dead], ours)) if ours else 0
+            return int(await self._settle([keys.dead, keys.dead_seen], ours)) if ours else 0
 
     async def _chores(self) -> tuple[bool, bool]:
         """Whether entries may have to be trimmed, and consumers removed, which is seldom. Many sources check in one command."""

@@ -157,6 +157,21 @@ async def test_the_dead_letter_of_an_order_that_was_stored_later_is_removed_and_
     assert sorted(await group.dead()) == [("gone", "not_found"), ("rejected", "rejected")]
 
 
+async def test_a_dead_letter_whose_order_is_not_found_again_in_the_meantime_stays(
+    group: GroupUnderTest, one: Queue, two: Queue
+) -> None:
+    first, again = await hold(one, group, "a", "a")
+    await one.dead_letter(first, DeadReason.NOT_FOUND, "HTTP 404")
+
+    async def stored(times: Mapping[str, datetime]) -> set[str]:
+        await one.dead_letter(again, DeadReason.NOT_FOUND, "HTTP 404")
+        return {"a"} & times.keys()
+
+    assert await two.settle_not_found(stored) == 0
+
+    assert ("a", "not_found") in await group.dead()
+
+
 async def test_repeated_calls_reach_the_oldest_dead_letter(group: GroupUnderTest, one: Queue) -> None:
     for delivery in await hold(one, group, "oldest", *(f"{number}" for number in range(350))):
         await one.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
