@@ -122,14 +122,14 @@ class FleetQuota:
         """Slow the fleet down to the rate in the API's headers, or so that the rest of its quota lasts until it is full again."""
         del status
         if self._limits.rate_header and (rate := permitted_rate(headers, self._limits.rate_header)):
-            self._share.slow_down(rate, _RATE_HOLDS, self._clock())
+            self._share.rate.slow_down(rate, _RATE_HOLDS, self._clock())
         left = remaining_of(headers, api_time(headers, self._now()).timestamp())
         if left is None:
             return
         if not left.requests:
             self._on_exhausted(left.seconds)
         else:
-            self._share.slow_down(left.rate, left.seconds, self._clock())
+            self._share.rate.slow_down(left.rate, left.seconds, self._clock())
 
     def watched(self, send: Send) -> Send:
         """Return a method of a transport that also observes the cost of each response, if the API counts points."""
@@ -153,7 +153,7 @@ class FleetQuota:
             points.learn(cost, self._clock())
             if cost.wait:
                 self._on_exhausted(cost.wait)
-        self._share.adapt(points.requests(self._clock()))
+        self._share.rate.adapt(points.requests(self._clock()))
 
     def turn_away(self, reason: str = ASKED_TO_WAIT) -> None:
         """During a pause, waiting requests are not sent, because their turn may come before the pause ends."""
@@ -223,7 +223,7 @@ class FleetQuota:
 
     async def _ask(self) -> None:
         if self._points is not None and self._points.is_known:
-            self._share.adapt(self._points.requests(self._clock()))
+            self._share.rate.adapt(self._points.requests(self._clock()))
         request = self._share.request(self._clock(), len(self._waiting))
         # Orders that wait for the quota are not stuck, however long it takes.
         record_activity()

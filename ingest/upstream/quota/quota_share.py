@@ -11,7 +11,6 @@ from collections.abc import Callable
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.upstream.quota.quota_clock import ServerClock
 from ingest.upstream.quota.quota_lease import (
-    VALID,
     Leased,
     Right,
     Safe,
@@ -21,6 +20,7 @@ from ingest.upstream.quota.quota_lease import (
     renewed,
     without_server,
 )
+from ingest.upstream.quota.quota_rate import QuotaRate
 from ingest.upstream.quota.quota_schedule import Schedule
 
 # How often a lease that satisfies is renewed.
@@ -44,8 +44,6 @@ _SAFE_LATEST = 0.1
 # Orders are read ahead for this long, but always a few.
 _READ_AHEAD = 10.0
 _A_FEW = 8
-# With hardly anything left of the API's quota, a request a minute is no burden, and shows when the API accepts more again.
-_SLOWEST = 1 / 60
 
 
 class Share:
@@ -54,6 +52,7 @@ class Share:
     Attributes:
         in_flight: requests that are being sent.
         granted_rate: requests per second that were granted lately.
+        rate: the rate over all processes.
 
     Args:
         longest: seconds after which a request has ended.
@@ -81,14 +80,9 @@ class Share:
         self._counted = 0
         self._next_call_in = 0.0
         self._is_used = False
-        self._rate = self._slowest = limits.rate
-        self._slow_until = -math.inf
-        # Until a response has shown what requests cost, one is sent at a time.
-        self._is_cost_known = not limits.cost
+        self.rate = QuotaRate(limits.rate, has_cost=bool(limits.cost))
         self.in_flight = 0
         self.granted_rate = 0.0
-
-    # -- requests -------------------------------------------------------------------------------------------
 
     def delay(self, now: float) -> float:
         """Seconds until a request may begin: 0 or less for now, infinite until there is another lease or a request ends."""
@@ -96,7 +90,7 @@ class Share:
             return self._paused_until - now
         if (
             self._is_limited(now)
-            or (self.in_flight and not self._is_cost_known)
+            or (self.in_flight and not self.rate.is_known)
             or not is_valid(self._right, self._called_at, now)
         ):
             return math.inf
@@ -126,23 +120,9 @@ class Share:
 
     def read_ahead(self) -> int:
         """How many orders to hold, at most: as many as can be sent in a while."""
-        if not self._rate:
+        if not self.rate.now:
             return sys.maxsize
-        return max(_A_FEW, math.ceil(self._rate / self._right.lease.members * _READ_AHEAD))
-
-    def adapt(self, rate: float) -> None:
-        """By the cost of requests, their quota allows this rate over all processes."""
-        self._rate, self._is_cost_known = rate, True
-
-    def slow_down(self, rate: float, seconds: float, now: float) -> None:
-        """By the API's headers, the rest of its quota allows this rate until it is full again."""
-        if rate < self._rate:
-            self._slowest, self._slow_until = max(rate, min(_SLOWEST, self._rate)), now + seconds
-        elif self._slowest < self._rate:
-            # The quota is full again, so that earlier headers no longer apply.
-            self._slowest, self._slow_until = self._rate, now + VALID
-
-    # -- calls of the server --------------------------------------------------------------------------------
+        return max(_A_FEW, math.ceil(self.rate.now / self._right.lease.members * _READ_AHEAD))
 
     def due(self, now: float, waiting: int) -> float:
         """When to call next, or infinite while there is nothing to request or to give up."""
@@ -169,22 +149,21 @@ class Share:
         tokens = 0.0
         if self._limits.rate and isinstance(self._right, Leased):
             tokens = self._fitting(now, waiting) - self._schedule.left(now)
-        slow_for = max(0.0, self._slow_until - now)
-        is_unused = waiting > 0 and not self._is_used
-        claim = self._claim(now, is_unused=is_unused)
+        slowest, slow_for = self.rate.slowest(now)
+        claim = self._claim(now, is_unused=(is_unused := waiting > 0 and not self._is_used))
         self._called_at = now
         if not self._failures:
             self._failing_since = now
         return LeaseRequest(
             tokens=max(0, math.ceil(tokens)),
-            rate=self._rate,
+            rate=self.rate.now,
             concurrency=self._wanted,
             claim=claim,
             transit=self._clock.transit,
             is_back=self.is_without_server,
             members=0 if self._right == Leased() else self._right.lease.members,
             is_unused=is_unused,
-            slowest=self._slowest if slow_for else 0.0,
+            slowest=slowest,
             slow_for=slow_for,
         )
 
@@ -237,13 +216,11 @@ class Share:
             return
         self._right = right
         if self._limits.rate:
-            self.granted_rate = self._rate / self._right.lease.members
+            self.granted_rate = self.rate.now / self._right.lease.members
             spacing = 1 / self.granted_rate
             # Others use up their leases for about a period, and processes should not begin in step.
             at = max(now + self._right.lease.period, self._schedule.end()) + self._draw(0.5, 1.0) * spacing
             self._schedule.add(at, math.inf, spacing, max(_SAFE_LATE, min(spacing, _SAFE_LATEST)))
-
-    # -- times to send --------------------------------------------------------------------------------------
 
     def _is_limited(self, now: float) -> bool:
         return bool(self._limits.concurrency) and self.in_flight >= self.limit_at(now)
