@@ -226,7 +226,7 @@ async def test_an_error_of_access_names_the_node(cluster: ClusterSet, keys: Sequ
 
 
 async def test_the_rights_of_a_worker_suffice_in_a_cluster(cluster: ClusterSet, kind: Kind) -> None:
-    rules = [rule for rule in rules_of("ingest") if kind.knows_setinfo or rule not in {"+client|setinfo", "+waitaof"}]
+    rules = rules_of("ingest", PASSWORD, knows_setinfo=kind.knows_setinfo)
     for node in cluster.running:
         await ask(node, "ACL", "SETUSER", "ingest", "reset", *rules)
     url = f"redis+cluster://ingest:{quote(PASSWORD, safe='')}@{cluster.hosts}"

@@ -391,6 +391,7 @@ async def test_a_dead_letter_says_all_there_is_to_say(consumer: Consumer, redis:
     [(_, letter)] = await redis.xrange(keys.dead)
     dead_at = int(letter.pop(b"dead_at"))
     assert dead_at >= seconds * 1000 + micros // 1000
+    assert letter.pop(b"ingest_seen_key")
     assert letter == {
         b"order_id": b"a",
         b"attempt": b"4",

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from shipped import as_api
+from support import connected
 
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
 from ingest.store.backfills import LeaseLost
@@ -16,7 +18,7 @@ _FIRST, _SECOND = JobProgress(1, 0, 4, {"orders": "1-0"}), JobProgress(2, 0, 9, 
 
 @pytest.fixture
 async def pool(dsn: str) -> AsyncIterator[Pool]:
-    async with Pool.open(dsn, size=2) as pool:
+    async with Pool.open(as_api(dsn), size=2) as pool:
         yield pool
 
 
@@ -77,31 +79,34 @@ async def test_another_source_has_no_part_of_the_file(pool: Pool, held: Job) -> 
         await other.add(held, 1, "b\n", _SECOND)
 
 
-async def test_a_file_is_deleted_7_days_after_its_job_has_ended(pool: Pool, held: Job) -> None:
+async def test_a_file_is_deleted_7_days_after_its_job_has_ended(dsn: str, pool: Pool, held: Job) -> None:
     output, jobs = JobOutput(pool, "shop-de"), Jobs(pool, "shop-de")
     running = await jobs.add(_REQUEST, "me", "one")
     for each in (held, running):
         await output.add(each, 0, "a\n", _FIRST)
     await jobs.end(held, JobState.DONE, _FIRST)
 
-    await pool.fetch("UPDATE jobs SET ended_at = ended_at - interval '6 days 23 hours'")
+    async with connected(dsn) as sql:
+        await sql.execute("UPDATE jobs SET ended_at = ended_at - interval '6 days 23 hours'")
     await delete_expired_output(pool)
     assert await text_of(output, held.id) == b"a\n"
-    await pool.fetch("UPDATE jobs SET ended_at = ended_at - interval '2 hours'")
+    async with connected(dsn) as sql:
+        await sql.execute("UPDATE jobs SET ended_at = ended_at - interval '2 hours'")
     await delete_expired_output(pool)
 
     assert await output.parts(held.id) == (0, JobProgress())
     assert await text_of(output, running.id) == b"a\n"
 
 
-async def test_a_file_that_is_deleted_while_it_is_read_is_not_complete(pool: Pool, held: Job) -> None:
+async def test_a_file_that_is_deleted_while_it_is_read_is_not_complete(dsn: str, pool: Pool, held: Job) -> None:
     output = JobOutput(pool, "shop-de")
     for part in range(2):
         await output.add(held, part, "a\n", _FIRST)
     texts = output.texts(held.id)
     await anext(texts)
 
-    await pool.fetch("DELETE FROM jobs")
+    async with connected(dsn) as sql:
+        await sql.execute("DELETE FROM jobs")
 
     with pytest.raises(LookupError):
         await anext(texts)

@@ -96,7 +96,7 @@ class Foreigners(Trouble):
     async def replay_one(self, entry_id: str, record: str) -> int:
         """One call of a replay, which is the same call if it is repeated with its record."""
         with translated():
-            keys = [self.keys.dead, self.keys.express, self.keys.stream, self.keys.erased, record]
+            keys = [self.keys.dead, self.keys.dead_seen, self.keys.express, self.keys.stream, self.keys.erased, record]
             return int(await self.letters._replay(keys, [GROUP, entry_id]))
 
     def record(self) -> str:
