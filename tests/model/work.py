@@ -10,6 +10,7 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.produce.submission import BATCH, submissions
 
 _ENOUGH = 12
+_LETTERS = str.maketrans("0123456789", "abcdefghij")
 
 
 class Work(Machine):
@@ -162,7 +163,9 @@ class Work(Machine):
     def settle_as_dead(self, name: str, delivery: Delivery) -> None:
         reason = DeadReason.NOT_FOUND if delivery.order_id else DeadReason.INVALID_MESSAGE
         is_owned, is_gone = name_of(delivery.entry) in self.owned_by(name), self.is_gone(delivery)
-        is_moved = self.run(self.members[name].consumer.dead_letter(delivery, reason, "404"))
+        # Each entry has another error, because an order that dies again in the same way is counted by its dead letter.
+        error = name_of(delivery.entry).translate(_LETTERS)
+        is_moved = self.run(self.members[name].consumer.dead_letter(delivery, reason, error))
 
         assert is_moved == is_owned, "only who holds an entry moves it"
         if is_owned:
