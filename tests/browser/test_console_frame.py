@@ -116,7 +116,7 @@ async def test_the_audit_page_filters_what_operators_have_changed(signed_in: Sig
     async with visitor.page.expect_navigation():
         await visitor.page.keyboard.press("Enter")
 
-    cells = await visitor.page.locator("tbody tr td:nth-child(3)").all_inner_texts()
+    cells = await visitor.page.locator("tbody tr td:nth-child(4)").all_inner_texts()
     assert set(cells) == {"resume"}
 
 

@@ -99,6 +99,6 @@ async def test_a_right_that_redis_revokes_for_a_while_is_no_orders_fault_either(
         await limited("+@all")
         await all_stored_at_the_first_attempt(fragile, ORDERS)
     await fragile.redis.execute_command("ACL", "DELUSER", "limited")
-    told = [line for line in capsys.readouterr().out.splitlines() if " unavailable " in line]
+    told = [line for line in capsys.readouterr().out.splitlines() if " access_denied " in line]
     assert told
     assert all("[error " in line for line in told), "a person is needed"
