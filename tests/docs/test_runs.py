@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from servers.get import TOOLS
+from shipped import as_admin
 from support import connected
 
 from docs.blocks import Block, Run, all_blocks
@@ -37,7 +38,7 @@ def stage(tmp_path: Path, servers: EmbeddedServers, dsn: str) -> Iterator[Stage]
     folder = tmp_path / "folder"
     folder.mkdir()
     url = servers.redis_url.rpartition("/")[0] + f"/{REDIS_DATABASE}"
-    stage = Stage(folder, url, dsn)
+    stage = Stage(folder, url, as_admin(dsn))  # as on a laptop, where one account does everything
     asyncio.run(set_fsync(dsn, "on"))
     try:
         yield stage
