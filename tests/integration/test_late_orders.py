@@ -99,5 +99,5 @@ async def test_the_dead_letter_of_an_order_that_is_stored_later_disappears_and_o
         async def is_settled() -> bool:
             return [each["order_id"] for each in await scene.dead()] == [missing]
 
-        await eventually(is_settled, within=20.0)
+        await eventually(is_settled, within=60.0)
         assert late in await scene.rows()

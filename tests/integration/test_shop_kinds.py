@@ -15,10 +15,12 @@ from ingest.api.webhooks.source_webhook import webhook_of
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, PermanentFault
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.fetch.listed import ListedOrder, pages_of
+from ingest.domain.fetch.listed import ListedOrder
+from ingest.domain.fetch.reading import Reading
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import Order
 from ingest.lab.shops.simulated_shop import SimulatedShop
+from ingest.operations.list_pages import pages_of
 from ingest.settings import Settings, load_settings
 from ingest.settings.source_file import source_settings
 from ingest.sources.from_settings import source_of
@@ -85,7 +87,9 @@ def mapped(source: Source, body: bytes, order_id: str) -> Order:
 async def listed(source: Source, since: datetime = LONG_AGO) -> list[ListedOrder]:
     assert source.order_list is not None
     async with HttpOrderList.open(source.order_list, metrics().upstream_request) as orders:
-        return [order async for page in pages_of(orders, since, None) for order in page.orders]
+        reading = Reading(orders.shape, since, None)
+        pages = pages_of(orders, reading, pause_after=lambda _fault, _failures: None)
+        return [order async for page, _ in pages for order in page.orders]
 
 
 @with_each_kind
