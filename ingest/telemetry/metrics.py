@@ -31,12 +31,11 @@ ORDERS = _by_source(
 ORDER_LATENCY = _by_source("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
 UPSTREAM_REQUEST = _by_source(
     "ingest_upstream_request_seconds", "histogram", "Requests to the external API.", "code",
-    ("2xx", "3xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS, is_sparse=True,
+    ("2xx", "3xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS,
 )  # fmt: skip
 TRANSFORM = _by_source(
-    "ingest_transform_seconds", "histogram", "One call of the transform, and the wait for it.", bounds=_CALL_BOUNDS,
-    is_sparse=True,
-)  # fmt: skip
+    "ingest_transform_seconds", "histogram", "One call of the transform, and the wait for it.", bounds=_CALL_BOUNDS
+)
 DOCUMENTS_NOT_KEPT = _by_source(
     "ingest_documents_not_kept_total", "counter", "Orders stored without their document because PostgreSQL cannot hold it.",
 )  # fmt: skip
@@ -74,7 +73,6 @@ RATE_LIMIT_WAIT = _by_source(
     "histogram",
     "How long requests waited for the shared quota.",
     bounds=_ORDER_BOUNDS,
-    is_sparse=True,
 )
 UPSTREAM_QUOTA = _by_source(
     "ingest_upstream_quota",

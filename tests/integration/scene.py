@@ -34,7 +34,7 @@ from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.collectors import SharedMetricsCollector
-from ingest.telemetry.metrics import UPSTREAM_REQUEST, WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 GROUP = "ingest"
 
@@ -74,12 +74,10 @@ class RunningWorker:
     registry: CollectorRegistry
 
     def metric(self, name: str, **labels: str) -> float:
-        """A sample as /metrics would show it. A request of another code is exported after its first one."""
+        """A sample as /metrics would show it."""
         value = self.registry.get_sample_value(name, {"source": "", **labels})
         if value is None:
             value = self.registry.get_sample_value(name, labels)
-        if value is None and name.removesuffix("_count") == UPSTREAM_REQUEST.name:
-            return 0.0
         assert value is not None, f"no sample {name} {labels}"
         return value
 
