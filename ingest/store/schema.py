@@ -21,7 +21,7 @@ import asyncpg
 import msgspec
 
 from ingest.domain.errors import ConfigError, UserError
-from ingest.store.connections.connection import connect
+from ingest.store.connections.connection import connect, transaction
 from ingest.store.connections.translation import translated
 from ingest.store.migrating import LOCK_SECONDS, migrating_alone, run_in_transaction
 from ingest.store.privileges import API_PRIVILEGES, RUNTIME_PRIVILEGES, grant, quoted_role
@@ -194,7 +194,7 @@ async def check_schema(dsn: str, known: Sequence[Migration], *, has_sources: boo
     """
     async with connect(dsn) as connection:
         with translated():
-            async with connection.transaction():
+            async with transaction(connection):
                 state = await _state(connection)
     _refuse_too_new(state, known)
     if missing := state.missing(known, contract=False):
@@ -214,7 +214,7 @@ async def is_contracted(dsn: str, known: Sequence[Migration]) -> bool:
     """Return whether the parts of the schema that only the previous release needs are gone. It raises as `connect`."""
     async with connect(dsn) as connection:
         with translated():
-            async with connection.transaction():
+            async with transaction(connection):
                 return not (await _state(connection)).missing(known, contract=True)
 
 

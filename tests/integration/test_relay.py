@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 from odd_ids import ODD_IDS
+from proxy import Proxy
 from redis.asyncio import Redis
 from set_ups import database
 from shipped import as_admin
@@ -797,3 +799,24 @@ async def test_the_source_of_a_row_is_read_and_is_the_unnamed_one_in_a_table_of_
 
     assert found == ["shop-de", "", "", ""]
     assert await shop.sql.fetch("SELECT FROM order_outbox WHERE source = ''") == [(), ()]
+
+
+async def test_opening_an_outbox_ends_at_once_when_it_is_cancelled_at_a_frozen_server(shop: Shop) -> None:
+    parts = urlsplit(shop.dsn)
+    with Proxy(parts.port or 5432) as network:
+        network.delay(0.01)
+        dsn = urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{network.port}")))
+
+        async def open_and_wait() -> None:
+            async with Outbox.open(dsn, TABLE):
+                await asyncio.sleep(NEVER)
+
+        # The moments are in the handshake, the transaction and the LISTEN of an opening, and after it.
+        for moment in range(0, 300, 10):
+            opening = asyncio.create_task(open_and_wait())
+            await asyncio.wait([opening], timeout=moment / 1000)
+            network.freeze()
+            opening.cancel()
+
+            assert await asyncio.wait([opening], timeout=20) == ({opening}, set()), f"after {moment} ms"
+            network.thaw()

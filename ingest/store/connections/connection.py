@@ -127,6 +127,17 @@ async def _open_one(dsn: str, **options: Any) -> asyncpg.Connection:
         raise StoreRefused(f"PostgreSQL reports: {error.args[0]} ({sqlstate_of(error)})") from error
 
 
+@asynccontextmanager
+async def transaction(connection: asyncpg.Connection) -> AsyncIterator[None]:
+    """A transaction on a connection of `connect`, which ends it without a rollback after an error or a cancellation.
+
+    An unresponsive server would delay a rollback by `COMMAND_TIMEOUT`, and with it the stop of a process.
+    """
+    await connection.execute("BEGIN")
+    yield
+    await connection.execute("COMMIT")
+
+
 async def is_behind_pooler(dsn: str) -> bool:
     """Return whether a pooler such as PgBouncer assigns our transactions to changing server processes.
 
@@ -134,7 +145,7 @@ async def is_behind_pooler(dsn: str) -> bool:
     """
     async with connect(dsn) as connection:
         with translated():
-            async with connection.transaction():
+            async with transaction(connection):
                 return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())
 
 

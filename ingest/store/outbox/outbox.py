@@ -17,7 +17,7 @@ import asyncpg
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable, Unavailable
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connections.connection import connect
+from ingest.store.connections.connection import connect, transaction
 from ingest.store.connections.translation import StoreRefused, may_be_of_a_row, translated, translated_for_rows
 
 # Bytes of documents as text in one batch, which the last document may exceed.
@@ -129,7 +129,7 @@ class Outbox:
         """Connect, and listen for new rows if possible."""
         async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
             with translated():
-                async with connection.transaction():
+                async with transaction(connection):
                     own = await connection.fetchval("SELECT pg_backend_pid()")
                 outbox = cls(connection, table, is_notified=own == connection.get_server_pid())
                 if outbox.is_notified:
