@@ -15,6 +15,7 @@ from redis import Redis
 from ingest.domain.fetch.quota import QuotaLimits
 from ingest.queue.consume.quota import FleetQuotaClient, quota_key
 from ingest.queue.redis.scripts import script_text
+from ingest.queue.redis.topology.standalone import StandaloneTopology
 
 _FUTURE = 3_000_000_000_000
 pytestmark = pytest.mark.one_server  # the scripts use the same commands on each, and other modules test them on each
@@ -45,7 +46,7 @@ def test_the_processes_of_a_scenario_keep_the_quota_on_a_server(seed: int, redis
         def serve(limits: QuotaLimits) -> Connect:
             def connect(network: Network) -> FleetQuotaClient:
                 calls = cast("Any", DistantScripts(redis, network))
-                return FleetQuotaClient(calls, quota_key(queue_name), limits)
+                return FleetQuotaClient(calls, quota_key(queue_name), limits, StandaloneTopology(redis_url).confirm)
 
             return connect
 

@@ -4,7 +4,9 @@ import asyncio
 import os
 import re
 import signal
+import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,13 +17,16 @@ from proxy import Proxy
 from redis.asyncio import Redis
 from sentinel_set import SentinelSet
 from servers.kinds import KINDS, Kind
+from support import eventually
 from tls import Certificates, behind_tls
 
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.fetch.quota import LeaseRequest, QuotaLimits
 from ingest.domain.redis_urls.redis_addresses import address_text
 from ingest.domain.redis_urls.sentinel_url import parse_sentinel_url
 from ingest.lab.servers.server import free_port
+from ingest.queue.consume.quota import FleetQuotaClient
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.checked_connections import connection_options
@@ -127,6 +132,32 @@ async def test_a_sentinel_that_is_gone_or_frozen_is_skipped(watched: SentinelSet
         started = asyncio.get_running_loop().time()
         assert await client.ping()
         assert asyncio.get_running_loop().time() - started < 0.4
+
+
+async def test_a_quota_is_leased_only_while_most_sentinels_confirm_the_primary(watched: SentinelSet) -> None:
+    request, limits = LeaseRequest(tokens=1, concurrency=1), QuotaLimits(rate=50.0)
+    with ExitStack() as stack:
+        ways = [stack.enter_context(Proxy(sentinel.port)) for sentinel in watched.sentinels]
+        hosts = ",".join(f"127.0.0.1:{way.port}" for way in ways)
+        async with FleetQuotaClient.open(watched.url(hosts=hosts), "split", limits) as quota:
+            await quota.lease(request)
+            ways[0].freeze()
+            asked_at = time.monotonic()
+            while time.monotonic() < asked_at + 3:
+                await quota.lease(request)
+            ways[1].freeze()
+
+            async def is_refused() -> bool:
+                with suppress(QueueUnavailable):
+                    await quota.lease(request)
+                    return False
+                return True
+
+            await eventually(is_refused, within=10, every=0.1)
+            with pytest.raises(QueueUnavailable, match=r"1 of 3 Sentinels confirm that .* is the primary, 2 are needed"):
+                await quota.lease(request)
+            ways[1].thaw()
+            await quota.lease(request)
 
 
 async def test_an_address_behind_nat_is_replaced(watched: SentinelSet) -> None:

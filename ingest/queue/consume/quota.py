@@ -5,7 +5,7 @@ Each quota uses one key of fixed size, named after the quota rather than the que
 """
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -26,8 +26,11 @@ class FleetQuotaClient:
     All processes that share the quota have the same limits.
     """
 
-    def __init__(self, calls: CombinedCalls, key: str, limits: QuotaLimits) -> None:
+    def __init__(
+        self, calls: CombinedCalls, key: str, limits: QuotaLimits, confirm: Callable[[], Awaitable[None]]
+    ) -> None:
         self._calls = calls
+        self._confirm = confirm
         self._key = key
         self._limits = limits
         self._contribution: str | bytes = ""
@@ -37,7 +40,7 @@ class FleetQuotaClient:
     @classmethod
     def on(cls, connections: QueueConnections, name: str, limits: QuotaLimits) -> Self:
         """A client of the quota with that name. Its connection is for quotas only."""
-        return cls(connections.quota_calls, quota_key(name), limits)
+        return cls(connections.quota_calls, quota_key(name), limits, connections.topology.confirm)
 
     @classmethod
     @asynccontextmanager
@@ -48,7 +51,12 @@ class FleetQuotaClient:
 
     @translating
     async def lease(self, request: LeaseRequest) -> Lease:
-        """Renew this process's lease, and adapt it to the current demand."""
+        """Renew this process's lease, and adapt it to the current demand.
+
+        A former primary, which still responds on the smaller side of a split network, would grant the whole quota again.
+        """
+        with translated():
+            await self._confirm()
         limits = self._limits
         contribution, self._contribution = self._contribution, ""
         arguments = [contribution, repr(request.rate or limits.rate), limits.burst, limits.concurrency, request.tokens]

@@ -28,6 +28,9 @@ class ClusterTopology:
         """Return the slot of a key."""
         return SlotOwner(self, slot_of(key))
 
+    async def confirm(self) -> None:
+        """Confirm it, because a node that has lost the majority rejects commands itself."""
+
     async def primaries(self) -> "list[ClusterNode]":
         """Return the nodes that own slots, ordered by address, with those that have failed at the end."""
         return [self.node_at(address) for address in await self.slots.primaries()]

@@ -35,5 +35,12 @@ class Topology(Protocol):
     async def server_of(self, key: str) -> Server:
         """Return the server that owns a key at the moment. Its errors are redis-py's."""
 
+    async def confirm(self) -> None:
+        """Check that the others see the same servers as this process, for a right that only one side of a split network may grant.
+
+        Raises:
+            ConnectionError: the majority does not confirm it at the moment.
+        """
+
     async def primaries(self) -> Sequence[Server]:
         """Return all servers that own keys, for commands that concern a whole server, such as `SCAN` and `INFO`."""

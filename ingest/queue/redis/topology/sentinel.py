@@ -7,6 +7,7 @@ confirm that it is a primary. A promoted replica is found while Sentinels still 
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_o
 _SENTINEL_TIMEOUT = 0.5
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
+# For less than the four seconds after which the leases of the other side end.
+_CONFIRMED_FOR = 2.0
 
 
 class SentinelTopology:
@@ -36,6 +39,7 @@ class SentinelTopology:
     def __init__(self, url: SentinelUrl) -> None:
         self._url = url
         self._primary = PrimaryAddress(url)
+        self._votes = SentinelVotes(url, self._primary)
 
     def owner_of(self, key: str) -> "SentinelTopology":
         """Return the primary, whichever it is."""
@@ -50,6 +54,10 @@ class SentinelTopology:
         """Return the primary, whichever it is."""
         del key
         return self
+
+    async def confirm(self) -> None:
+        """Check that the majority of the Sentinels reports the primary of this process. Between checks, it is confirmed for two seconds."""
+        await self._votes.confirm()
 
     async def primaries(self) -> "tuple[SentinelTopology]":
         """Return the primary, whichever it is."""
@@ -131,7 +139,7 @@ class PrimaryAddress:
             self._sentinels.remove((host, port))
             self._sentinels.append((host, port))
             try:
-                found = await self._ask(host, port)
+                found = await _reported_by(self._url, (host, port))
             except (redis_errors.RedisError, OSError) as error:
                 failures.append((f"Sentinel {host}:{port}", error))
                 continue
@@ -140,14 +148,59 @@ class PrimaryAddress:
             return found
         return summary_of(failures)
 
-    async def _ask(self, host: str, port: int) -> Address:
-        """Return the address that a Sentinel reports."""
-        async with sentinel_client(self._url, (host, port), _SENTINEL_TIMEOUT) as sentinel:
-            reply: Any = await sentinel.sentinel_get_master_addr_by_name(self._url.service, return_responses=True)
-        if reply is None:
-            raise NoQueueThere(f"does not watch a service {self._url.service!r}")
-        name, number = reply
-        return name.decode() if isinstance(name, bytes) else str(name), int(number)
+
+class SentinelVotes:
+    """The Sentinels' reports that the server of this process is still the primary.
+
+    In a split network, a former primary accepts writes on its side. Only the side with the majority of the Sentinels may promote another.
+    """
+
+    def __init__(self, url: SentinelUrl, primary: PrimaryAddress) -> None:
+        self._url = url
+        self._primary = primary
+        self._sentinels = [*url.sentinels]
+        self._turn = asyncio.Lock()
+        self._confirmed_at = -_CONFIRMED_FOR
+
+    async def confirm(self) -> None:
+        """See `Topology.confirm`."""
+        if (server := self._primary.confirmed) is None:
+            return  # the first command asks the Sentinels
+        async with self._turn:
+            started_at = time.monotonic()
+            if started_at < self._confirmed_at + _CONFIRMED_FOR:
+                return
+            votes, needed = 0, len(self._sentinels) // 2 + 1
+            for sentinel in [*self._sentinels]:
+                if await self._confirms(sentinel, server):
+                    votes += 1
+                    if votes == needed:
+                        self._confirmed_at = started_at
+                        return
+                else:
+                    # Next time it is asked last, because it may have taken the whole timeout.
+                    self._sentinels.remove(sentinel)
+                    self._sentinels.append(sentinel)
+        raise redis_errors.ConnectionError(
+            f"{votes} of {len(self._sentinels)} Sentinels confirm that {address_text(server)} is the primary, {needed} are needed"
+        )
+
+    async def _confirms(self, sentinel: Address, server: Address) -> bool:
+        try:
+            found = await _reported_by(self._url, sentinel)
+        except (redis_errors.RedisError, OSError):
+            return False
+        return self._url.reached_at.get(found, found) == server
+
+
+async def _reported_by(url: SentinelUrl, address: Address) -> Address:
+    """Return the address of the primary that a Sentinel reports."""
+    async with sentinel_client(url, address, _SENTINEL_TIMEOUT) as sentinel:
+        reply: Any = await sentinel.sentinel_get_master_addr_by_name(url.service, return_responses=True)
+    if reply is None:
+        raise NoQueueThere(f"does not watch a service {url.service!r}")
+    name, number = reply
+    return name.decode() if isinstance(name, bytes) else str(name), int(number)
 
 
 def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis:

@@ -36,6 +36,9 @@ class StandaloneTopology:
         del key
         return self
 
+    async def confirm(self) -> None:
+        """Confirm it, because there is no other server."""
+
     async def primaries(self) -> "tuple[StandaloneTopology]":
         """Return this server."""
         return (self,)
